@@ -1,0 +1,24 @@
+# cmake --install: headers, library, attendConfig.cmake, attend.pc, licence; the program installs itself.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# An installed program finds the shared library beside it.
+set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+
+target_include_directories(attend PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+install(TARGETS attend EXPORT attendTargets)
+install(DIRECTORY include/attend DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(ATTEND_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/attend)
+install(EXPORT attendTargets NAMESPACE attend:: DESTINATION ${ATTEND_CMAKE_DIR})
+configure_package_config_file(cmake/attendConfig.cmake.in attendConfig.cmake INSTALL_DESTINATION ${ATTEND_CMAKE_DIR})
+write_basic_package_version_file(attendConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/attendConfig.cmake ${PROJECT_BINARY_DIR}/attendConfigVersion.cmake
+  DESTINATION ${ATTEND_CMAKE_DIR})
+
+# Relative to the .pc file, so that the installed tree can be moved.
+file(RELATIVE_PATH ATTEND_PC_PREFIX
+  ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(cmake/attend.pc.in attend.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/attend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,24 @@
+# libattend: the rooms of src/, one object set per instruction set.
+find_package(Threads REQUIRED)
+
+file(GLOB ATTEND_SOURCES CONFIGURE_DEPENDS
+  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/cpu/*.cpp src/abi/*.cpp)
+file(GLOB ATTEND_ISA_SOURCES CONFIGURE_DEPENDS src/cpu/isa/*.cpp)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set_source_files_properties(src/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+  set_source_files_properties(src/cpu/isa/avx512.cpp PROPERTIES
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>")
+else()
+  list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/avx[0-9]+\\.cpp$")
+endif()
+
+add_library(attend ${ATTEND_SOURCES} ${ATTEND_ISA_SOURCES})
+add_library(attend::attend ALIAS attend)
+target_include_directories(attend
+  PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+  PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_compile_features(attend PUBLIC cxx_std_20)
+target_compile_definitions(attend PRIVATE ATTEND_VERSION="${PROJECT_VERSION}")
+target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads)
+# DEFINE_SYMBOL: nothing needs it, and without it ccache shares objects between static and shared builds.
+set_target_properties(attend PROPERTIES DEFINE_SYMBOL "" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})

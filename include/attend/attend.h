@@ -1,0 +1,243 @@
+/* The C ABI: status codes, text of the last error per thread, no exception crosses. The .hpp headers say what each
+   operation means; here is only what differs in C. */
+#ifndef ATTEND_ATTEND_H
+#define ATTEND_ATTEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define ATTEND_API __attribute__((visibility("default")))
+#else
+#define ATTEND_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---- */
+
+typedef enum attend_status {
+  ATTEND_OK = 0,
+  ATTEND_INVALID_ARGUMENT = 1, /* nothing was touched; attend_last_error says what was got and what was expected */
+  ATTEND_OUT_OF_MEMORY = 2,
+  ATTEND_INTERNAL_ERROR = 3
+} attend_status;
+
+/* What the last failed call of this thread said; "" before the first. Stands until the next failure. */
+ATTEND_API const char* attend_last_error(void);
+
+/* ---- the library and the machine ---- */
+
+ATTEND_API const char* attend_version(void);
+ATTEND_API const char* attend_kernel_name(void); /* NULL on error: ATTEND_ISA names what is not there */
+ATTEND_API attend_status attend_set_threads(int count);
+ATTEND_API int attend_threads(void); /* 0 on error */
+
+/* ---- tensors ---- */
+
+/* Constants travel as int32_t, so that a value from outside can be checked. */
+enum { ATTEND_F32 = 0, ATTEND_F16 = 1, ATTEND_BF16 = 2, ATTEND_F64 = 3 };
+
+/* A view of [batch, heads, length, dim]; owns nothing. Strides are in elements, any sign; 0 repeats.
+   The library writes only through tensors named as results. */
+typedef struct attend_tensor {
+  int32_t dtype;
+  void* data;
+  int64_t shape[4];
+  int64_t strides[4];
+} attend_tensor;
+
+/* Fills `tensor` in with the strides of contiguous memory. */
+ATTEND_API attend_status attend_tensor_contiguous(int32_t dtype, void* data, const int64_t shape[4],
+                                                  attend_tensor* tensor);
+
+/* ---- masks: handles; `*mask` is NULL after an error; what they point at is copied unless said otherwise ---- */
+
+typedef struct attend_mask attend_mask;
+
+enum { ATTEND_FIRST_KEY = 0, ATTEND_LAST_KEY = 1 }; /* where query 0, or the last query, stands */
+#define ATTEND_UNLIMITED INT64_C(-1)
+
+ATTEND_API attend_status attend_mask_causal(int32_t align, attend_mask** mask);
+ATTEND_API attend_status attend_mask_causal_at(const int64_t* offsets, int64_t count, attend_mask** mask);
+ATTEND_API attend_status attend_mask_window(int64_t left, int64_t right, int32_t align, attend_mask** mask);
+ATTEND_API attend_status attend_mask_window_at(int64_t left, int64_t right, const int64_t* offsets, int64_t count,
+                                               attend_mask** mask);
+ATTEND_API attend_status attend_mask_padding(const int64_t* lengths, int64_t count, attend_mask** mask);
+ATTEND_API attend_status attend_mask_left_padding(const int64_t* counts, int64_t count, attend_mask** mask);
+ATTEND_API attend_status attend_mask_prefix(const int64_t* lengths, int64_t count, int32_t align, attend_mask** mask);
+ATTEND_API attend_status attend_mask_prefix_at(const int64_t* lengths, int64_t count, const int64_t* offsets,
+                                               int64_t offset_count, attend_mask** mask);
+/* `count` cumulative lengths each, one more than there are segments; keys NULL: the same as queries. */
+ATTEND_API attend_status attend_mask_segments(const int64_t* queries, const int64_t* keys, int64_t count,
+                                              attend_mask** mask);
+/* bits[heads, rows, cols], nonzero: visible. */
+ATTEND_API attend_status attend_mask_blocks(int64_t block_queries, int64_t block_keys, int64_t heads, int64_t rows,
+                                            int64_t cols, const uint8_t* bits, attend_mask** mask);
+/* The caller's bytes, not copied: they must outlive every use of the mask. strides (in bytes) NULL: contiguous. */
+ATTEND_API attend_status attend_mask_dense(const uint8_t* data, const int64_t shape[4], const int64_t* strides,
+                                           attend_mask** mask);
+/* What both allow. a and b stay the caller's. */
+ATTEND_API attend_status attend_mask_and(const attend_mask* a, const attend_mask* b, attend_mask** mask);
+ATTEND_API void attend_mask_free(attend_mask* mask);
+
+/* ---- attention ---- */
+
+/* The place of a tile: element (r, c) is the score of query first_row + r and key first_col + c. */
+typedef struct attend_tile {
+  int64_t rows, cols;
+  int64_t batch, head, first_row, first_col;
+} attend_tile;
+
+/* A rule of the user's own, with (r, c) at [r * stride + c]. Only the functions of the call's dtype are needed (f64, or
+   f32 for all others), and backward for gradients alone. Called from several threads at once; must not throw. */
+typedef struct attend_score_rule {
+  void* context; /* handed to each function */
+  void (*forward_f32)(void* context, const attend_tile* tile, float* scores, int64_t stride);
+  void (*forward_f64)(void* context, const attend_tile* tile, double* scores, int64_t stride);
+  void (*backward_f32)(void* context, const attend_tile* tile, const float* scores, int64_t scores_stride, float* grad,
+                       int64_t grad_stride);
+  void (*backward_f64)(void* context, const attend_tile* tile, const double* scores, int64_t scores_stride,
+                       double* grad, int64_t grad_stride);
+} attend_score_rule;
+
+/* The structs below open with their size, so that a program and a newer library understand each other: call _init, then
+   set what differs. NULL instead of options means the defaults. */
+typedef struct attend_attention_options {
+  size_t struct_size;
+  const attend_mask* mask; /* NULL: none */
+  int32_t has_scale;       /* 0: 1/sqrt(D) */
+  double scale;
+  double softcap; /* 0: off */
+  attend_score_rule rule;
+  const attend_tensor* bias;         /* [1|B, 1|H, 1|M, 1|N], or NULL */
+  const attend_tensor* alibi_slopes; /* [1|B, H, 1, 1], or NULL */
+  int32_t alibi_align;
+  const int64_t* alibi_offsets;
+  int64_t alibi_offset_count; /* 0: by alibi_align */
+  const attend_tensor* sinks; /* [1, H, 1, 1], or NULL */
+  double dropout_probability;
+  uint64_t dropout_seed;
+} attend_attention_options;
+ATTEND_API void attend_attention_options_init(attend_attention_options* options);
+
+/* lse and weights: NULL unless wanted. */
+ATTEND_API attend_status attend_attention(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
+                                          const attend_tensor* out, const attend_attention_options* options,
+                                          const attend_tensor* lse, const attend_tensor* weights);
+
+typedef struct attend_attention_gradients {
+  size_t struct_size;
+  const attend_tensor *dq, *dk, *dv;
+  const attend_tensor *dbias, *dsinks; /* NULL unless wanted */
+} attend_attention_gradients;
+ATTEND_API void attend_attention_gradients_init(attend_attention_gradients* gradients);
+
+ATTEND_API attend_status attend_attention_backward(const attend_tensor* dout, const attend_tensor* q,
+                                                   const attend_tensor* k, const attend_tensor* v,
+                                                   const attend_tensor* out, const attend_tensor* lse,
+                                                   const attend_attention_gradients* gradients,
+                                                   const attend_attention_options* options);
+
+/* ---- the operations beside it ---- */
+
+ATTEND_API attend_status attend_softmax(const attend_tensor* x, const attend_tensor* y);
+ATTEND_API attend_status attend_softmax_backward(const attend_tensor* dy, const attend_tensor* y,
+                                                 const attend_tensor* dx);
+
+enum { ATTEND_ROPE_NONE = 0, ATTEND_ROPE_HALF_SPLIT = 1, ATTEND_ROPE_INTERLEAVED = 2 };
+
+typedef struct attend_rope_options {
+  size_t struct_size;
+  int32_t style;
+  double theta;
+  int64_t rotary_dim; /* 0: all of dim */
+  const int64_t* positions;
+  int64_t position_count; /* 0: first_position, first_position + 1, ... */
+  int64_t first_position;
+} attend_rope_options;
+ATTEND_API void attend_rope_options_init(attend_rope_options* options);
+
+ATTEND_API attend_status attend_rope(const attend_tensor* x, const attend_tensor* y,
+                                     const attend_rope_options* options);
+ATTEND_API attend_status attend_rope_backward(const attend_tensor* dy, const attend_tensor* dx,
+                                              const attend_rope_options* options);
+
+ATTEND_API attend_status attend_rms_norm(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* y,
+                                         double eps);
+ATTEND_API attend_status attend_rms_norm_backward(const attend_tensor* dy, const attend_tensor* x,
+                                                  const attend_tensor* weight, const attend_tensor* dx,
+                                                  const attend_tensor* dweight, double eps);
+
+/* bias: NULL for none. */
+ATTEND_API attend_status attend_linear(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* bias,
+                                       const attend_tensor* y);
+/* dx, dweight, dbias: NULL unless wanted. */
+ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const attend_tensor* x,
+                                                const attend_tensor* weight, const attend_tensor* dx,
+                                                const attend_tensor* dweight, const attend_tensor* dbias);
+
+/* ---- the layer: handles; `*handle` is NULL after an error ---- */
+
+typedef struct attend_layer attend_layer;
+typedef struct attend_layer_saved attend_layer_saved;
+typedef struct attend_layer_gradients attend_layer_gradients;
+typedef struct attend_kv_cache attend_kv_cache;
+
+typedef struct attend_layer_config {
+  size_t struct_size;
+  int32_t dtype;
+  int64_t width;
+  int64_t context_width; /* 0: width */
+  int64_t output_width;  /* 0: width */
+  int64_t heads;
+  int64_t kv_heads;   /* 0: heads */
+  int64_t head_dim;   /* 0: width / heads */
+  int64_t value_dim;  /* 0: head_dim */
+  int64_t value_rank; /* > 0: W_V is factored */
+  int32_t qkv_bias, output_bias, qk_norm;
+  double norm_eps;
+  int32_t rope_style;
+  double rope_theta;
+} attend_layer_config;
+ATTEND_API void attend_layer_config_init(attend_layer_config* config);
+
+ATTEND_API attend_status attend_layer_create(const attend_layer_config* config, attend_layer** layer);
+ATTEND_API attend_status attend_layer_initialise(attend_layer* layer, uint64_t seed);
+/* A writable view of the layer's memory: "wq" "wk" "wv" "wv_down" "wo" "bq" "bk" "bv" "bo" "q_norm" "k_norm". */
+ATTEND_API attend_status attend_layer_parameter(attend_layer* layer, const char* name, attend_tensor* parameter);
+ATTEND_API attend_status attend_layer_parameter_count(const attend_layer* layer, int64_t* count);
+
+/* x [B, 1, M, width], context [B, 1, N, context_width] or NULL for self-attention, out [B, 1, M, output_width] in the
+   layer's dtype. weights [B, H, M, N], f32 (f64 for f64), and saved: NULL unless wanted. What the options point at must
+   stay until backward. */
+ATTEND_API attend_status attend_layer_forward(const attend_layer* layer, const attend_tensor* x,
+                                              const attend_tensor* context, const attend_attention_options* options,
+                                              const attend_tensor* out, const attend_tensor* weights,
+                                              attend_layer_saved** saved);
+ATTEND_API attend_status attend_layer_backward(const attend_layer* layer, const attend_tensor* dout,
+                                               const attend_layer_saved* saved, attend_layer_gradients** gradients);
+/* A view of the gradients' memory: "dx" "dcontext" "dbias" "dsinks", or the name of a parameter. */
+ATTEND_API attend_status attend_layer_gradient(attend_layer_gradients* gradients, const char* name,
+                                               attend_tensor* gradient);
+
+ATTEND_API attend_status attend_kv_cache_create(const attend_layer* layer, int64_t batch, int64_t capacity,
+                                                attend_kv_cache** cache);
+ATTEND_API attend_status attend_kv_cache_length(const attend_kv_cache* cache, int64_t* length);
+ATTEND_API attend_status attend_kv_cache_truncate(attend_kv_cache* cache, int64_t length);
+/* x [B, 1, T, width] -> out [B, 1, T, output_width]. options NULL: causal. */
+ATTEND_API attend_status attend_layer_step(const attend_layer* layer, const attend_tensor* x, attend_kv_cache* cache,
+                                           const attend_attention_options* options, const attend_tensor* out);
+
+ATTEND_API void attend_layer_free(attend_layer* layer);
+ATTEND_API void attend_layer_saved_free(attend_layer_saved* saved);
+ATTEND_API void attend_layer_gradients_free(attend_layer_gradients* gradients);
+ATTEND_API void attend_kv_cache_free(attend_kv_cache* cache);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

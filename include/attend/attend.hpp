@@ -1,0 +1,13 @@
+// Everything.
+#pragma once
+
+#include "attend/attention.hpp"
+#include "attend/error.hpp"
+#include "attend/linear.hpp"
+#include "attend/mask.hpp"
+#include "attend/multi_head_attention.hpp"
+#include "attend/rms_norm.hpp"
+#include "attend/rope.hpp"
+#include "attend/runtime.hpp"
+#include "attend/softmax.hpp"
+#include "attend/tensor.hpp"

@@ -1,0 +1,98 @@
+// Masks are small values that say which keys a query may see; `&` composes them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "attend/tensor.hpp"
+
+namespace attend {
+
+// Where the diagonal of a causal or window rule lies when there are more keys than queries (or fewer).
+enum class Align {
+  first_key,  // query i stands at key i: PyTorch's is_causal ("top-left")
+  last_key,   // the last query stands at the last key: right for a KV cache ("bottom-right")
+};
+
+// The key position of query 0 in each sequence: by alignment, or given outright, one offset per batch or one for all.
+struct Diagonal {
+  Diagonal(Align a) : align(a) {}  // NOLINT(google-explicit-constructor): so that causal(Align::first_key) reads well
+  static Diagonal at(std::vector<std::int64_t> offsets);
+
+  Align align;
+  std::shared_ptr<const std::vector<std::int64_t>> offsets;  // set by at(): align is then unused
+};
+
+using SharedInts = std::shared_ptr<const std::vector<std::int64_t>>;
+
+inline constexpr std::int64_t kUnlimited = -1;
+
+// The rules themselves. p(i) = the key position of query i; with segments, positions count within the segment.
+struct CausalRule {  // j <= p(i)
+  Diagonal diagonal;
+};
+struct WindowRule {  // p(i) - left <= j <= p(i) + right; kUnlimited lifts a side
+  std::int64_t left;
+  std::int64_t right;
+  Diagonal diagonal;
+};
+struct PaddingRule {  // starts[b] <= j < ends[b]; a null side is unlimited
+  SharedInts starts;
+  SharedInts ends;
+};
+struct PrefixRule {  // j < lengths[b] or j <= p(i)
+  SharedInts lengths;
+  Diagonal diagonal;
+};
+struct SegmentsRule {  // i and j lie in the same segment; segment s holds queries [queries[s], queries[s+1])
+  SharedInts queries;
+  SharedInts keys;
+};
+struct BlocksRule {  // block (i / block_queries, j / block_keys) is set
+  std::int64_t block_queries;
+  std::int64_t block_keys;
+  std::int64_t heads;  // 1 (all heads alike) or H
+  std::int64_t rows;   // blocks along the queries
+  std::int64_t cols;   // blocks along the keys
+  std::shared_ptr<const std::vector<std::uint8_t>> bits;  // [heads, rows, cols], nonzero: visible
+};
+struct DenseRule {  // element (b, h, i, j) is nonzero; a dimension of size 1 is repeated
+  const std::uint8_t* data;  // the caller's memory, not copied
+  Shape shape;               // [1|B, 1|H, 1|M, 1|N]
+  Strides strides;           // in bytes
+};
+
+using MaskRule =
+    std::variant<CausalRule, WindowRule, PaddingRule, PrefixRule, SegmentsRule, BlocksRule, DenseRule>;
+
+// A key is visible when every rule allows it. The empty mask allows all.
+struct Mask {
+  std::vector<MaskRule> rules;
+};
+
+Mask operator&(Mask a, const Mask& b);
+
+Mask no_mask();
+Mask causal(Diagonal diagonal = Align::last_key);
+// Inclusive on both sides: window(2, 0) sees the query's own key and the two before it.
+Mask window(std::int64_t left, std::int64_t right = kUnlimited, Diagonal diagonal = Align::last_key);
+// Keys from lengths[b] on are padding. One length per batch, or one for all.
+Mask padding(std::vector<std::int64_t> lengths);
+// Keys before counts[b] are padding.
+Mask left_padding(std::vector<std::int64_t> counts);
+// Causal, but the first lengths[b] keys are visible to every query (prefix-LM).
+Mask prefix(std::vector<std::int64_t> lengths, Diagonal diagonal = Align::last_key);
+// Packed documents: cumulative lengths, starting at 0, never falling. Causal and window rules beside it count
+// within each document. Queries and keys past the last document are padding.
+Mask segments(std::vector<std::int64_t> cumulative);
+Mask segments(std::vector<std::int64_t> cumulative_queries, std::vector<std::int64_t> cumulative_keys);
+// Block-sparse: bits[heads, ceil(M / block_queries), ceil(N / block_keys)].
+Mask blocks(std::int64_t block_queries, std::int64_t block_keys, std::int64_t heads, std::int64_t rows,
+            std::int64_t cols, std::vector<std::uint8_t> bits);
+// A boolean matrix in the caller's memory, which must outlive the call. Strides are in bytes.
+Mask dense(const std::uint8_t* data, const Shape& shape, const Strides& strides);
+Mask dense(const std::uint8_t* data, const Shape& shape);
+
+}  // namespace attend

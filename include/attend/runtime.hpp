@@ -1,0 +1,27 @@
+// What this machine has, which kernels were chosen, how many threads work.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attend {
+
+const char* version();
+
+// Threads that work on one call, the calling one included. Results have the same bits for any number.
+// Starts as ATTEND_THREADS if set, else the number of CPUs this process may use.
+void set_threads(int count);
+int threads();
+
+// The instruction set in use: "scalar", "avx2" or "avx512". Chosen once, at first use; ATTEND_ISA overrides.
+const char* kernel_name();
+
+struct CpuInfo {
+  std::string model;
+  int cpus = 0;                       // this process may use
+  std::vector<std::string> features;  // of the CPU, as far as the kernels care: "avx2", "fma", "f16c", ...
+  std::vector<std::string> kernels;   // built in and runnable here, best first
+};
+CpuInfo cpu_info();
+
+}  // namespace attend
