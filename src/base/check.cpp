@@ -1,0 +1,112 @@
+// Argument checks: each throws InvalidArgument saying what was got and what was expected.
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/checked.hpp"
+
+namespace attend {
+namespace {
+
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+
+bool known(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
+}
+
+void check_known(const std::string& op, const std::string& what, DType dtype) {
+  if (known(dtype)) return;
+  fail(op, what + " dtype is " + std::to_string(static_cast<std::int32_t>(dtype)) + ", expected f32, f16, bf16 or f64");
+}
+
+// Each dimension, from the smallest step up, must step over everything the smaller ones reach. Layouts that
+// interleave without meeting are refused too: no real tensor has them. Call after check_layout: nothing overflows.
+bool elements_apart(const Shape& shape, const Strides& strides) {
+  std::array<std::pair<std::int64_t, std::int64_t>, 4> steps;  // |stride|, size
+  for (std::size_t d = 0; d < 4; ++d) steps[d] = {strides[d] < 0 ? -strides[d] : strides[d], shape[d]};
+  std::sort(steps.begin(), steps.end());
+  std::int64_t reach = 0;
+  for (const auto& [step, size] : steps) {
+    if (size <= 1) continue;
+    if (step <= reach) return false;
+    reach += (size - 1) * step;
+  }
+  return true;
+}
+
+}  // namespace
+
+void fail(const std::string& op, const std::string& text) {
+  throw InvalidArgument(op + ": " + text);
+}
+
+void check_equal(const std::string& op, const std::string& what, std::int64_t got, std::int64_t expected,
+                 const char* why) {
+  if (got == expected) return;
+  const std::string reason = *why == '\0' ? "" : " (" + std::string(why) + ")";
+  fail(op, what + " is " + std::to_string(got) + ", expected " + std::to_string(expected) + reason);
+}
+
+void check_layout(const std::string& op, const std::string& what, const void* data, const Shape& shape,
+                  const Strides& strides, std::int64_t element_bytes) {
+  for (const std::int64_t size : shape) {
+    if (size < 0) fail(op, what + " shape is " + to_string(shape) + ", expected sizes >= 0");
+  }
+  std::int64_t bytes = 0;
+  try {
+    bytes = checked_product("bytes", {shape[0], shape[1], shape[2], shape[3], element_bytes});
+  } catch (const InvalidArgument& error) {
+    fail(op, what + " " + error.what());
+  }
+  if (bytes == 0) return;
+
+  std::int64_t reach = 0;
+  for (std::size_t d = 0; d < 4; ++d) {
+    std::int64_t step = 0;
+    const bool fits = strides[d] >= -kMax &&
+                      !__builtin_mul_overflow(shape[d] - 1, strides[d] < 0 ? -strides[d] : strides[d], &step) &&
+                      !__builtin_mul_overflow(step, element_bytes, &step) &&
+                      !__builtin_add_overflow(reach, step, &reach);
+    if (!fits) {
+      fail(op, what + " shape is " + to_string(shape) + " with strides " + to_string(strides) +
+                   ", expected offsets below 2^63 bytes");
+    }
+  }
+  if (data == nullptr) fail(op, what + " data is null, expected a pointer to " + to_string(shape) + " elements");
+}
+
+void check_readable(const std::string& op, const std::string& what, const View& view) {
+  check_known(op, what, view.dtype);
+  check_layout(op, what, view.data, view.shape, view.strides, size_of(view.dtype));
+}
+
+void check_writable(const std::string& op, const std::string& what, const MutableView& view) {
+  check_readable(op, what, view);
+  const bool empty = std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
+  if (!empty && !elements_apart(view.shape, view.strides)) {
+    fail(op, what + " shape is " + to_string(view.shape) + " with strides " + to_string(view.strides) +
+                 ", expected every element in a place of its own");
+  }
+}
+
+void check_shape(const std::string& op, const std::string& what, const Shape& got, const Shape& expected) {
+  if (got == expected) return;
+  fail(op, what + " shape is " + to_string(got) + ", expected " + to_string(expected));
+}
+
+void check_dtype(const std::string& op, const std::string& what, DType got, DType expected) {
+  check_known(op, what, got);
+  if (got == expected) return;
+  fail(op, what + " dtype is " + name(got) + ", expected " + name(expected));
+}
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < 4; ++d) text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
+  return text + "]";
+}
+
+}  // namespace attend

@@ -1,0 +1,33 @@
+// Argument checks: each throws InvalidArgument saying what was got and what was expected.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "attend/error.hpp"
+#include "attend/tensor.hpp"
+
+namespace attend {
+
+[[noreturn]] void fail(const std::string& op, const std::string& text);  // "op: text"
+
+// "attention: v heads is 4, expected 2 (k heads)"
+void check_equal(const std::string& op, const std::string& what, std::int64_t got, std::int64_t expected,
+                 const char* why = "");
+
+// A view that can be read: known dtype, sizes >= 0 whose product fits, all offsets inside int64 bytes, a pointer
+// unless it is empty.
+void check_readable(const std::string& op, const std::string& what, const View& view);
+// Also: no two elements in the same place.
+void check_writable(const std::string& op, const std::string& what, const MutableView& view);
+
+// What check_readable asks of the memory, for elements of any size.
+void check_layout(const std::string& op, const std::string& what, const void* data, const Shape& shape,
+                  const Strides& strides, std::int64_t element_bytes);
+
+void check_shape(const std::string& op, const std::string& what, const Shape& got, const Shape& expected);
+void check_dtype(const std::string& op, const std::string& what, DType got, DType expected);
+
+std::string to_string(const Shape& shape);  // "[1, 8, 4096, 64]"
+
+}  // namespace attend

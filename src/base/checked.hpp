@@ -1,0 +1,12 @@
+// Size arithmetic that cannot wrap: the one place where sizes are multiplied.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+namespace attend {
+
+// The product, or InvalidArgument naming `what` when it does not fit. All factors must be >= 0.
+std::int64_t checked_product(const char* what, std::initializer_list<std::int64_t> factors);
+
+}  // namespace attend

@@ -1,0 +1,68 @@
+// Asks the CPU and the operating system what there is.
+#include "base/cpu.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <thread>
+
+namespace attend {
+
+CpuFeatures cpu_features() {
+  CpuFeatures f;
+#if defined(__x86_64__)
+  // __builtin_cpu_supports checks XGETBV too: a set the system does not save is not reported.
+  __builtin_cpu_init();
+  f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+  return f;
+}
+
+std::vector<std::string> cpu_feature_names() {
+  // The kernel's own list names what is usable; the order here is the order of interest.
+  static constexpr const char* kNames[] = {"sse2",     "avx",      "fma",         "f16c",        "avx2",
+                                           "avx512f",  "avx512bw", "avx512dq",    "avx512vl",    "avx512_bf16",
+                                           "avx512_fp16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8",
+                                           "asimd",    "bf16",     "i8mm",        "sve"};
+  std::ifstream file("/proc/cpuinfo");
+  std::vector<std::string> found;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+    std::istringstream words(line);
+    const std::set<std::string> flags{std::istream_iterator<std::string>(words), {}};
+    for (const char* name : kNames)
+      if (flags.contains(name)) found.emplace_back(name);
+    break;
+  }
+  return found;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") || line.starts_with("Model"))
+      if (const auto at = line.find(": "); at != std::string::npos) return line.substr(at + 2);
+  return "unknown";
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace attend

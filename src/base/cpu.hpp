@@ -1,0 +1,21 @@
+// What the CPU has, as far as the kernels care.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attend {
+
+struct CpuFeatures {
+  bool avx2 = false;    // with FMA and F16C, and the operating system saves the registers
+  bool avx512 = false;  // F, BW, DQ and VL, likewise
+};
+CpuFeatures cpu_features();
+
+std::string cpu_model();
+std::vector<std::string> cpu_feature_names();
+int usable_cpus();  // the CPUs this process may run on
+
+void cpu_relax();  // inside a spin
+
+}  // namespace attend

@@ -1,0 +1,64 @@
+// One attention call as the kernels see it: plain pointers, sizes and numbers, nothing to construct.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/tensor.hpp"
+
+namespace attend {
+
+// The split belongs to the problem, not to the machine: these two sizes decide the bits of every result.
+inline constexpr std::int64_t kKeyTile = 64;    // keys whose scores are made at once
+inline constexpr std::int64_t kKeySplit = 512;  // keys summed before the running state is merged
+
+struct Operand {
+  DType dtype;
+  void* data;  // only outputs are written
+  std::int64_t batch_stride, head_stride, row_stride, dim_stride;
+};
+
+struct MaskPlan;      // mask_plan.hpp
+struct PositionPlan;  // mask_plan.hpp
+
+struct ScoreHook {  // a user's rule behind plain functions
+  void* context;
+  void (*forward)(void* context, float* scores, std::int64_t row_stride, std::int64_t rows, std::int64_t cols,
+                  std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
+  void (*backward)(void* context, const float* scores, float* grad, std::int64_t row_stride, std::int64_t rows,
+                   std::int64_t cols, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
+};
+
+struct AttentionProblem {
+  std::int64_t B, H, Hk, G, M, N, D, E;  // G = H / Hk query heads share a KV head
+  Operand q, k, v, out;
+
+  const MaskPlan* mask;
+  float scale;
+  float softcap;          // 0: off
+  const ScoreHook* hook;  // null: off
+  const Operand* bias;    // null: off; strides of repeated dimensions are 0
+  const float* alibi;     // [B, H] slopes, null: off
+  const PositionPlan* alibi_position;
+  const float* sinks;     // [H], null: off
+  std::uint64_t dropout_seed;
+  std::uint32_t dropout_threshold;  // 0: off
+  float dropout_scale;              // 1 / (1 - p)
+
+  float* lse;              // [B, H, M], always kept when weights are wanted; null: not wanted
+  const Operand* weights;  // null: not wanted
+
+  // Backward only.
+  const Operand* dout;
+  const float* lse_in;  // [B, H, M]
+  const float* delta;   // [B, H, M]: sum over e of dout * out
+  Operand dk, dv;
+};
+
+// The G query heads of a KV head and their tokens form one list of rows, token-major: row r is token r / G of head
+// hk * G + r % G. K and V are read once for all of them.
+struct RowRange {
+  std::int64_t b, hk;
+  std::int64_t begin, end;  // rows
+};
+
+}  // namespace attend
