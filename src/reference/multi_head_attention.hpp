@@ -1,0 +1,32 @@
+// The attention layer by its formulas, in double, over views of any dtype.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "attend/multi_head_attention.hpp"
+
+namespace attend::reference {
+
+// `config` with the zeros filled in. K and V come from context, or from x without one.
+Tensor multi_head_attention(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParameters& parameters,
+                            const View& x, const std::optional<View>& context, const AttentionOptions& options);
+
+// Everything is computed anew from the inputs; the gradients are f64.
+MultiHeadAttentionGradients multi_head_attention_backward(const MultiHeadAttentionConfig& config,
+                                                          const MultiHeadAttentionParameters& parameters,
+                                                          const View& dout, const View& x,
+                                                          const std::optional<View>& context,
+                                                          const AttentionOptions& options);
+
+// [B, 1, L, heads * dim] as [B, heads, L, dim].
+template <class Void>
+BasicView<Void> split_heads(const BasicView<Void>& x, std::int64_t heads) {
+  const std::int64_t dim = x.dim() / heads;
+  return {x.dtype,
+          x.data,
+          {x.batch(), heads, x.length(), dim},
+          {x.strides[0], dim * x.strides[3], x.strides[2], x.strides[3]}};
+}
+
+}  // namespace attend::reference
