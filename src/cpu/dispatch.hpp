@@ -1,0 +1,16 @@
+// The choice of kernels.
+#pragma once
+
+#include <vector>
+
+#include "cpu/kernel_table.hpp"
+
+namespace attend {
+
+// Chosen once, at first use: the best set this CPU runs, or ATTEND_ISA. Throws InvalidArgument when ATTEND_ISA names a
+// set that is unknown or that this CPU lacks.
+const KernelTable& kernels();
+
+std::vector<const KernelTable*> usable_kernels();  // best first
+
+}  // namespace attend

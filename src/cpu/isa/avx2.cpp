@@ -1,0 +1,26 @@
+// The kernels built for AVX2, FMA and F16C.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "core/dropout.hpp"
+#include "core/mask_plan.hpp"
+#include "cpu/kernel_table.hpp"
+
+namespace attend {
+namespace {
+namespace isa_avx2 {
+#include "cpu/kernels/half_bits.inl"
+// simd before the kernels
+#include "cpu/isa/simd_avx2.h"
+// the kernels
+#include "cpu/kernels/kernels.inl"
+constexpr KernelTable kTable = table("avx2");
+}  // namespace isa_avx2
+}  // namespace
+
+const KernelTable& kernels_avx2() { return isa_avx2::kTable; }
+
+}  // namespace attend

@@ -1,0 +1,24 @@
+// The kernels built for any machine.
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "core/dropout.hpp"
+#include "core/mask_plan.hpp"
+#include "cpu/kernel_table.hpp"
+
+namespace attend {
+namespace {
+namespace isa_scalar {
+#include "cpu/kernels/half_bits.inl"
+// simd before the kernels
+#include "cpu/isa/simd_scalar.h"
+// the kernels
+#include "cpu/kernels/kernels.inl"
+constexpr KernelTable kTable = table("scalar");
+}  // namespace isa_scalar
+}  // namespace
+
+const KernelTable& kernels_scalar() { return isa_scalar::kTable; }
+
+}  // namespace attend

@@ -1,0 +1,85 @@
+// Eight floats at a time: AVX2, FMA and F16C. Included by one source file alone, inside its anonymous namespace.
+using V = __m256;
+using Mask = __m256;
+constexpr int kLanes = 8;
+constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 vectors of b and 1 broadcast: 15 of 16 registers
+constexpr int kTileVectors = 2;
+
+inline V load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, V x) { _mm256_storeu_ps(p, x); }
+inline V set1(float x) { return _mm256_set1_ps(x); }
+inline V add(V a, V b) { return _mm256_add_ps(a, b); }
+inline V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+inline V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+inline V div(V a, V b) { return _mm256_div_ps(a, b); }
+inline V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }    // a * b + c
+inline V fnma(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a * b
+inline V max(V a, V b) { return _mm256_max_ps(a, b); }              // b if either is NaN
+inline V min(V a, V b) { return _mm256_min_ps(a, b); }              // b if either is NaN
+inline V abs(V a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
+inline V copy_sign(V magnitude, V sign) {
+  return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0F)));
+}
+inline Mask less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+inline Mask equal(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+inline V select(Mask m, V a, V b) { return _mm256_blendv_ps(b, a, m); }  // m ? a : b
+inline V round(V x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline V times_power_of_two(V x, V n) {  // n whole; at -127 and below the factor is 0, from 128 on inf
+  const V bounded = _mm256_min_ps(_mm256_set1_ps(128.0F), _mm256_max_ps(_mm256_set1_ps(-127.0F), n));
+  const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(127));
+  return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)));
+}
+inline V iota() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+inline float reduce_max(V x) {
+  __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+inline float reduce_add(V x) {
+  __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_add_ss(y, _mm_shuffle_ps(y, y, 1)));
+}
+
+inline V load_f16(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+inline void store_f16(void* p, V x) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline V load_bf16(const void* p) {
+  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+inline void store_bf16(void* p, V x) {  // round to nearest even; NaN stays NaN
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i top = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(top, top), 0x08);
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+
+// Row r of the block becomes column r.
+inline void transpose(V (&x)[kLanes]) {
+  V t[kLanes];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    x[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+    x[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xEE);
+    x[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+    x[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm256_permute2f128_ps(x[i], x[4 + i], 0x20);
+    t[4 + i] = _mm256_permute2f128_ps(x[i], x[4 + i], 0x31);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) x[i] = t[i];
+}

@@ -1,0 +1,82 @@
+// Sixteen floats at a time: AVX-512 F, BW, DQ, VL. Included by one source file alone, inside its anonymous namespace.
+using V = __m512;
+using Mask = __mmask16;
+constexpr int kLanes = 16;
+constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of b and 1 broadcast: 29 of 32 registers
+constexpr int kTileVectors = 4;
+
+inline V load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, V x) { _mm512_storeu_ps(p, x); }
+inline V set1(float x) { return _mm512_set1_ps(x); }
+inline V add(V a, V b) { return _mm512_add_ps(a, b); }
+inline V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+inline V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+inline V div(V a, V b) { return _mm512_div_ps(a, b); }
+inline V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }    // a * b + c
+inline V fnma(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a * b
+inline V max(V a, V b) { return _mm512_max_ps(a, b); }              // b if either is NaN
+inline V min(V a, V b) { return _mm512_min_ps(a, b); }              // b if either is NaN
+inline V abs(V a) { return _mm512_abs_ps(a); }
+inline V copy_sign(V magnitude, V sign) {
+  return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0F)));
+}
+inline Mask less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline Mask equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+inline V select(Mask m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }  // m ? a : b
+inline V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline V times_power_of_two(V x, V n) { return _mm512_scalef_ps(x, n); }  // n whole; deep underflow gives 0
+inline V iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+inline float reduce_max(V x) { return _mm512_reduce_max_ps(x); }
+inline float reduce_add(V x) { return _mm512_reduce_add_ps(x); }
+
+inline V load_f16(const void* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+inline void store_f16(void* p, V x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline V load_bf16(const void* p) {
+  const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+inline void store_bf16(void* p, V x) {  // round to nearest even; NaN stays NaN
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+
+// Row r of the block becomes column r.
+inline void transpose(V (&x)[kLanes]) {
+  V t[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 1]);
+    const __m512d c = _mm512_castps_pd(t[4 * i + 2]), d = _mm512_castps_pd(t[4 * i + 3]);
+    x[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    x[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    x[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    x[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(x[i], x[4 + i], 0x88);
+    t[4 + i] = _mm512_shuffle_f32x4(x[i], x[4 + i], 0xDD);
+    t[8 + i] = _mm512_shuffle_f32x4(x[8 + i], x[12 + i], 0x88);
+    t[12 + i] = _mm512_shuffle_f32x4(x[8 + i], x[12 + i], 0xDD);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    x[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
+    x[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xDD);
+    x[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
+    x[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xDD);
+  }
+}

@@ -1,0 +1,94 @@
+// Rows of any dtype and stride into f32 scratch and back.
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+inline std::int64_t element_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
+
+inline const char* element(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i) {
+  return static_cast<const char*>(x.data) +
+         (b * x.batch_stride + h * x.head_stride + i * x.row_stride) * element_size(x.dtype);
+}
+inline char* element_mut(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i) {
+  return static_cast<char*>(x.data) +
+         (b * x.batch_stride + h * x.head_stride + i * x.row_stride) * element_size(x.dtype);
+}
+
+inline float load_one(DType dtype, const char* p) {
+  if (dtype == DType::bf16) return bf16_to_float(p);
+  if (dtype == DType::f16) return f16_to_float(p);
+  float x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+inline void store_one(DType dtype, char* p, float x) {
+  if (dtype == DType::bf16) return float_to_bf16(x, p);
+  if (dtype == DType::f16) return float_to_f16(x, p);
+  __builtin_memcpy(p, &x, sizeof x);
+}
+
+// n elements to f32.
+inline void load_row(DType dtype, const char* src, std::int64_t stride, std::int64_t n, float* dst) {
+  std::int64_t d = 0;
+  if (stride == 1) {
+    if (dtype == DType::f32) {
+      for (; d + kLanes <= n; d += kLanes) {
+        V x;
+        __builtin_memcpy(&x, src + 4 * d, sizeof x);
+        store(dst + d, x);
+      }
+    } else if (dtype == DType::bf16) {
+      for (; d + kLanes <= n; d += kLanes) store(dst + d, load_bf16(src + 2 * d));
+    } else {
+      for (; d + kLanes <= n; d += kLanes) store(dst + d, load_f16(src + 2 * d));
+    }
+  }
+  for (; d < n; ++d) dst[d] = load_one(dtype, src + d * stride * element_size(dtype));
+}
+
+// n elements times `factor` from f32. src has room for whole vectors.
+inline void store_row(DType dtype, char* dst, std::int64_t stride, std::int64_t n, const float* src, float factor) {
+  std::int64_t d = 0;
+  const V f = set1(factor);
+  if (stride == 1) {
+    if (dtype == DType::f32) {
+      for (; d + kLanes <= n; d += kLanes) {
+        const V x = mul(load(src + d), f);
+        __builtin_memcpy(dst + 4 * d, &x, sizeof x);
+      }
+    } else if (dtype == DType::bf16) {
+      for (; d + kLanes <= n; d += kLanes) store_bf16(dst + 2 * d, mul(load(src + d), f));
+    } else {
+      for (; d + kLanes <= n; d += kLanes) store_f16(dst + 2 * d, mul(load(src + d), f));
+    }
+  }
+  for (; d < n; ++d) store_one(dtype, dst + d * stride * element_size(dtype), src[d] * factor);
+}
+
+inline void clear(float* p, std::int64_t n) { __builtin_memset(p, 0, static_cast<std::size_t>(n) * sizeof(float)); }
+
+// Rows i .. i+rows of one head into dst[rows_padded][padded], the rest zero. True when every element is finite.
+inline bool load_tile(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t rows,
+                      std::int64_t n, float* dst, std::int64_t padded, std::int64_t rows_padded) {
+  V bad = set1(0.0F);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* row = dst + r * padded;
+    for (std::int64_t d = n; d < padded; ++d) row[d] = 0.0F;
+    load_row(x.dtype, element(x, b, h, i + r), x.dim_stride, n, row);
+    // 0 * x is 0 for finite x and NaN otherwise; the sum keeps the NaN.
+    for (std::int64_t d = 0; d < padded; d += kLanes) bad = fma(load(row + d), set1(0.0F), bad);
+  }
+  clear(dst + rows * padded, (rows_padded - rows) * padded);
+  return reduce_add(bad) == 0.0F;
+}
+
+// dst[d][row] = src[row][d]: columns of kKeyTile rows, so that a vector holds one dimension of many keys.
+inline void transpose_tile(const float* src, std::int64_t padded, std::int64_t n, float* dst) {
+  for (std::int64_t r = 0; r < kKeyTile; r += kLanes)
+    for (std::int64_t d = 0; d < n; d += kLanes) {
+      V block[kLanes];
+      for (int l = 0; l < kLanes; ++l) block[l] = load(src + (r + l) * padded + d);
+      transpose(block);
+      const std::int64_t count = n - d < kLanes ? n - d : kLanes;
+      for (std::int64_t l = 0; l < count; ++l) store(dst + (d + l) * kKeyTile + r, block[l]);
+    }
+}
