@@ -1,0 +1,202 @@
+// Attention backward: keys are cut into tiles that work side by side; dq is handed from tile to tile in order.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "attend/attention.hpp"
+#include "base/checked.hpp"
+#include "base/elements.hpp"
+#include "base/threads.hpp"
+#include "cpu/dispatch.hpp"
+#include "ops/attention_call.hpp"
+#include "ops/scratch.hpp"
+#include "reference/attention.hpp"
+
+namespace attend {
+namespace {
+
+constexpr std::int64_t kRowsPerTurn = 192;  // rows between two looks at the turnstile
+
+std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+
+// For each piece of rows, whose turn it is: key tile j may add to dq when tiles 0 .. j-1 have. The order of addition is
+// then fixed, whoever does it.
+class Turnstile {
+ public:
+  explicit Turnstile(std::int64_t pieces) : turns_(new std::atomic<std::int64_t>[static_cast<std::size_t>(pieces)]()) {}
+  void wait(std::int64_t piece, std::int64_t turn) const {
+    for (int spin = 0; turns_[static_cast<std::size_t>(piece)].load(std::memory_order_acquire) != turn; ++spin)
+      spin_wait(spin);
+  }
+  void pass(std::int64_t piece, std::int64_t turn) {
+    turns_[static_cast<std::size_t>(piece)].store(turn + 1, std::memory_order_release);
+  }
+
+ private:
+  std::unique_ptr<std::atomic<std::int64_t>[]> turns_;
+};
+
+// dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
+void backward_heads(const AttentionProblem& p, const KernelTable& table, const Operand& dq, std::int64_t first,
+                    std::int64_t count, float* dq_sums, std::int64_t sums_each, const Scratch& scratch) {
+  const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
+  std::fill_n(dq_sums, count * sums_each, 0.0F);
+  Turnstile turnstile(count * pieces);
+  const auto range_of = [&](std::int64_t head, std::int64_t piece) {
+    return RowRange{head / p.Hk, head % p.Hk, piece * kRowsPerTurn, std::min(rows, (piece + 1) * kRowsPerTurn)};
+  };
+  // Items are handed out in rising order, so the tile a worker waits for is always in somebody's hands already.
+  parallel_for(tiles * count, scratch.workers(), [&](std::int64_t item, int worker) {
+    const std::int64_t tile = item / count, local = item % count, head = first + local;
+    const KeyTile keys{head / p.Hk, head % p.Hk, tile * kKeyTile};
+    void* memory = scratch.of(worker);
+    table.backward_begin(p, keys, memory);
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      turnstile.wait(local * pieces + piece, tile);
+      table.backward_rows(p, keys, range_of(head, piece), dq_sums + local * sums_each, memory);
+      turnstile.pass(local * pieces + piece, tile);
+    }
+    table.backward_end(p, keys, memory);
+  });
+  parallel_for(count * pieces, scratch.workers(), [&](std::int64_t item, int) {
+    table.store_dq(p, dq, range_of(first + item / pieces, item % pieces), dq_sums + item / pieces * sums_each);
+  });
+}
+
+void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Operand& dq) {
+  const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
+  if (heads == 0) return;
+  const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
+  const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
+  // Only as many heads at once as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
+  const std::int64_t at_once =
+      std::clamp<std::int64_t>(divide_up(std::int64_t{8} * thread_count(), std::max<std::int64_t>(tiles, 1)), 1, heads);
+  const std::unique_ptr<float[]> dq_sums(
+      new float[static_cast<std::size_t>(checked_product("dq", {at_once, sums_each}))]);
+  const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
+  for (std::int64_t first = 0; first < heads; first += at_once)
+    backward_heads(p, table, dq, first, std::min(at_once, heads - first), dq_sums.get(), sums_each, scratch);
+}
+
+// A piece of dbias has one owner, who sums over what the bias repeats in a fixed order: batch, head, row, key.
+void backward_bias(const AttentionProblem& p, const KernelTable& table, const MutableView& dbias) {
+  const auto& [Bb, Hb, Mb, Nb] = dbias.shape;
+  const std::int64_t tokens_each = std::max<std::int64_t>(1, kKeyTile / p.G);
+  const std::int64_t token_blocks = divide_up(p.M, tokens_each), tiles = divide_up(p.N, kKeyTile);
+  const std::int64_t groups = Hb == 1 ? 1 : p.Hk;
+  const std::int64_t owned_tokens = Mb == 1 ? 1 : tokens_each, owned_heads = Hb == 1 ? 1 : p.G;
+  const std::int64_t owned_keys = Nb == 1 ? 1 : kKeyTile;
+  const BiasPlace place{Mb == 1 ? 0 : owned_heads * owned_keys, Hb == 1 ? 0 : owned_keys, Nb == 1 ? 0 : 1};
+  const Scratch scratch(table.backward_scratch_bytes(p, tokens_each * p.G));
+  const Scratch sums_memory(owned_tokens * owned_heads * owned_keys * std::int64_t{sizeof(double)}, scratch.workers());
+  const std::int64_t block_items = Mb == 1 ? 1 : token_blocks, tile_items = Nb == 1 ? 1 : tiles;
+  parallel_for(Bb * groups * block_items * tile_items, scratch.workers(), [&](std::int64_t item, int worker) {
+    const std::int64_t tile = item % tile_items, block = item / tile_items % block_items;
+    const std::int64_t group = item / tile_items / block_items % groups;
+    const std::int64_t batch = item / tile_items / block_items / groups;
+    auto* sums = static_cast<double*>(sums_memory.of(worker));
+    std::fill_n(sums, owned_tokens * owned_heads * owned_keys, 0.0);
+    const auto span = [](bool repeated, std::int64_t own, std::int64_t all) {
+      return repeated ? std::pair{std::int64_t{0}, all} : std::pair{own, own + 1};
+    };
+    const auto [b0, b1] = span(Bb == 1, batch, p.B);
+    const auto [g0, g1] = span(Hb == 1, group, p.Hk);
+    const auto [t0, t1] = span(Mb == 1, block, token_blocks);
+    const auto [j0, j1] = span(Nb == 1, tile, tiles);
+    for (std::int64_t b = b0; b < b1; ++b)
+      for (std::int64_t hk = g0; hk < g1; ++hk)
+        for (std::int64_t t = t0; t < t1; ++t)
+          for (std::int64_t j = j0; j < j1; ++j)
+            table.bias_gradient(
+                p, {b, hk, j * kKeyTile},
+                {b, hk, t * tokens_each * p.G, std::min(p.M, (t + 1) * tokens_each) * p.G}, place, sums,
+                scratch.of(worker));
+    for (std::int64_t t = 0; t < std::min(owned_tokens, Mb - block * owned_tokens); ++t)
+      for (std::int64_t g = 0; g < owned_heads; ++g)
+        for (std::int64_t c = 0; c < std::min(owned_keys, Nb - tile * owned_keys); ++c)
+          store(dbias, batch, group * owned_heads + g, block * owned_tokens + t, tile * owned_keys + c,
+                sums[(t * owned_heads + g) * owned_keys + c]);
+  });
+}
+
+// d(sink) = - sum over rows of the sink's weight times delta.
+void backward_sinks(const AttentionProblem& p, const MutableView& dsinks) {
+  for (std::int64_t h = 0; h < p.H; ++h) {
+    double sum = 0;
+    for (std::int64_t b = 0; b < p.B; ++b)
+      for (std::int64_t i = 0; i < p.M; ++i) {
+        const std::int64_t at = (b * p.H + h) * p.M + i;
+        const double delta = static_cast<double>(p.delta[at]);
+        if (delta != 0) sum -= std::exp(static_cast<double>(p.sinks[h]) - static_cast<double>(p.lse_in[at])) * delta;
+      }
+    store(dsinks, 0, h, 0, 0, sum);
+  }
+}
+
+void zero(const MutableView& x) {
+  for (std::int64_t b = 0; b < x.shape[0]; ++b)
+    for (std::int64_t h = 0; h < x.shape[1]; ++h)
+      for (std::int64_t i = 0; i < x.shape[2]; ++i)
+        for (std::int64_t d = 0; d < x.shape[3]; ++d) store(x, b, h, i, d, 0.0);
+}
+
+}  // namespace
+
+void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
+                        const AttentionOptions& options) {
+  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+  const KernelTable& table = kernels();
+  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
+
+  AttentionCall call(q, k, v, options);
+  AttentionProblem& p = call.problem;
+  const Operand dout_operand = operand_of(dout);
+  p.dout = &dout_operand;
+  p.out = operand_of(out);
+  p.dk = operand_of(gradients.dk);
+  p.dv = operand_of(gradients.dv);
+  const auto rows_in_all = static_cast<std::size_t>(checked_product("lse", {p.B, p.H, p.M}));
+  std::vector<float> lse_rows, delta(rows_in_all);
+  lse_rows.reserve(rows_in_all);
+  for (std::int64_t b = 0; b < p.B; ++b)
+    for (std::int64_t h = 0; h < p.H; ++h)
+      for (std::int64_t i = 0; i < p.M; ++i) lse_rows.push_back(static_cast<float>(load(lse, b, h, i, 0)));
+  p.lse_in = lse_rows.data();
+  p.delta = delta.data();
+
+  const Scratch scratch(table.backward_scratch_bytes(p, 0));
+  const std::int64_t pieces = divide_up(call.rows(), kRowsPerTurn);
+  parallel_for(p.B * p.Hk * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
+    const std::int64_t head = item / pieces, begin = item % pieces * kRowsPerTurn;
+    table.delta_rows(p, {head / p.Hk, head % p.Hk, begin, std::min(call.rows(), begin + kRowsPerTurn)}, delta.data(),
+                     scratch.of(worker));
+  });
+  backward_qkv(p, table, operand_of(gradients.dq));
+  if (gradients.dbias) {
+    if (p.B > 0 && p.M > 0 && p.N > 0)
+      backward_bias(p, table, *gradients.dbias);
+    else
+      zero(*gradients.dbias);
+  }
+  if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
+  call.rule.rethrow();
+}
+
+AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,
+                                            const AttentionOptions& options) {
+  check_attention(q, k, v, options);
+  AttentionGradientTensors result;
+  result.dq = Tensor(q.dtype, q.shape);
+  result.dk = Tensor(k.dtype, k.shape);
+  result.dv = Tensor(v.dtype, v.shape);
+  AttentionGradients gradients{result.dq, result.dk, result.dv, {}, {}};
+  const DType wide = accumulator_dtype(q.dtype);
+  if (options.bias) gradients.dbias = result.dbias = Tensor(wide, options.bias->shape);
+  if (options.sinks) gradients.dsinks = result.dsinks = Tensor(wide, options.sinks->shape);
+  attention_backward(dout, q, k, v, out, lse, gradients, options);
+  return result;
+}
+
+}  // namespace attend

@@ -1,0 +1,215 @@
+// Checks the arguments of an attention call and describes it for the kernels.
+#include "ops/attention_call.hpp"
+
+#include <cmath>
+#include <string>
+
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "base/elements.hpp"
+#include "base/random.hpp"
+
+namespace attend {
+namespace {
+
+const char* const kOp = "attention";
+const char* const kBackwardOp = "attention_backward";
+
+bool is_broadcast_of(const Shape& shape, const Shape& full) {
+  for (std::size_t d = 0; d < 4; ++d)
+    if (shape[d] != full[d] && shape[d] != 1) return false;
+  return true;
+}
+
+// Kernels read f32, f16 and bf16; f64 beside narrower inputs would be a silent loss.
+void check_beside(const char* op, const char* what, DType dtype, DType inputs) {
+  if (dtype == DType::f64 && inputs != DType::f64)
+    fail(op, std::string(what) + " is f64, expected f32, f16 or bf16 beside " + name(inputs) + " inputs");
+}
+
+void check_finite(const char* what, double value) {
+  if (!std::isfinite(value)) fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected a finite number");
+}
+
+void check_options(const Shape& scores, DType dtype, const AttentionOptions& options) {
+  const auto& [B, H, M, N] = scores;
+  if (options.scale) check_finite("scale", *options.scale);
+  check_finite("softcap", options.softcap);
+  if (options.softcap < 0)
+    fail(kOp, "softcap is " + std::to_string(options.softcap) + ", expected 0 (off) or more");
+  if (!(options.dropout.probability >= 0 && options.dropout.probability < 1))
+    fail(kOp, "dropout probability is " + std::to_string(options.dropout.probability) + ", expected [0, 1)");
+  if (options.bias) {
+    check_readable(kOp, "bias", *options.bias);
+    check_beside(kOp, "bias", options.bias->dtype, dtype);
+    if (!is_broadcast_of(options.bias->shape, scores))
+      fail(kOp, "bias shape is " + to_string(options.bias->shape) + ", expected " + to_string(scores) +
+                    " with any dimension 1");
+  }
+  if (options.alibi_slopes) {
+    check_readable(kOp, "ALiBi slopes", *options.alibi_slopes);
+    if (options.alibi_slopes->shape != Shape{1, H, 1, 1})
+      check_shape(kOp, "ALiBi slopes shape", options.alibi_slopes->shape, {B, H, 1, 1});
+    lower_diagonal(options.alibi_diagonal, "ALiBi", B);
+  }
+  if (options.sinks) {
+    check_readable(kOp, "sinks", *options.sinks);
+    check_shape(kOp, "sinks shape", options.sinks->shape, {1, H, 1, 1});
+  }
+  lower_mask(options.mask, B, H, M, N);
+}
+
+}  // namespace
+
+DType accumulator_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+void check_attention(View q, View k, View v, const AttentionOptions& options) {
+  check_readable(kOp, "q", q);
+  check_readable(kOp, "k", k);
+  check_readable(kOp, "v", v);
+  check_dtype(kOp, "k dtype", k.dtype, q.dtype);
+  check_dtype(kOp, "v dtype", v.dtype, q.dtype);
+  check_equal(kOp, "k batch", k.batch(), q.batch(), "q batch");
+  check_equal(kOp, "v batch", v.batch(), q.batch(), "q batch");
+  check_equal(kOp, "v heads", v.heads(), k.heads(), "k heads");
+  check_equal(kOp, "v length", v.length(), k.length(), "k length");
+  check_equal(kOp, "k dim", k.dim(), q.dim(), "q dim");
+  if (q.dim() < 1 || v.dim() < 1)
+    fail(kOp, "head dim is " + std::to_string(q.dim()) + " and value dim " + std::to_string(v.dim()) +
+                  ", expected at least 1");
+  if (q.heads() < 1 || k.heads() < 1 || q.heads() % k.heads() != 0)
+    fail(kOp, "q has " + std::to_string(q.heads()) + " heads and k " + std::to_string(k.heads()) +
+                  ", expected a whole number of query heads for each KV head");
+  checked_product("attention: scores per sequence", {q.heads(), q.length(), k.length() + 1});
+  check_options({q.batch(), q.heads(), q.length(), k.length()}, q.dtype, options);
+}
+
+void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionExtras& extras) {
+  check_writable(kOp, "out", out);
+  check_dtype(kOp, "out dtype", out.dtype, q.dtype);
+  check_shape(kOp, "out shape", out.shape, {q.batch(), q.heads(), q.length(), v.dim()});
+  if (extras.lse) {
+    check_writable(kOp, "lse", *extras.lse);
+    check_dtype(kOp, "lse dtype", extras.lse->dtype, accumulator_dtype(q.dtype));
+    check_shape(kOp, "lse shape", extras.lse->shape, {q.batch(), q.heads(), q.length(), 1});
+  }
+  if (extras.weights) {
+    check_writable(kOp, "weights", *extras.weights);
+    check_beside(kOp, "weights", extras.weights->dtype, q.dtype);
+    check_shape(kOp, "weights shape", extras.weights->shape, {q.batch(), q.heads(), q.length(), k.length()});
+  }
+}
+
+void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
+                              const AttentionGradients& gradients, const AttentionOptions& options) {
+  check_attention(q, k, v, options);
+  const Shape out_shape = {q.batch(), q.heads(), q.length(), v.dim()};
+  check_readable(kBackwardOp, "dout", dout);
+  check_readable(kBackwardOp, "out", out);
+  check_readable(kBackwardOp, "lse", lse);
+  check_shape(kBackwardOp, "dout shape", dout.shape, out_shape);
+  check_shape(kBackwardOp, "out shape", out.shape, out_shape);
+  check_shape(kBackwardOp, "lse shape", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  check_dtype(kBackwardOp, "dout dtype", dout.dtype, q.dtype);
+  check_dtype(kBackwardOp, "out dtype", out.dtype, q.dtype);
+  check_dtype(kBackwardOp, "lse dtype", lse.dtype, accumulator_dtype(q.dtype));
+  const auto check_gradient = [&](const char* what, const MutableView& gradient, const View& of) {
+    check_writable(kBackwardOp, what, gradient);
+    check_dtype(kBackwardOp, std::string(what) + " dtype", gradient.dtype, q.dtype);
+    check_shape(kBackwardOp, std::string(what) + " shape", gradient.shape, of.shape);
+  };
+  check_gradient("dq", gradients.dq, q);
+  check_gradient("dk", gradients.dk, k);
+  check_gradient("dv", gradients.dv, v);
+  const auto check_optional = [&](const char* what, const std::optional<MutableView>& gradient,
+                                  const std::optional<View>& of) {
+    if (!gradient) return;
+    if (!of) fail(kBackwardOp, std::string(what) + " is asked for, but the options have no such input");
+    check_writable(kBackwardOp, what, *gradient);
+    check_shape(kBackwardOp, std::string(what) + " shape", gradient->shape, of->shape);
+  };
+  check_optional("dbias", gradients.dbias, options.bias);
+  check_optional("dsinks", gradients.dsinks, options.sinks);
+  const bool f64 = q.dtype == DType::f64;
+  if (options.rule && !(f64 ? static_cast<bool>(options.rule.backward_f64)
+                            : static_cast<bool>(options.rule.backward_f32)))
+    fail(kBackwardOp, "the score rule has no gradient; give ScoreRule a backward callable");
+}
+
+Operand operand_of(const View& view) {
+  return {view.dtype,      const_cast<void*>(view.data), view.strides[0], view.strides[1],
+          view.strides[2], view.strides[3]};
+}
+Operand operand_of(const MutableView& view) { return operand_of(View(view)); }
+
+RuleHook::RuleHook(const ScoreRule& rule) : rule_(rule ? &rule : nullptr), hook_{} {
+  hook_.context = this;
+  hook_.forward = [](void* self, float* scores, std::int64_t stride, std::int64_t rows, std::int64_t cols,
+                     std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    auto& hook = *static_cast<RuleHook*>(self);
+    hook.guarded([&] { hook.rule_->forward_f32({scores, stride, rows, cols, b, h, i, j}); });
+  };
+  hook_.backward = [](void* self, const float* scores, float* grad, std::int64_t stride, std::int64_t rows,
+                      std::int64_t cols, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    auto& hook = *static_cast<RuleHook*>(self);
+    hook.guarded([&] {
+      hook.rule_->backward_f32({scores, stride, rows, cols, b, h, i, j}, {grad, stride, rows, cols, b, h, i, j});
+    });
+  };
+}
+
+template <class F>
+void RuleHook::guarded(F&& f) noexcept {
+  if (failed_.load(std::memory_order_relaxed)) return;
+  try {
+    f();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+    failed_.store(true, std::memory_order_relaxed);
+  }
+}
+
+void RuleHook::rethrow() {
+  if (error_) std::rethrow_exception(error_);
+}
+
+AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& options)
+    : mask(lower_mask(options.mask, q.batch(), q.heads(), q.length(), k.length())),
+      alibi_position(lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch())),
+      rule(options.rule) {
+  AttentionProblem& p = problem;
+  p.B = q.batch(), p.H = q.heads(), p.Hk = k.heads(), p.G = p.H / p.Hk;
+  p.M = q.length(), p.N = k.length(), p.D = q.dim(), p.E = v.dim();
+  p.q = operand_of(q), p.k = operand_of(k), p.v = operand_of(v);
+  p.mask = &mask;
+  p.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(p.D))));
+  p.softcap = static_cast<float>(options.softcap);
+  p.hook = rule.hook();
+  if (options.bias) {
+    View repeated = *options.bias;
+    for (std::size_t d = 0; d < 4; ++d)
+      if (repeated.shape[d] == 1) repeated.strides[d] = 0;
+    bias = operand_of(repeated);
+    p.bias = &bias;
+  }
+  if (options.alibi_slopes) {
+    const View& slopes = *options.alibi_slopes;
+    for (std::int64_t b = 0; b < p.B; ++b)
+      for (std::int64_t h = 0; h < p.H; ++h)
+        alibi.push_back(static_cast<float>(load(slopes, slopes.batch() == 1 ? 0 : b, h, 0, 0)));
+    p.alibi = alibi.data();
+    p.alibi_position = &alibi_position;
+  }
+  if (options.sinks) {
+    for (std::int64_t h = 0; h < p.H; ++h) sinks.push_back(static_cast<float>(load(*options.sinks, 0, h, 0, 0)));
+    p.sinks = sinks.data();
+  }
+  if (options.dropout.probability > 0) {
+    p.dropout_seed = options.dropout.seed;
+    p.dropout_threshold = dropout_threshold(options.dropout.probability);
+    p.dropout_scale = static_cast<float>(1.0 / (1.0 - options.dropout.probability));
+  }
+}
+
+}  // namespace attend

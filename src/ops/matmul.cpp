@@ -1,0 +1,51 @@
+// The strided matrix product: blocks of rows and columns over the threads.
+#include "ops/matmul.hpp"
+
+#include <algorithm>
+
+#include "base/elements.hpp"
+#include "base/threads.hpp"
+#include "cpu/dispatch.hpp"
+#include "ops/scratch.hpp"
+
+namespace attend {
+namespace {
+
+constexpr std::int64_t kRowsPerItem = 96;  // any number gives the same bits
+
+void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c) {
+  parallel_for(c.rows, [&](std::int64_t i, int) {
+    for (std::int64_t j = 0; j < c.cols; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < a.cols; ++k)
+        sum += load_element(a.dtype, a.data, i * a.row_stride + k * a.col_stride) *
+               load_element(b.dtype, b.data, k * b.row_stride + j * b.col_stride);
+      if (bias) sum += load_element(bias->dtype, bias->data, j * bias->col_stride);
+      store_element(c.dtype, c.data, i * c.row_stride + j * c.col_stride, sum);
+    }
+  });
+}
+
+template <class M>
+MatrixRef ref(const M& m) {
+  return {m.dtype, const_cast<void*>(static_cast<const void*>(m.data)), m.row_stride, m.col_stride};
+}
+
+}  // namespace
+
+void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c) {
+  if (c.rows == 0 || c.cols == 0) return;
+  if (c.dtype == DType::f64) return matmul_f64(a, b, bias, c);
+  const KernelTable& table = kernels();
+  const MatrixRef bias_ref = bias ? ref(*bias) : MatrixRef{};
+  const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), bias ? &bias_ref : nullptr};
+  const std::int64_t row_items = (c.rows + kRowsPerItem - 1) / kRowsPerItem;
+  const std::int64_t col_items = (c.cols + kKeyTile - 1) / kKeyTile;
+  const Scratch scratch(table.matmul_scratch_bytes(std::min(c.rows, kRowsPerItem)));
+  parallel_for(row_items * col_items, scratch.workers(), [&](std::int64_t item, int worker) {
+    const std::int64_t row = item / col_items * kRowsPerItem;
+    table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), item % col_items * kKeyTile, scratch.of(worker));
+  });
+}
+
+}  // namespace attend

@@ -1,0 +1,472 @@
+// The attention layer, composed from linear, rms_norm, rope and attention.
+#include "attend/multi_head_attention.hpp"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "attend/linear.hpp"
+#include "attend/rms_norm.hpp"
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "base/elements.hpp"
+#include "base/random.hpp"
+#include "ops/rows.hpp"
+#include "reference/multi_head_attention.hpp"
+
+namespace attend {
+namespace {
+
+using reference::split_heads;
+
+constexpr const char* kOp = "multi_head_attention";
+
+// ---- Sizes and parameters ----
+
+void check_multiple(const char* what, std::int64_t got, const char* of_what, std::int64_t of, const char* advice = "") {
+  if (got % of == 0) return;
+  fail(kOp, std::string(what) + " is " + std::to_string(got) + ", expected a multiple of " + of_what + ", " +
+                std::to_string(of) + advice);
+}
+
+// The config with the zeros filled in, or InvalidArgument.
+MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
+  check_dtype(kOp, "config", c.dtype, c.dtype);  // known at all
+  const auto check_at_least = [](const char* what, std::int64_t got, std::int64_t least) {
+    if (got >= least) return;
+    fail(kOp, std::string(what) + " is " + std::to_string(got) + ", expected at least " + std::to_string(least));
+  };
+  check_at_least("width", c.width, 1);
+  check_at_least("context_width", c.context_width, 0);
+  check_at_least("output_width", c.output_width, 0);
+  check_at_least("heads", c.heads, 1);
+  check_at_least("kv_heads", c.kv_heads, 0);
+  check_at_least("head_dim", c.head_dim, 0);
+  check_at_least("value_dim", c.value_dim, 0);
+  check_at_least("value_rank", c.value_rank, 0);
+  if (c.context_width == 0) c.context_width = c.width;
+  if (c.output_width == 0) c.output_width = c.width;
+  if (c.kv_heads == 0) c.kv_heads = c.heads;
+  check_multiple("heads", c.heads, "kv_heads", c.kv_heads);
+  if (c.head_dim == 0) {
+    check_multiple("width", c.width, "heads", c.heads, " (or a head_dim)");
+    c.head_dim = c.width / c.heads;
+  }
+  if (c.value_dim == 0) c.value_dim = c.head_dim;
+  if (c.rope && *c.rope != RopeStyle::half_split && *c.rope != RopeStyle::interleaved) {
+    fail(kOp, "rope is " + std::to_string(static_cast<int>(*c.rope)) + ", expected half_split or interleaved");
+  }
+  if (c.rope && c.head_dim % 2 != 0) {
+    fail(kOp, "head_dim is " + std::to_string(c.head_dim) + ", expected an even number (RoPE turns pairs)");
+  }
+  if (c.rope && (!(c.rope_theta > 0) || !std::isfinite(c.rope_theta))) {
+    fail(kOp, "rope_theta is " + std::to_string(c.rope_theta) + ", expected a finite number above 0");
+  }
+  if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
+    fail(kOp, "norm_eps is " + std::to_string(c.norm_eps) + ", expected a finite number from 0 up");
+  }
+  return c;
+}
+
+struct ParameterSpec {
+  const char* name;
+  Tensor MultiHeadAttentionParameters::* tensor;
+  bool wanted;
+  Shape shape;
+  std::int64_t inputs;  // summed into one output; 0 for a norm
+};
+
+// Every parameter there can be, in the order of their random streams.
+std::array<ParameterSpec, 11> parameter_specs(const MultiHeadAttentionConfig& c) {
+  using P = MultiHeadAttentionParameters;
+  const std::int64_t q = checked_product("heads x head_dim", {c.heads, c.head_dim});
+  const std::int64_t k = checked_product("kv_heads x head_dim", {c.kv_heads, c.head_dim});
+  const std::int64_t v = checked_product("kv_heads x value_dim", {c.kv_heads, c.value_dim});
+  const std::int64_t out = checked_product("heads x value_dim", {c.heads, c.value_dim});
+  const bool factored = c.value_rank > 0;
+  const std::int64_t v_inputs = factored ? c.value_rank : c.context_width;
+  return {{{"wq", &P::wq, true, {1, 1, q, c.width}, c.width},
+           {"wk", &P::wk, true, {1, 1, k, c.context_width}, c.context_width},
+           {"wv", &P::wv, true, {1, 1, v, v_inputs}, v_inputs},
+           {"wv_down", &P::wv_down, factored, {1, 1, c.value_rank, c.context_width}, c.context_width},
+           {"wo", &P::wo, true, {1, 1, c.output_width, out}, out},
+           {"bq", &P::bq, c.qkv_bias, {1, 1, 1, q}, c.width},
+           {"bk", &P::bk, c.qkv_bias, {1, 1, 1, k}, c.context_width},
+           {"bv", &P::bv, c.qkv_bias, {1, 1, 1, v}, v_inputs},
+           {"bo", &P::bo, c.output_bias, {1, 1, 1, c.output_width}, out},
+           {"q_norm", &P::q_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0},
+           {"k_norm", &P::k_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0}}};
+}
+
+void fill(Tensor& tensor, double value) {
+  for (std::int64_t i = 0; i < tensor.size(); ++i) store_element(tensor.dtype(), tensor.view().data, i, value);
+}
+
+// Parameters can be assigned by the user: they must still be what the config calls for.
+void check_parameters(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParameters& parameters) {
+  for (const ParameterSpec& spec : parameter_specs(config)) {
+    if (!spec.wanted) continue;
+    const Tensor& tensor = parameters.*spec.tensor;
+    check_shape(kOp, spec.name, tensor.shape(), spec.shape);
+    check_dtype(kOp, spec.name, tensor.dtype(), config.dtype);
+  }
+}
+
+// ---- Forward ----
+
+void check_input(const MultiHeadAttentionConfig& config, const char* what, const View& x, std::int64_t width) {
+  check_readable(kOp, what, x);
+  check_shape(kOp, what, x.shape, {x.batch(), 1, x.length(), width});
+  check_dtype(kOp, what, x.dtype, config.dtype);
+}
+
+DType wide(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+std::optional<View> optional_view(bool wanted, const Tensor& tensor) {
+  return wanted ? std::optional<View>(tensor) : std::nullopt;
+}
+
+Tensor project(const View& x, const Tensor& weight, const std::optional<View>& bias) {
+  Tensor y(x.dtype, {x.batch(), 1, x.length(), weight.shape()[2]});
+  linear(x, weight, bias, y);
+  return y;
+}
+
+// Everything attention reads, each [B, 1, L, heads * dim].
+struct Projections {
+  Tensor q_raw, k_raw, q, k, v, v_down;
+};
+
+// Norm and RoPE over the heads of `rows`, in place; `raw` keeps them as they were where backward will need it.
+void norm_and_turn(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& norm,
+                   std::int64_t first_position, Tensor* raw) {
+  const MutableView view = split_heads(rows.view(), heads);
+  if (config.qk_norm) {
+    if (raw != nullptr) *raw = rows.clone();
+    rms_norm(view, norm, view, config.norm_eps);
+  }
+  if (config.rope) {
+    rope(view, view, {.style = *config.rope, .theta = config.rope_theta, .first_position = first_position});
+  }
+}
+
+Projections make_projections(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParameters& p,
+                             const View& x, const View& context, std::int64_t first_position, bool keep_raw) {
+  Projections y;
+  y.q = project(x, p.wq, optional_view(config.qkv_bias, p.bq));
+  y.k = project(context, p.wk, optional_view(config.qkv_bias, p.bk));
+  const bool factored = config.value_rank > 0;
+  if (factored) y.v_down = project(context, p.wv_down, std::nullopt);
+  y.v = project(factored ? y.v_down.view() : context, p.wv, optional_view(config.qkv_bias, p.bv));
+  norm_and_turn(config, y.q, config.heads, p.q_norm, first_position, keep_raw ? &y.q_raw : nullptr);
+  norm_and_turn(config, y.k, config.kv_heads, p.k_norm, first_position, keep_raw ? &y.k_raw : nullptr);
+  return y;
+}
+
+Tensor copy_of(const View& x) {
+  Tensor copy(x.dtype, x.shape);
+  copy_rows(x, copy);
+  return copy;
+}
+
+Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::optional<View>& context,
+                   const AttentionOptions& options, const ForwardWants& wants) {
+  const MultiHeadAttentionConfig& config = layer.config();
+  const MultiHeadAttentionParameters& p = layer.parameters();
+  check_parameters(config, p);
+  const bool save = wants.saved != nullptr;
+  const View source = context.value_or(x);
+  const std::int64_t B = x.batch(), H = config.heads, Hk = config.kv_heads, M = x.length(), N = source.length();
+
+  Projections y = make_projections(config, p, x, source, 0, save);
+  Tensor out(config.dtype, {B, 1, M, H * config.value_dim});
+  Tensor lse, weights;
+  AttentionExtras extras;
+  if (save) {
+    lse = Tensor(wide(config.dtype), {B, H, M, 1});
+    extras.lse = lse;
+  }
+  if (wants.weights != nullptr) {
+    weights = Tensor(wide(config.dtype), {B, H, M, N});
+    extras.weights = weights;
+  }
+  attention(split_heads(y.q.view(), H), split_heads(y.k.view(), Hk), split_heads(y.v.view(), Hk),
+            split_heads(out.view(), H), options, extras);
+  Tensor result = project(out, p.wo, optional_view(config.output_bias, p.bo));
+
+  if (wants.weights != nullptr) *wants.weights = std::move(weights);
+  if (save) {
+    *wants.saved = {.x = copy_of(x),
+                    .context = context ? copy_of(*context) : Tensor(),
+                    .q_raw = std::move(y.q_raw),
+                    .k_raw = std::move(y.k_raw),
+                    .q = std::move(y.q),
+                    .k = std::move(y.k),
+                    .v = std::move(y.v),
+                    .v_down = std::move(y.v_down),
+                    .out = std::move(out),
+                    .lse = std::move(lse),
+                    .options = options};
+  }
+  return result;
+}
+
+// ---- Backward ----
+
+// A saved state that no forward of this layer filled is refused.
+void check_saved(const MultiHeadAttentionConfig& c, const MultiHeadAttentionSaved& s, const View& source) {
+  const std::int64_t B = s.x.shape()[0], M = s.x.shape()[2], N = source.length();
+  const auto check = [&](const char* what, const Tensor& tensor, std::int64_t length, std::int64_t dim) {
+    check_shape(kOp, what, tensor.shape(), {B, 1, length, dim});
+    check_dtype(kOp, what, tensor.dtype(), c.dtype);
+  };
+  check("saved x", s.x, M, c.width);
+  check_shape(kOp, "saved context", source.shape, {B, 1, N, c.context_width});
+  check("saved q", s.q, M, c.heads * c.head_dim);
+  check("saved k", s.k, N, c.kv_heads * c.head_dim);
+  check("saved v", s.v, N, c.kv_heads * c.value_dim);
+  check("saved out", s.out, M, c.heads * c.value_dim);
+  if (c.qk_norm) check("saved q_raw", s.q_raw, M, c.heads * c.head_dim);
+  if (c.qk_norm) check("saved k_raw", s.k_raw, N, c.kv_heads * c.head_dim);
+  if (c.value_rank > 0) check("saved v_down", s.v_down, N, c.value_rank);
+  check_shape(kOp, "saved lse", s.lse.shape(), {B, c.heads, M, 1});
+}
+
+// The gradients of project(): returns that of x; `dbias` is null where there is no bias.
+Tensor project_backward(const View& dy, const View& x, const Tensor& weight, Tensor& dweight, Tensor* dbias) {
+  Tensor dx(x.dtype, x.shape);
+  LinearGradients gradients{dx, dweight, std::nullopt};
+  if (dbias != nullptr) gradients.dbias = *dbias;
+  linear_backward(dy, x, weight, gradients);
+  return dx;
+}
+
+// `rows` holds the gradient of what norm_and_turn made, and becomes that of what it was given.
+void norm_and_turn_backward(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& raw,
+                            const Tensor& norm, Tensor& dnorm) {
+  const MutableView view = split_heads(rows.view(), heads);
+  if (config.rope) {
+    rope_backward(view, view, {.style = *config.rope, .theta = config.rope_theta});
+  }
+  if (config.qk_norm) {
+    rms_norm_backward(view, split_heads(raw.view(), heads), norm, view, dnorm, config.norm_eps);
+  }
+}
+
+// sum += a (+ b): rounded once.
+void add(Tensor& sum, const Tensor& a, const Tensor* b = nullptr) {
+  const std::int64_t n = sum.size();
+  if (sum.dtype() == DType::f64) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      sum.data<double>()[i] += a.data<double>()[i] + (b == nullptr ? 0.0 : b->data<double>()[i]);
+    }
+    return;
+  }
+  visit_f32_family(sum.dtype(), [&](auto element) {
+    using T = decltype(element);
+    T* to = sum.data<T>();
+    const T* from_a = a.data<T>();
+    const T* from_b = b == nullptr ? nullptr : b->data<T>();
+    for_each_row(n, 1, [&](std::int64_t i) {
+      const float other = from_b == nullptr ? 0.0F : widen(from_b[i]);
+      to[i] = narrow<T>(widen(to[i]) + (widen(from_a[i]) + other));
+    });
+  });
+}
+
+// ---- Step ----
+
+// A diagonal counted from the first key would take the new tokens for the first ones.
+void check_last_key(const char* what, const Diagonal& diagonal) {
+  if (diagonal.offsets == nullptr && diagonal.align == Align::first_key) {
+    fail(kOp, std::string(what) +
+                  " of step is aligned to first_key, expected last_key (the new tokens are the last of the sequence)");
+  }
+}
+
+void check_step_options(const AttentionOptions& options) {
+  for (const MaskRule& rule : options.mask.rules) {
+    if (const auto* causal_rule = std::get_if<CausalRule>(&rule)) check_last_key("causal mask", causal_rule->diagonal);
+    if (const auto* window_rule = std::get_if<WindowRule>(&rule)) check_last_key("window mask", window_rule->diagonal);
+    if (const auto* prefix_rule = std::get_if<PrefixRule>(&rule)) check_last_key("prefix mask", prefix_rule->diagonal);
+  }
+  if (options.alibi_slopes) check_last_key("ALiBi", options.alibi_diagonal);
+}
+
+// Positions [first, first + count) of a view.
+template <class Void>
+BasicView<Void> slice_length(BasicView<Void> x, std::int64_t first, std::int64_t count) {
+  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
+  x.data = static_cast<Byte*>(x.data) + first * x.strides[2] * size_of(x.dtype);
+  x.shape[2] = count;
+  return x;
+}
+
+}  // namespace
+
+KvCache::KvCache(const MultiHeadAttentionConfig& config, std::int64_t batch, std::int64_t capacity) {
+  const MultiHeadAttentionConfig c = resolved(config);
+  if (batch < 0) fail("KvCache", "batch is " + std::to_string(batch) + ", expected at least 0");
+  if (capacity < 0) fail("KvCache", "capacity is " + std::to_string(capacity) + ", expected at least 0");
+  keys_ = Tensor(c.dtype, {batch, c.kv_heads, capacity, c.head_dim});
+  values_ = Tensor(c.dtype, {batch, c.kv_heads, capacity, c.value_dim});
+}
+
+View KvCache::keys() const {
+  return slice_length(keys_.view(), 0, length_);
+}
+
+View KvCache::values() const {
+  return slice_length(values_.view(), 0, length_);
+}
+
+void KvCache::truncate(std::int64_t length) {
+  if (length < 0 || length > length_) {
+    fail("KvCache::truncate",
+         "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(length_) + " (the length so far)");
+  }
+  length_ = length;
+}
+
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config) : config_(resolved(config)) {
+  const auto specs = parameter_specs(config_);
+  for (const ParameterSpec& spec : specs) {  // before any memory is taken
+    checked_product(("bytes of " + std::string(spec.name)).c_str(),
+                    {spec.shape[2], spec.shape[3], size_of(config_.dtype)});
+  }
+  for (const ParameterSpec& spec : specs) {
+    if (!spec.wanted) continue;
+    Tensor& tensor = parameters_.*spec.tensor = Tensor(config_.dtype, spec.shape);
+    if (spec.inputs == 0) fill(tensor, 1.0);
+  }
+}
+
+std::int64_t MultiHeadAttention::parameter_count() const {
+  std::int64_t count = 0;
+  for (const ParameterSpec& spec : parameter_specs(config_)) {
+    if (spec.wanted) count += spec.shape[2] * spec.shape[3];
+  }
+  return count;
+}
+
+void MultiHeadAttention::initialise(std::uint64_t seed) {
+  check_parameters(config_, parameters_);
+  std::uint64_t stream = 0;
+  for (const ParameterSpec& spec : parameter_specs(config_)) {
+    ++stream;  // counted for every parameter: one more in the config does not change the others
+    if (!spec.wanted) continue;
+    Tensor& tensor = parameters_.*spec.tensor;
+    if (spec.inputs == 0) {
+      fill(tensor, 1.0);
+      continue;
+    }
+    // Seeds that follow one another must not meet in each other's streams: the odd constant spreads them apart.
+    const std::uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ULL);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(spec.inputs));
+    for (std::int64_t i = 0; i < tensor.size(); ++i) {
+      const double value = (2.0 * uniform(key, static_cast<std::uint64_t>(i)) - 1.0) * bound;
+      store_element(tensor.dtype(), tensor.view().data, i, value);
+    }
+  }
+}
+
+Tensor MultiHeadAttention::forward(View x, const AttentionOptions& options, ForwardWants wants) const {
+  check_input(config_, "x", x, config_.width);
+  check_equal(kOp, "context_width", config_.context_width, config_.width, "K and V come from x without a context");
+  return run_forward(*this, x, std::nullopt, options, wants);
+}
+
+Tensor MultiHeadAttention::forward(View x, View context, const AttentionOptions& options, ForwardWants wants) const {
+  check_input(config_, "x", x, config_.width);
+  check_input(config_, "context", context, config_.context_width);
+  check_equal(kOp, "context batch", context.batch(), x.batch(), "x batch");
+  return run_forward(*this, x, context, options, wants);
+}
+
+MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiHeadAttentionSaved& saved) const {
+  check_parameters(config_, parameters_);
+  const bool cross = !saved.context.empty();
+  const View source = cross ? saved.context.view() : saved.x.view();
+  check_saved(config_, saved, source);
+  const std::int64_t H = config_.heads, Hk = config_.kv_heads;
+  check_readable(kOp, "dout", dout);
+  check_shape(kOp, "dout", dout.shape, {saved.x.shape()[0], 1, saved.x.shape()[2], config_.output_width});
+  check_dtype(kOp, "dout", dout.dtype, config_.dtype);
+
+  MultiHeadAttentionGradients g;
+  MultiHeadAttentionParameters& dp = g.parameters;
+  const MultiHeadAttentionParameters& p = parameters_;
+  for (const ParameterSpec& spec : parameter_specs(config_)) {
+    if (spec.wanted) dp.*spec.tensor = Tensor(config_.dtype, spec.shape);
+  }
+  const auto when = [](bool wanted, Tensor& tensor) { return wanted ? &tensor : nullptr; };
+
+  const Tensor d_out = project_backward(dout, saved.out, p.wo, dp.wo, when(config_.output_bias, dp.bo));
+
+  Tensor dq(config_.dtype, saved.q.shape()), dk(config_.dtype, saved.k.shape()), dv(config_.dtype, saved.v.shape());
+  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}};
+  if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config_.dtype), saved.options.bias->shape);
+  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config_.dtype), saved.options.sinks->shape);
+  attention_backward(split_heads(d_out.view(), H), split_heads(saved.q.view(), H), split_heads(saved.k.view(), Hk),
+                     split_heads(saved.v.view(), Hk), split_heads(saved.out.view(), H), saved.lse, of, saved.options);
+
+  norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, dp.q_norm);
+  norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, dp.k_norm);
+
+  g.dx = project_backward(dq, saved.x, p.wq, dp.wq, when(config_.qkv_bias, dp.bq));
+  Tensor dsource_k = project_backward(dk, source, p.wk, dp.wk, when(config_.qkv_bias, dp.bk));
+  Tensor dsource_v;
+  if (config_.value_rank > 0) {
+    const Tensor dv_down = project_backward(dv, saved.v_down, p.wv, dp.wv, when(config_.qkv_bias, dp.bv));
+    dsource_v = project_backward(dv_down, source, p.wv_down, dp.wv_down, nullptr);
+  } else {
+    dsource_v = project_backward(dv, source, p.wv, dp.wv, when(config_.qkv_bias, dp.bv));
+  }
+  if (cross) {
+    add(dsource_k, dsource_v);
+    g.dcontext = std::move(dsource_k);
+  } else {
+    add(g.dx, dsource_k, &dsource_v);
+  }
+  return g;
+}
+
+Tensor MultiHeadAttention::step(View x, KvCache& cache) const {
+  return step(x, cache, {.mask = causal()});
+}
+
+Tensor MultiHeadAttention::step(View x, KvCache& cache, const AttentionOptions& options) const {
+  check_input(config_, "x", x, config_.width);
+  check_equal(kOp, "context_width", config_.context_width, config_.width, "step makes K and V from x");
+  const std::int64_t B = x.batch(), H = config_.heads, Hk = config_.kv_heads, T = x.length();
+  check_shape(kOp, "cache keys", cache.keys_.shape(), {B, Hk, cache.capacity(), config_.head_dim});
+  check_shape(kOp, "cache values", cache.values_.shape(), {B, Hk, cache.capacity(), config_.value_dim});
+  check_dtype(kOp, "cache", cache.keys_.dtype(), config_.dtype);
+  if (T > cache.capacity() - cache.length_) {
+    fail(kOp, "x length is " + std::to_string(T) + ", expected at most " +
+                  std::to_string(cache.capacity() - cache.length_) + " (a cache of " +
+                  std::to_string(cache.capacity()) + " holds " + std::to_string(cache.length_) + ")");
+  }
+  check_step_options(options);
+  check_parameters(config_, parameters_);
+
+  // The new rows lie past the cache's length until attention has succeeded: an error leaves it as it was.
+  const Projections y = make_projections(config_, parameters_, x, x, cache.length_, false);
+  const MutableView keys = cache.keys_, values = cache.values_;
+  copy_rows(split_heads(y.k.view(), Hk), slice_length(keys, cache.length_, T));
+  copy_rows(split_heads(y.v.view(), Hk), slice_length(values, cache.length_, T));
+  Tensor out(config_.dtype, {B, 1, T, H * config_.value_dim});
+  const std::int64_t N = cache.length_ + T;
+  attention(split_heads(y.q.view(), H), slice_length(View(keys), 0, N), slice_length(View(values), 0, N),
+            split_heads(out.view(), H), options);
+  Tensor result = project(out, parameters_.wo, optional_view(config_.output_bias, parameters_.bo));
+  cache.length_ = N;
+  return result;
+}
+
+}  // namespace attend
