@@ -53,19 +53,18 @@ struct SegmentsRule {  // i and j lie in the same segment; segment s holds queri
 struct BlocksRule {  // block (i / block_queries, j / block_keys) is set
   std::int64_t block_queries;
   std::int64_t block_keys;
-  std::int64_t heads;  // 1 (all heads alike) or H
-  std::int64_t rows;   // blocks along the queries
-  std::int64_t cols;   // blocks along the keys
+  std::int64_t heads;                                     // 1 (all heads alike) or H
+  std::int64_t rows;                                      // blocks along the queries
+  std::int64_t cols;                                      // blocks along the keys
   std::shared_ptr<const std::vector<std::uint8_t>> bits;  // [heads, rows, cols], nonzero: visible
 };
-struct DenseRule {  // element (b, h, i, j) is nonzero; a dimension of size 1 is repeated
+struct DenseRule {           // element (b, h, i, j) is nonzero; a dimension of size 1 is repeated
   const std::uint8_t* data;  // the caller's memory, not copied
   Shape shape;               // [1|B, 1|H, 1|M, 1|N]
   Strides strides;           // in bytes
 };
 
-using MaskRule =
-    std::variant<CausalRule, WindowRule, PaddingRule, PrefixRule, SegmentsRule, BlocksRule, DenseRule>;
+using MaskRule = std::variant<CausalRule, WindowRule, PaddingRule, PrefixRule, SegmentsRule, BlocksRule, DenseRule>;
 
 // A key is visible when every rule allows it. The empty mask allows all.
 struct Mask {

@@ -11,8 +11,8 @@ namespace attend {
 
 enum class DType : std::int32_t { f32 = 0, f16 = 1, bf16 = 2, f64 = 3 };
 
-const char* name(DType dtype);              // "f32", "f16", "bf16", "f64"
-std::int64_t size_of(DType dtype);          // bytes of one element
+const char* name(DType dtype);      // "f32", "f16", "bf16", "f64"
+std::int64_t size_of(DType dtype);  // bytes of one element
 
 // The two half formats as bits; conversions round to nearest even and keep NaN, inf and subnormals.
 struct Float16 {

@@ -26,10 +26,10 @@ CpuFeatures cpu_features() {
 
 std::vector<std::string> cpu_feature_names() {
   // The kernel's own list names what is usable; the order here is the order of interest.
-  static constexpr const char* kNames[] = {"sse2",     "avx",      "fma",         "f16c",        "avx2",
-                                           "avx512f",  "avx512bw", "avx512dq",    "avx512vl",    "avx512_bf16",
+  static constexpr const char* kNames[] = {"sse2",        "avx",         "fma",      "f16c",     "avx2",
+                                           "avx512f",     "avx512bw",    "avx512dq", "avx512vl", "avx512_bf16",
                                            "avx512_fp16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8",
-                                           "asimd",    "bf16",     "i8mm",        "sve"};
+                                           "asimd",       "bf16",        "i8mm",     "sve"};
   std::ifstream file("/proc/cpuinfo");
   std::vector<std::string> found;
   for (std::string line; std::getline(file, line);) {

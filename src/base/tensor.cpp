@@ -2,7 +2,6 @@
 #include "attend/tensor.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <new>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
+#include "base/half.hpp"
 
 namespace attend {
 namespace {
@@ -46,45 +46,16 @@ std::int64_t size_of(DType dtype) {
 }
 
 float to_float(Float16 x) {
-  const std::uint32_t sign = (x.bits & 0x8000U) << 16;
-  const std::uint32_t exponent = (x.bits >> 10) & 0x1fU;
-  const std::uint32_t mantissa = x.bits & 0x3ffU;
-  if (exponent == 0) {  // zero and subnormals: multiples of 2^-24
-    return std::copysign(static_cast<float>(mantissa) * 0x1p-24F, std::bit_cast<float>(sign));
-  }
-  if (exponent == 31) {  // inf, or NaN made quiet, as the hardware's conversion does
-    const std::uint32_t quiet = mantissa == 0 ? 0 : 0x400000U;
-    return std::bit_cast<float>(sign | 0x7f800000U | quiet | (mantissa << 13));
-  }
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  return f16_to_float(x.bits);
 }
-
 float to_float(BFloat16 x) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+  return bf16_to_float(x.bits);
 }
-
 Float16 to_float16(float x) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = (bits >> 16) & 0x8000U;
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  std::uint32_t half;
-  if (magnitude > 0x7f800000U) {  // NaN: quiet, with the top of its payload
-    half = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
-  } else if (magnitude >= 0x477ff000U) {  // 65520, halfway past the largest, and up
-    half = 0x7c00U;
-  } else if (magnitude >= 0x38800000U) {  // normal: 2^-14 and up
-    const std::uint32_t rebased = magnitude - (112U << 23);
-    half = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
-  } else {  // 0.5 has steps of 2^-24, the subnormals' own: adding it rounds to nearest even
-    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
-  }
-  return {static_cast<std::uint16_t>(sign | half)};
+  return {float_to_f16(x)};
 }
-
 BFloat16 to_bfloat16(float x) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  if (std::isnan(x)) return {static_cast<std::uint16_t>((bits >> 16) | 0x40U)};
-  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+  return {float_to_bf16(x)};
 }
 
 Strides contiguous_strides(const Shape& shape) {

@@ -29,8 +29,7 @@ struct Job {
   std::atomic<std::int64_t> next{0};
 
   void work(int worker) {
-    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;)
-      run(context, item, worker);
+    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) run(context, item, worker);
   }
 };
 

@@ -39,7 +39,7 @@ struct AttentionProblem {
   const Operand* bias;    // null: off; strides of repeated dimensions are 0
   const float* alibi;     // [B, H] slopes, null: off
   const PositionPlan* alibi_position;
-  const float* sinks;     // [H], null: off
+  const float* sinks;  // [H], null: off
   std::uint64_t dropout_seed;
   std::uint32_t dropout_threshold;  // 0: off
   float dropout_scale;              // 1 / (1 - p)

@@ -21,8 +21,8 @@ void check_per_batch(const char* what, const SharedInts& values, std::int64_t B)
   if (!values) return;
   const auto n = static_cast<std::int64_t>(values->size());
   if (n != 1 && n != B)
-    fail("mask", std::string(what) + " has " + std::to_string(n) + " values, expected 1 or " + std::to_string(B) +
-                     " (batch)");
+    fail("mask",
+         std::string(what) + " has " + std::to_string(n) + " values, expected 1 or " + std::to_string(B) + " (batch)");
 }
 
 void check_bounds(const char* what, const SharedInts& values, std::int64_t limit, const char* limit_name) {
@@ -60,8 +60,7 @@ struct Lowering {
     check_per_batch("padding lengths", r.ends, plan.B);
     check_bounds("padding starts", r.starts, plan.N, "keys");
     check_bounds("padding lengths", r.ends, plan.N, "keys");
-    plan.intervals.push_back(
-        {false, kUnlimited, kUnlimited, {Align::last_key, nullptr}, r.starts, r.ends, nullptr});
+    plan.intervals.push_back({false, kUnlimited, kUnlimited, {Align::last_key, nullptr}, r.starts, r.ends, nullptr});
   }
   void operator()(const PrefixRule& r) const {
     if (!r.lengths) fail("mask", "prefix without lengths");
@@ -99,8 +98,8 @@ struct Lowering {
     DenseRule lowered = r;
     for (std::size_t d = 0; d < 4; ++d) {
       if (r.shape[d] != full[d] && r.shape[d] != 1)
-        fail("mask", "dense shape is " + to_string(r.shape) + ", expected " + to_string(full) +
-                         " with any dimension 1");
+        fail("mask",
+             "dense shape is " + to_string(r.shape) + ", expected " + to_string(full) + " with any dimension 1");
       if (r.shape[d] == 1) lowered.strides[d] = 0;
     }
     check_layout("mask", "dense", r.data, r.shape, r.strides, 1);
@@ -108,8 +107,7 @@ struct Lowering {
   }
 
   void add_relative(std::int64_t left, std::int64_t right, const Diagonal& diagonal, const char* what) const {
-    plan.intervals.push_back(
-        {true, left, right, lower_diagonal(diagonal, what, plan.B), nullptr, nullptr, nullptr});
+    plan.intervals.push_back({true, left, right, lower_diagonal(diagonal, what, plan.B), nullptr, nullptr, nullptr});
   }
 };
 

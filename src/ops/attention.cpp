@@ -27,8 +27,8 @@ bool forward_by_splits(const AttentionCall& call, const KernelTable& table, cons
   const std::int64_t stride = table.partial_floats(p, tiles.rows_each);
   if (tiles.count() * splits > kMaxPartialBytes / (stride * std::int64_t{sizeof(float)})) return false;
   std::vector<float> partials(static_cast<std::size_t>(tiles.count() * splits * stride));
-  const Scratch scratch(std::max(table.forward_scratch_bytes(p, tiles.rows_each),
-                                 stride * std::int64_t{sizeof(float)}));
+  const Scratch scratch(
+      std::max(table.forward_scratch_bytes(p, tiles.rows_each), stride * std::int64_t{sizeof(float)}));
   const auto partial_of = [&](std::int64_t tile, std::int64_t split) {
     return partials.data() + (tile * splits + split) * stride;
   };
@@ -53,9 +53,8 @@ void forward_by_rows(const AttentionCall& call, const KernelTable& table, const 
 
 void write_weights(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
   const Scratch scratch(table.forward_scratch_bytes(call.problem, tiles.rows_each));
-  parallel_for(tiles.count(), scratch.workers(), [&](std::int64_t tile, int worker) {
-    table.weights(call.problem, tiles[tile], scratch.of(worker));
-  });
+  parallel_for(tiles.count(), scratch.workers(),
+               [&](std::int64_t tile, int worker) { table.weights(call.problem, tiles[tile], scratch.of(worker)); });
 }
 
 }  // namespace

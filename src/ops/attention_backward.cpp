@@ -19,7 +19,9 @@ namespace {
 
 constexpr std::int64_t kRowsPerTurn = 192;  // rows between two looks at the turnstile
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+std::int64_t divide_up(std::int64_t n, std::int64_t by) {
+  return (n + by - 1) / by;
+}
 
 // For each piece of rows, whose turn it is: key tile j may add to dq when tiles 0 .. j-1 have. The order of addition is
 // then fixed, whoever does it.
@@ -109,10 +111,9 @@ void backward_bias(const AttentionProblem& p, const KernelTable& table, const Mu
       for (std::int64_t hk = g0; hk < g1; ++hk)
         for (std::int64_t t = t0; t < t1; ++t)
           for (std::int64_t j = j0; j < j1; ++j)
-            table.bias_gradient(
-                p, {b, hk, j * kKeyTile},
-                {b, hk, t * tokens_each * p.G, std::min(p.M, (t + 1) * tokens_each) * p.G}, place, sums,
-                scratch.of(worker));
+            table.bias_gradient(p, {b, hk, j * kKeyTile},
+                                {b, hk, t * tokens_each * p.G, std::min(p.M, (t + 1) * tokens_each) * p.G}, place, sums,
+                                scratch.of(worker));
     for (std::int64_t t = 0; t < std::min(owned_tokens, Mb - block * owned_tokens); ++t)
       for (std::int64_t g = 0; g < owned_heads; ++g)
         for (std::int64_t c = 0; c < std::min(owned_keys, Nb - tile * owned_keys); ++c)

@@ -28,15 +28,15 @@ void check_beside(const char* op, const char* what, DType dtype, DType inputs) {
 }
 
 void check_finite(const char* what, double value) {
-  if (!std::isfinite(value)) fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected a finite number");
+  if (!std::isfinite(value))
+    fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected a finite number");
 }
 
 void check_options(const Shape& scores, DType dtype, const AttentionOptions& options) {
   const auto& [B, H, M, N] = scores;
   if (options.scale) check_finite("scale", *options.scale);
   check_finite("softcap", options.softcap);
-  if (options.softcap < 0)
-    fail(kOp, "softcap is " + std::to_string(options.softcap) + ", expected 0 (off) or more");
+  if (options.softcap < 0) fail(kOp, "softcap is " + std::to_string(options.softcap) + ", expected 0 (off) or more");
   if (!(options.dropout.probability >= 0 && options.dropout.probability < 1))
     fail(kOp, "dropout probability is " + std::to_string(options.dropout.probability) + ", expected [0, 1)");
   if (options.bias) {
@@ -61,7 +61,9 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
 
 }  // namespace
 
-DType accumulator_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+DType accumulator_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
 
 void check_attention(View q, View k, View v, const AttentionOptions& options) {
   check_readable(kOp, "q", q);
@@ -131,16 +133,17 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
   check_optional("dbias", gradients.dbias, options.bias);
   check_optional("dsinks", gradients.dsinks, options.sinks);
   const bool f64 = q.dtype == DType::f64;
-  if (options.rule && !(f64 ? static_cast<bool>(options.rule.backward_f64)
-                            : static_cast<bool>(options.rule.backward_f32)))
+  if (options.rule &&
+      !(f64 ? static_cast<bool>(options.rule.backward_f64) : static_cast<bool>(options.rule.backward_f32)))
     fail(kBackwardOp, "the score rule has no gradient; give ScoreRule a backward callable");
 }
 
 Operand operand_of(const View& view) {
-  return {view.dtype,      const_cast<void*>(view.data), view.strides[0], view.strides[1],
-          view.strides[2], view.strides[3]};
+  return {view.dtype, const_cast<void*>(view.data), view.strides[0], view.strides[1], view.strides[2], view.strides[3]};
 }
-Operand operand_of(const MutableView& view) { return operand_of(View(view)); }
+Operand operand_of(const MutableView& view) {
+  return operand_of(View(view));
+}
 
 RuleHook::RuleHook(const ScoreRule& rule) : rule_(rule ? &rule : nullptr), hook_{} {
   hook_.context = this;

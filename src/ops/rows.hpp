@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/tensor.hpp"
+#include "base/half.hpp"
 #include "base/threads.hpp"
 
 namespace attend {
@@ -17,17 +18,17 @@ inline float widen(float x) {
   return x;
 }
 inline float widen(Float16 x) {
-  return to_float(x);
+  return f16_to_float(x.bits);
 }
 inline float widen(BFloat16 x) {
-  return to_float(x);
+  return bf16_to_float(x.bits);
 }
 template <class T>
 T narrow(float x) {
   if constexpr (std::is_same_v<T, Float16>) {
-    return to_float16(x);
+    return {float_to_f16(x)};
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return to_bfloat16(x);
+    return {float_to_bf16(x)};
   } else {
     return x;
   }

@@ -10,15 +10,21 @@
 
 namespace attend {
 
-const char* version() { return ATTEND_VERSION; }
+const char* version() {
+  return ATTEND_VERSION;
+}
 
 void set_threads(int count) {
   if (count < 1) fail("set_threads", "count is " + std::to_string(count) + ", expected at least 1");
   set_thread_count(count);
 }
-int threads() { return thread_count(); }
+int threads() {
+  return thread_count();
+}
 
-const char* kernel_name() { return kernels().name; }
+const char* kernel_name() {
+  return kernels().name;
+}
 
 CpuInfo cpu_info() {
   CpuInfo info{cpu_model(), usable_cpus(), cpu_feature_names(), {}};

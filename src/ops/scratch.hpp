@@ -17,9 +17,9 @@ class Scratch {
   Scratch(std::int64_t bytes_each, int workers)
       : workers_(workers),
         each_((bytes_each + kAlign - 1) / kAlign * kAlign),
-        memory_(static_cast<char*>(::operator new(
-            static_cast<std::size_t>(checked_product("scratch", {each_, workers}) + kAlign),
-            std::align_val_t{kAlign}))) {}
+        memory_(static_cast<char*>(
+            ::operator new(static_cast<std::size_t>(checked_product("scratch", {each_, workers}) + kAlign),
+                           std::align_val_t{kAlign}))) {}
 
   int workers() const { return workers_; }
   void* of(int worker) const { return memory_.get() + worker * each_; }

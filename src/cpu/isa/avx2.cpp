@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/half.hpp"
 #include "core/dropout.hpp"
 #include "core/mask_plan.hpp"
 #include "cpu/kernel_table.hpp"
@@ -12,8 +13,6 @@
 namespace attend {
 namespace {
 namespace isa_avx2 {
-#include "cpu/kernels/half_bits.inl"
-// simd before the kernels
 #include "cpu/isa/simd_avx2.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
@@ -21,6 +20,8 @@ constexpr KernelTable kTable = table("avx2");
 }  // namespace isa_avx2
 }  // namespace
 
-const KernelTable& kernels_avx2() { return isa_avx2::kTable; }
+const KernelTable& kernels_avx2() {
+  return isa_avx2::kTable;
+}
 
 }  // namespace attend

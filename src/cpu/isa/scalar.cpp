@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/half.hpp"
 #include "core/dropout.hpp"
 #include "core/mask_plan.hpp"
 #include "cpu/kernel_table.hpp"
@@ -10,8 +11,6 @@
 namespace attend {
 namespace {
 namespace isa_scalar {
-#include "cpu/kernels/half_bits.inl"
-// simd before the kernels
 #include "cpu/isa/simd_scalar.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
@@ -19,6 +18,8 @@ constexpr KernelTable kTable = table("scalar");
 }  // namespace isa_scalar
 }  // namespace
 
-const KernelTable& kernels_scalar() { return isa_scalar::kTable; }
+const KernelTable& kernels_scalar() {
+  return isa_scalar::kTable;
+}
 
 }  // namespace attend

@@ -5,31 +5,65 @@ constexpr int kLanes = 8;
 constexpr int kTileRows = 6;  // 6 x 2 accumulators, 2 vectors of b and 1 broadcast: 15 of 16 registers
 constexpr int kTileVectors = 2;
 
-inline V load(const float* p) { return _mm256_loadu_ps(p); }
-inline void store(float* p, V x) { _mm256_storeu_ps(p, x); }
-inline V set1(float x) { return _mm256_set1_ps(x); }
-inline V add(V a, V b) { return _mm256_add_ps(a, b); }
-inline V sub(V a, V b) { return _mm256_sub_ps(a, b); }
-inline V mul(V a, V b) { return _mm256_mul_ps(a, b); }
-inline V div(V a, V b) { return _mm256_div_ps(a, b); }
-inline V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }    // a * b + c
-inline V fnma(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a * b
-inline V max(V a, V b) { return _mm256_max_ps(a, b); }              // b if either is NaN
-inline V min(V a, V b) { return _mm256_min_ps(a, b); }              // b if either is NaN
-inline V abs(V a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
+inline V load(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+inline void store(float* p, V x) {
+  _mm256_storeu_ps(p, x);
+}
+inline V set1(float x) {
+  return _mm256_set1_ps(x);
+}
+inline V add(V a, V b) {
+  return _mm256_add_ps(a, b);
+}
+inline V sub(V a, V b) {
+  return _mm256_sub_ps(a, b);
+}
+inline V mul(V a, V b) {
+  return _mm256_mul_ps(a, b);
+}
+inline V div(V a, V b) {
+  return _mm256_div_ps(a, b);
+}
+inline V fma(V a, V b, V c) {
+  return _mm256_fmadd_ps(a, b, c);
+}  // a * b + c
+inline V fnma(V a, V b, V c) {
+  return _mm256_fnmadd_ps(a, b, c);
+}  // c - a * b
+inline V max(V a, V b) {
+  return _mm256_max_ps(a, b);
+}  // b if either is NaN
+inline V min(V a, V b) {
+  return _mm256_min_ps(a, b);
+}  // b if either is NaN
+inline V abs(V a) {
+  return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a);
+}
 inline V copy_sign(V magnitude, V sign) {
   return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0F)));
 }
-inline Mask less(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-inline Mask equal(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-inline V select(Mask m, V a, V b) { return _mm256_blendv_ps(b, a, m); }  // m ? a : b
-inline V round(V x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Mask less(V a, V b) {
+  return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+inline Mask equal(V a, V b) {
+  return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+inline V select(Mask m, V a, V b) {
+  return _mm256_blendv_ps(b, a, m);
+}  // m ? a : b
+inline V round(V x) {
+  return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 inline V times_power_of_two(V x, V n) {  // n whole; at -127 and below the factor is 0, from 128 on inf
   const V bounded = _mm256_min_ps(_mm256_set1_ps(128.0F), _mm256_max_ps(_mm256_set1_ps(-127.0F), n));
   const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(127));
   return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23)));
 }
-inline V iota() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+inline V iota() {
+  return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
+}
 inline float reduce_max(V x) {
   __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   y = _mm_max_ps(y, _mm_movehl_ps(y, y));
@@ -41,7 +75,9 @@ inline float reduce_add(V x) {
   return _mm_cvtss_f32(_mm_add_ss(y, _mm_shuffle_ps(y, y, 1)));
 }
 
-inline V load_f16(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+inline V load_f16(const void* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 inline void store_f16(void* p, V x) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

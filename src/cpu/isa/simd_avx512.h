@@ -5,29 +5,69 @@ constexpr int kLanes = 16;
 constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 vectors of b and 1 broadcast: 29 of 32 registers
 constexpr int kTileVectors = 4;
 
-inline V load(const float* p) { return _mm512_loadu_ps(p); }
-inline void store(float* p, V x) { _mm512_storeu_ps(p, x); }
-inline V set1(float x) { return _mm512_set1_ps(x); }
-inline V add(V a, V b) { return _mm512_add_ps(a, b); }
-inline V sub(V a, V b) { return _mm512_sub_ps(a, b); }
-inline V mul(V a, V b) { return _mm512_mul_ps(a, b); }
-inline V div(V a, V b) { return _mm512_div_ps(a, b); }
-inline V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }    // a * b + c
-inline V fnma(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a * b
-inline V max(V a, V b) { return _mm512_max_ps(a, b); }              // b if either is NaN
-inline V min(V a, V b) { return _mm512_min_ps(a, b); }              // b if either is NaN
-inline V abs(V a) { return _mm512_abs_ps(a); }
+inline V load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+inline void store(float* p, V x) {
+  _mm512_storeu_ps(p, x);
+}
+inline V set1(float x) {
+  return _mm512_set1_ps(x);
+}
+inline V add(V a, V b) {
+  return _mm512_add_ps(a, b);
+}
+inline V sub(V a, V b) {
+  return _mm512_sub_ps(a, b);
+}
+inline V mul(V a, V b) {
+  return _mm512_mul_ps(a, b);
+}
+inline V div(V a, V b) {
+  return _mm512_div_ps(a, b);
+}
+inline V fma(V a, V b, V c) {
+  return _mm512_fmadd_ps(a, b, c);
+}  // a * b + c
+inline V fnma(V a, V b, V c) {
+  return _mm512_fnmadd_ps(a, b, c);
+}  // c - a * b
+inline V max(V a, V b) {
+  return _mm512_max_ps(a, b);
+}  // b if either is NaN
+inline V min(V a, V b) {
+  return _mm512_min_ps(a, b);
+}  // b if either is NaN
+inline V abs(V a) {
+  return _mm512_abs_ps(a);
+}
 inline V copy_sign(V magnitude, V sign) {
   return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0F)));
 }
-inline Mask less(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-inline Mask equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-inline V select(Mask m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }  // m ? a : b
-inline V round(V x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-inline V times_power_of_two(V x, V n) { return _mm512_scalef_ps(x, n); }  // n whole; deep underflow gives 0
-inline V iota() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
-inline float reduce_max(V x) { return _mm512_reduce_max_ps(x); }
-inline float reduce_add(V x) { return _mm512_reduce_add_ps(x); }
+inline Mask less(V a, V b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+inline Mask equal(V a, V b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+inline V select(Mask m, V a, V b) {
+  return _mm512_mask_blend_ps(m, b, a);
+}  // m ? a : b
+inline V round(V x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline V times_power_of_two(V x, V n) {
+  return _mm512_scalef_ps(x, n);
+}  // n whole; deep underflow gives 0
+inline V iota() {
+  return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+inline float reduce_max(V x) {
+  return _mm512_reduce_max_ps(x);
+}
+inline float reduce_add(V x) {
+  return _mm512_reduce_add_ps(x);
+}
 
 inline V load_f16(const void* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));

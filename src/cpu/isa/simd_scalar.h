@@ -1,4 +1,5 @@
-// Four floats at a time in plain C++: no instruction set named, for any machine. Included inside an anonymous namespace.
+// Four floats at a time in plain C++: no instruction set named, for any machine. Included inside an anonymous
+// namespace.
 struct V {
   float x[4];
 };
@@ -18,24 +19,52 @@ inline V load(const float* p) {
   __builtin_memcpy(r.x, p, sizeof r.x);
   return r;
 }
-inline void store(float* p, V a) { __builtin_memcpy(p, a.x, sizeof a.x); }
-inline V set1(float a) { return {{a, a, a, a}}; }
-inline V add(V a, V b) { return each([&](int i) { return a.x[i] + b.x[i]; }); }
-inline V sub(V a, V b) { return each([&](int i) { return a.x[i] - b.x[i]; }); }
-inline V mul(V a, V b) { return each([&](int i) { return a.x[i] * b.x[i]; }); }
-inline V div(V a, V b) { return each([&](int i) { return a.x[i] / b.x[i]; }); }
+inline void store(float* p, V a) {
+  __builtin_memcpy(p, a.x, sizeof a.x);
+}
+inline V set1(float a) {
+  return {{a, a, a, a}};
+}
+inline V add(V a, V b) {
+  return each([&](int i) { return a.x[i] + b.x[i]; });
+}
+inline V sub(V a, V b) {
+  return each([&](int i) { return a.x[i] - b.x[i]; });
+}
+inline V mul(V a, V b) {
+  return each([&](int i) { return a.x[i] * b.x[i]; });
+}
+inline V div(V a, V b) {
+  return each([&](int i) { return a.x[i] / b.x[i]; });
+}
 // Two roundings: a fused one is a library call on machines without the instruction.
-inline V fma(V a, V b, V c) { return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; }); }
-inline V fnma(V a, V b, V c) { return each([&](int i) { return c.x[i] - a.x[i] * b.x[i]; }); }
-inline V max(V a, V b) { return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; }); }  // b if NaN
-inline V min(V a, V b) { return each([&](int i) { return a.x[i] < b.x[i] ? a.x[i] : b.x[i]; }); }  // b if NaN
-inline V abs(V a) { return each([&](int i) { return __builtin_fabsf(a.x[i]); }); }
+inline V fma(V a, V b, V c) {
+  return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; });
+}
+inline V fnma(V a, V b, V c) {
+  return each([&](int i) { return c.x[i] - a.x[i] * b.x[i]; });
+}
+inline V max(V a, V b) {
+  return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; });
+}  // b if NaN
+inline V min(V a, V b) {
+  return each([&](int i) { return a.x[i] < b.x[i] ? a.x[i] : b.x[i]; });
+}  // b if NaN
+inline V abs(V a) {
+  return each([&](int i) { return __builtin_fabsf(a.x[i]); });
+}
 inline V copy_sign(V magnitude, V sign) {
   return each([&](int i) { return __builtin_copysignf(magnitude.x[i], sign.x[i]); });
 }
-inline Mask less(V a, V b) { return {{a.x[0] < b.x[0], a.x[1] < b.x[1], a.x[2] < b.x[2], a.x[3] < b.x[3]}}; }
-inline Mask equal(V a, V b) { return {{a.x[0] == b.x[0], a.x[1] == b.x[1], a.x[2] == b.x[2], a.x[3] == b.x[3]}}; }
-inline V select(Mask m, V a, V b) { return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; }); }
+inline Mask less(V a, V b) {
+  return {{a.x[0] < b.x[0], a.x[1] < b.x[1], a.x[2] < b.x[2], a.x[3] < b.x[3]}};
+}
+inline Mask equal(V a, V b) {
+  return {{a.x[0] == b.x[0], a.x[1] == b.x[1], a.x[2] == b.x[2], a.x[3] == b.x[3]}};
+}
+inline V select(Mask m, V a, V b) {
+  return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
+}
 inline V round(V a) {  // exact for |a| < 2^22, which is all exp2 asks for
   constexpr float kShift = 12582912.0F;
   return each([&](int i) { return (a.x[i] + kShift) - kShift; });
@@ -50,27 +79,41 @@ inline V times_power_of_two(V a, V n) {  // n whole; at -127 and below the facto
     return a.x[i] * factor;
   });
 }
-inline V iota() { return {{0, 1, 2, 3}}; }
+inline V iota() {
+  return {{0, 1, 2, 3}};
+}
 inline float reduce_max(V a) {
   const float x = a.x[0] > a.x[1] ? a.x[0] : a.x[1];
   const float y = a.x[2] > a.x[3] ? a.x[2] : a.x[3];
   return x > y ? x : y;
 }
-inline float reduce_add(V a) { return (a.x[0] + a.x[1]) + (a.x[2] + a.x[3]); }
+inline float reduce_add(V a) {
+  return (a.x[0] + a.x[1]) + (a.x[2] + a.x[3]);
+}
 
+struct Halves {
+  std::uint16_t x[4];
+};
+inline Halves load_halves(const void* p) {
+  Halves h;
+  __builtin_memcpy(h.x, p, sizeof h.x);
+  return h;
+}
 inline V load_f16(const void* p) {
-  const auto* h = static_cast<const unsigned char*>(p);
-  return each([&](int i) { return f16_to_float(h + 2 * i); });
+  const Halves h = load_halves(p);
+  return each([&](int i) { return f16_to_float(h.x[i]); });
 }
 inline void store_f16(void* p, V a) {
-  for (int i = 0; i < 4; ++i) float_to_f16(a.x[i], static_cast<unsigned char*>(p) + 2 * i);
+  const Halves h = {{float_to_f16(a.x[0]), float_to_f16(a.x[1]), float_to_f16(a.x[2]), float_to_f16(a.x[3])}};
+  __builtin_memcpy(p, h.x, sizeof h.x);
 }
 inline V load_bf16(const void* p) {
-  const auto* h = static_cast<const unsigned char*>(p);
-  return each([&](int i) { return bf16_to_float(h + 2 * i); });
+  const Halves h = load_halves(p);
+  return each([&](int i) { return bf16_to_float(h.x[i]); });
 }
 inline void store_bf16(void* p, V a) {
-  for (int i = 0; i < 4; ++i) float_to_bf16(a.x[i], static_cast<unsigned char*>(p) + 2 * i);
+  const Halves h = {{float_to_bf16(a.x[0]), float_to_bf16(a.x[1]), float_to_bf16(a.x[2]), float_to_bf16(a.x[3])}};
+  __builtin_memcpy(p, h.x, sizeof h.x);
 }
 
 // Row r of the block becomes column r.

@@ -91,9 +91,8 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
     const V minus_lse = set1(-p.lse_in[at] * kLog2e), delta = set1(p.delta[at]);
     if (p.dropout_threshold) {
       for (float& one : keep) one = 1.0F;
-      drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b,
-               head_of(p, block.hk, block.row + r), token_of(p, block.row + r), block.j0 + block.c0, columns,
-               keep + block.c0);
+      drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b, head_of(p, block.hk, block.row + r),
+               token_of(p, block.row + r), block.j0 + block.c0, columns, keep + block.c0);
     }
     float* score = s.scores + r * kKeyTile;
     float* dscore = s.dscores + r * kKeyTile;
@@ -138,8 +137,8 @@ void backward_rows(const AttentionProblem& p, const KeyTile& tile, const RowRang
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   fill_row_keys(p, range, s.keys);
   for (std::int64_t row = range.begin; row < range.end; row += kBackwardRows) {
-    Block block{range.b, range.hk, row, range.end - row < kBackwardRows ? range.end - row : kBackwardRows, tile.j0, 0,
-                0, false};
+    Block block{range.b, range.hk, row, range.end - row < kBackwardRows ? range.end - row : kBackwardRows,
+                tile.j0, 0,        0,   false};
     if (!place_block(p, s.keys, block)) continue;
     const RowsFinite finite = load_row_block(p, block, s);
     weight_gradients(p, block, s);
@@ -149,8 +148,8 @@ void backward_rows(const AttentionProblem& p, const KeyTile& tile, const RowRang
     score_gradients(p, block, s);
     accumulate({s.dscores + block.c0, 1, kKeyTile, s.q, Dp, s.dk + block.c0 * Dp, Dp, block.rows}, columns, Dp,
                finite.q);
-    accumulate({s.dscores + block.c0, kKeyTile, 1, s.k + block.c0 * Dp, Dp, dq + row * Dp, Dp, columns}, block.rows,
-               Dp, *s.k_finite);
+    accumulate({s.dscores + block.c0, kKeyTile, 1, s.k + block.c0 * Dp, Dp, dq + row * Dp, Dp, columns}, block.rows, Dp,
+               *s.k_finite);
   }
 }
 
@@ -182,8 +181,8 @@ void bias_gradient(const AttentionProblem& p, const KeyTile& tile, const RowRang
   fill_row_keys(p, range, s.keys);
   bool loaded = false;
   for (std::int64_t row = range.begin; row < range.end; row += kBackwardRows) {
-    Block block{range.b, range.hk, row, range.end - row < kBackwardRows ? range.end - row : kBackwardRows, tile.j0, 0,
-                0, false};
+    Block block{range.b, range.hk, row, range.end - row < kBackwardRows ? range.end - row : kBackwardRows,
+                tile.j0, 0,        0,   false};
     if (!place_block(p, s.keys, block)) continue;
     if (!loaded) load_keys(p, tile, s);
     loaded = true;

@@ -131,8 +131,8 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
     finish_scores(p, block, s.keys, s.scores, nullptr);
     softmax_block(block, exponent_factor(p), s.scores, s.part, at, Ep);
     if (p.dropout_threshold) apply_dropout(p, block, s.scores);
-    accumulate({s.scores + block.c0, kKeyTile, 1, s.v + block.c0 * Ep, Ep, s.part.acc + at * Ep, Ep, columns}, rows,
-               Ep, v_finite);
+    accumulate({s.scores + block.c0, kKeyTile, 1, s.v + block.c0 * Ep, Ep, s.part.acc + at * Ep, Ep, columns}, rows, Ep,
+               v_finite);
   }
 }
 
@@ -217,13 +217,13 @@ void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
     load_tile(p.k, range.b, range.hk, j0, count, p.D, s.k, Dp, kKeyTile);
     transpose_tile(s.k, Dp, p.D, s.k_t);
     for (std::int64_t row = range.begin; row < range.end; row += kForwardRows) {
-      Block block{range.b, range.hk, row, range.end - row < kForwardRows ? range.end - row : kForwardRows, j0, 0, 0,
-                  false};
+      Block block{range.b, range.hk, row, range.end - row < kForwardRows ? range.end - row : kForwardRows,
+                  j0,      0,        0,   false};
       const bool seen = place_block(p, s.keys, block);
       if (seen) {
-        product<false>({s.q + (row - range.begin) * Dp, Dp, 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0,
-                        kKeyTile, p.D},
-                       block.rows, block.c1 - block.c0);
+        product<false>(
+            {s.q + (row - range.begin) * Dp, Dp, 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, p.D},
+            block.rows, block.c1 - block.c0);
         finish_scores(p, block, s.keys, s.scores, nullptr);
       }
       for (std::int64_t r = 0; r < block.rows; ++r) {

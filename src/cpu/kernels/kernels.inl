@@ -1,20 +1,17 @@
 // Every kernel once, for the instruction set whose simd header was included before. Lives in an anonymous namespace.
-#include "cpu/kernels/vector_math.inl"
-#include "cpu/kernels/rows.inl"
-#include "cpu/kernels/product.inl"
-#include "cpu/kernels/scores.inl"
-#include "cpu/kernels/attention_forward.inl"
 #include "cpu/kernels/attention_backward.inl"
-#include "cpu/kernels/matmul.inl"
+#include "cpu/kernels/attention_forward.inl"
 #include "cpu/kernels/ceiling.inl"
+#include "cpu/kernels/matmul.inl"
+#include "cpu/kernels/product.inl"
+#include "cpu/kernels/rows.inl"
+#include "cpu/kernels/scores.inl"
+#include "cpu/kernels/vector_math.inl"
 
 void exp2_row(const float* x, float* y, std::int64_t n) {
-  float lanes[kLanes];
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (float& lane : lanes) lane = x[i];
-    store(lanes, exp2(load(lanes)));
-    y[i] = lanes[0];
-  }
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, exp2(load(x + i)));
+  for (; i < n; ++i) y[i] = exp2_one(x[i]);
 }
 
 constexpr KernelTable table(const char* name) {

@@ -67,8 +67,8 @@ void matmul(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::in
     float* sum = s.total + r * kKeyTile;
     if (p.bias)
       for (std::int64_t n = 0; n < kKeyTile; n += kLanes) store(sum + n, add(load(sum + n), load(bias + n)));
-    char* dst = static_cast<char*>(p.c.data) +
-                ((row + r) * p.c.row_stride + n0 * p.c.col_stride) * element_size(p.c.dtype);
+    char* dst =
+        static_cast<char*>(p.c.data) + ((row + r) * p.c.row_stride + n0 * p.c.col_stride) * element_size(p.c.dtype);
     store_row(p.c.dtype, dst, p.c.col_stride, cols, sum, 1.0F);
   }
 }

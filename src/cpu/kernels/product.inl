@@ -19,8 +19,7 @@ template <int Rows, int Vectors, bool Accumulate>
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-    for (int n = 0; n < Vectors; ++n)
-      acc[r][n] = Accumulate ? load(args.c + r * args.c_row + n * kLanes) : set1(0.0F);
+    for (int n = 0; n < Vectors; ++n) acc[r][n] = Accumulate ? load(args.c + r * args.c_row + n * kLanes) : set1(0.0F);
   const float* a = args.a;
   const float* b = args.b;
   const std::int64_t a_row = args.a_row, a_inner = args.a_inner, b_row = args.b_row;

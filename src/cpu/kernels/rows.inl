@@ -1,8 +1,12 @@
 // Rows of any dtype and stride into f32 scratch and back.
 
-inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
-inline std::int64_t element_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
+inline std::int64_t element_size(DType dtype) {
+  return dtype == DType::f32 ? 4 : 2;
+}
 
 inline const char* element(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i) {
   return static_cast<const char*>(x.data) +
@@ -14,15 +18,21 @@ inline char* element_mut(const Operand& x, std::int64_t b, std::int64_t h, std::
 }
 
 inline float load_one(DType dtype, const char* p) {
-  if (dtype == DType::bf16) return bf16_to_float(p);
-  if (dtype == DType::f16) return f16_to_float(p);
+  if (dtype != DType::f32) {
+    std::uint16_t half;
+    __builtin_memcpy(&half, p, sizeof half);
+    return dtype == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
+  }
   float x;
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
 inline void store_one(DType dtype, char* p, float x) {
-  if (dtype == DType::bf16) return float_to_bf16(x, p);
-  if (dtype == DType::f16) return float_to_f16(x, p);
+  if (dtype != DType::f32) {
+    const std::uint16_t half = dtype == DType::bf16 ? float_to_bf16(x) : float_to_f16(x);
+    __builtin_memcpy(p, &half, sizeof half);
+    return;
+  }
   __builtin_memcpy(p, &x, sizeof x);
 }
 
@@ -64,7 +74,9 @@ inline void store_row(DType dtype, char* dst, std::int64_t stride, std::int64_t 
   for (; d < n; ++d) store_one(dtype, dst + d * stride * element_size(dtype), src[d] * factor);
 }
 
-inline void clear(float* p, std::int64_t n) { __builtin_memset(p, 0, static_cast<std::size_t>(n) * sizeof(float)); }
+inline void clear(float* p, std::int64_t n) {
+  __builtin_memset(p, 0, static_cast<std::size_t>(n) * sizeof(float));
+}
 
 // Rows i .. i+rows of one head into dst[rows_padded][padded], the rest zero. True when every element is finite.
 inline bool load_tile(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t rows,

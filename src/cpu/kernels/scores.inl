@@ -21,7 +21,9 @@ struct Block {
   bool full;  // every row sees every key of [c0, c1)
 };
 
-inline std::int64_t token_of(const AttentionProblem& p, std::int64_t row) { return row / p.G; }
+inline std::int64_t token_of(const AttentionProblem& p, std::int64_t row) {
+  return row / p.G;
+}
 inline std::int64_t head_of(const AttentionProblem& p, std::int64_t hk, std::int64_t row) {
   return hk * p.G + row % p.G;
 }
@@ -79,8 +81,8 @@ inline bool place_block(const AttentionProblem& p, const RowKeys& keys, Block& b
   block.full = block.j0 + block.c1 <= end;
   const std::int64_t t0 = token_of(p, block.row), t1 = token_of(p, block.row + block.rows - 1);
   for (std::int64_t t = t0; t <= t1; ++t)
-    block.full &= keys.lo[t - keys.first_token] <= block.j0 + block.c0 &&
-                  keys.hi[t - keys.first_token] >= block.j0 + block.c1;
+    block.full &=
+        keys.lo[t - keys.first_token] <= block.j0 + block.c0 && keys.hi[t - keys.first_token] >= block.j0 + block.c1;
   if (p.mask->has_holes()) {
     const Coverage coverage = hole_coverage(*p.mask, block.b, block.hk * p.G, (block.hk + 1) * p.G, t0, t1 + 1, lo, hi);
     if (coverage == Coverage::none) return false;
@@ -102,7 +104,9 @@ inline bool load_rows(const AttentionProblem& p, const Operand& x, std::int64_t 
 inline bool plain_scores(const AttentionProblem& p) {
   return p.softcap == 0.0F && !p.hook && !p.bias && !p.alibi && p.scale > 0.0F;
 }
-inline float exponent_factor(const AttentionProblem& p) { return plain_scores(p) ? p.scale * kLog2e : kLog2e; }
+inline float exponent_factor(const AttentionProblem& p) {
+  return plain_scores(p) ? p.scale * kLog2e : kLog2e;
+}
 
 inline void scale_and_cap(const AttentionProblem& p, const Block& block, float* scores) {
   const V scale = set1(p.scale), cap = set1(p.softcap);
@@ -135,8 +139,8 @@ inline void add_bias(const AttentionProblem& p, const Block& block, float* score
   const std::int64_t columns = valid_columns(p, block);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const std::int64_t h = head_of(p, block.hk, block.row + r), i = token_of(p, block.row + r);
-    const char* src = element(*p.bias, block.b, h, i) +
-                      (block.j0 + block.c0) * p.bias->dim_stride * element_size(p.bias->dtype);
+    const char* src =
+        element(*p.bias, block.b, h, i) + (block.j0 + block.c0) * p.bias->dim_stride * element_size(p.bias->dtype);
     clear(row, kKeyTile);
     load_row(p.bias->dtype, src, p.bias->dim_stride, columns, row);
     float* s = scores + r * kKeyTile + block.c0;
@@ -173,8 +177,8 @@ inline void hide_masked(const AttentionProblem& p, const Block& block, const Row
       }
     }
     if (p.mask->has_holes())
-      hide_holes(*p.mask, block.b, head_of(p, block.hk, block.row + r), i, block.j0 + block.c0,
-                 valid_columns(p, block), s + block.c0);
+      hide_holes(*p.mask, block.b, head_of(p, block.hk, block.row + r), i, block.j0 + block.c0, valid_columns(p, block),
+                 s + block.c0);
   }
 }
 
@@ -201,6 +205,5 @@ inline void finish_scores(const AttentionProblem& p, const Block& block, const R
 inline void apply_dropout(const AttentionProblem& p, const Block& block, float* weights) {
   for (std::int64_t r = 0; r < block.rows; ++r)
     drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b, head_of(p, block.hk, block.row + r),
-             token_of(p, block.row + r), block.j0 + block.c0, block.c1 - block.c0,
-             weights + r * kKeyTile + block.c0);
+             token_of(p, block.row + r), block.j0 + block.c0, block.c1 - block.c0, weights + r * kKeyTile + block.c0);
 }
