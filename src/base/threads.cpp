@@ -6,14 +6,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/check.hpp"
 #include "base/cpu.hpp"
 
 namespace attend {
@@ -120,11 +124,15 @@ class Pool {
 };
 
 int default_count() {
-  if (const char* text = std::getenv("ATTEND_THREADS")) {
-    const int count = std::atoi(text);
-    if (count > 0) return std::min(count, kMaxThreads);
-  }
-  return usable_cpus();
+  const char* text = std::getenv("ATTEND_THREADS");
+  if (text == nullptr || *text == '\0') return usable_cpus();
+  int count = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, count);
+  if (error != std::errc() || stop != end || count < 1 || count > kMaxThreads)
+    fail("ATTEND_THREADS",
+         "is \"" + std::string(text) + "\", expected a whole number from 1 to " + std::to_string(kMaxThreads));
+  return count;
 }
 
 std::atomic<int> wanted{0};  // 0: not yet asked for

@@ -2,7 +2,7 @@
 
 constexpr std::int64_t kForwardRows = 24;  // rows whose scores are in L1 at once
 
-// The running softmax of some rows, in powers of two: sum = sum of 2^(s - max), acc = the same weights times v. The
+// The running softmax of some rows: sum = sum of exp(s - max), acc = the same weights times v. The
 // empty state (max -inf, sum 0) is the identity of merge.
 struct SoftmaxState {
   float* max;   // [rows]
@@ -46,23 +46,24 @@ inline void softmax_block(const Block& block, float factor, float* scores, const
   for (std::int64_t r = 0; r < block.rows; ++r) {
     V m = set1(-kInfinity);
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) m = max(m, load(scores + r * kKeyTile + c));
-    top[r] = reduce_max(m) * factor;
+    top[r] = reduce_max(m);
   }
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* s = scores + r * kKeyTile;
     float& row_max = state.max[at + r];
     float* sums = state.sums + (at + r) * kLanes;
     if (top[r] > row_max) {
-      const V shrink = set1(exp2_one(row_max - top[r]));  // 0 the first time
+      const V shrink = set1(exp2_one((row_max - top[r]) * factor));  // 0 the first time
       row_max = top[r];
       store(sums, mul(load(sums), shrink));
       float* acc = state.acc + (at + r) * Ep;
       for (std::int64_t e = 0; e < Ep; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
     }
-    const V base = set1(row_max == -kInfinity ? 0.0F : -row_max);  // nothing seen yet: weights must come out 0
+    const V base = set1(row_max == -kInfinity ? 0.0F : row_max);  // nothing seen yet: weights must come out 0
     V sum = load(sums);
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-      const V w = exp2(fma(load(s + c), set1(factor), base));
+      // Subtracting first makes the weight of the largest score exactly 1: a row that sees one key returns its value.
+      const V w = exp2(mul(sub(load(s + c), base), set1(factor)));
       sum = add(sum, w);
       store(s + c, w);
     }
@@ -71,8 +72,8 @@ inline void softmax_block(const Block& block, float factor, float* scores, const
 }
 
 // total <- merge(total, part) for one row. Merging in rising order of keys is part of the definition of the bits.
-inline void merge_row(float& total_max, float& total_sum, float* total_acc, float part_max, float part_sum,
-                      const float* part_acc, std::int64_t Ep) {
+inline void merge_row(float factor, float& total_max, float& total_sum, float* total_acc, float part_max,
+                      float part_sum, const float* part_acc, std::int64_t Ep) {
   if (part_max == -kInfinity && part_sum == 0.0F) return;
   if (total_max == -kInfinity && total_sum == 0.0F) {
     total_max = part_max;
@@ -81,7 +82,7 @@ inline void merge_row(float& total_max, float& total_sum, float* total_acc, floa
     return;
   }
   const float top = total_max > part_max ? total_max : part_max;
-  const float a = exp2_one(total_max - top), b = exp2_one(part_max - top);
+  const float a = exp2_one((total_max - top) * factor), b = exp2_one((part_max - top) * factor);
   total_max = top;
   total_sum = total_sum * a + part_sum * b;
   for (std::int64_t e = 0; e < Ep; e += kLanes)
@@ -92,22 +93,21 @@ inline void merge_row(float& total_max, float& total_sum, float* total_acc, floa
 inline void finish_row(const AttentionProblem& p, const RowRange& range, std::int64_t row, float row_max, float sum,
                        const float* acc) {
   const std::int64_t h = head_of(p, range.hk, row), i = token_of(p, row);
-  float shrink = 1.0F;
   const bool empty = row_max == -kInfinity && sum == 0.0F;
+  // The largest score in its own unit; in double, because the LSE and with it all of backward hang on it.
+  double top = static_cast<double>(row_max) * (plain_scores(p) ? static_cast<double>(p.scale) : 1.0);
+  float shrink = 1.0F;
   if (p.sinks) {
-    const float sink = p.sinks[h] * kLog2e;
-    const float top = row_max > sink ? row_max : sink;
-    shrink = exp2_one(row_max - top);
-    sum = sum * shrink + exp2_one(sink - top);
-    row_max = top;
+    const auto sink = static_cast<double>(p.sinks[h]);
+    const double higher = top > sink ? top : sink;
+    shrink = exp2_one(static_cast<float>(top - higher) * kLog2e);
+    sum = sum * shrink + exp2_one(static_cast<float>(sink - higher) * kLog2e);
+    top = higher;
   }
   const float factor = empty ? 0.0F : shrink / sum;
   store_row(p.out.dtype, element_mut(p.out, range.b, h, i), p.out.dim_stride, p.E, acc, factor);
-  if (p.lse) {
-    const double log2_sum = __builtin_log2(static_cast<double>(sum));  // -inf for an empty row
-    p.lse[row_index(p, range.b, range.hk, row)] =
-        static_cast<float>((static_cast<double>(row_max) + log2_sum) * 0.6931471805599453);
-  }
+  if (p.lse)  // log(0) is -inf: an empty row
+    p.lse[row_index(p, range.b, range.hk, row)] = static_cast<float>(top + __builtin_log(static_cast<double>(sum)));
 }
 
 // One tile of keys for all rows of the range.
@@ -168,7 +168,7 @@ void forward(const AttentionProblem& p, const RowRange& range, std::int64_t firs
     const std::int64_t first = seen.lo > begin ? seen.lo / kKeyTile * kKeyTile : begin;
     for (std::int64_t j0 = first; j0 < end; j0 += kKeyTile) forward_tile(p, range, j0, s);
     for (std::int64_t r = 0; r < rows; ++r)
-      merge_row(s.total_max[r], s.total_sum[r], s.total_acc + r * Ep, s.part.max[r],
+      merge_row(exponent_factor(p), s.total_max[r], s.total_sum[r], s.total_acc + r * Ep, s.part.max[r],
                 reduce_add(load(s.part.sums + r * kLanes)), s.part.acc + r * Ep, Ep);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -197,7 +197,7 @@ void merge_partials(const AttentionProblem& p, const RowRange& range, const floa
     clear(acc, Ep);
     for (std::int64_t split = 0; split < splits; ++split) {
       const float* state = partials + split * stride + r * (2 + Ep);
-      merge_row(row_max, sum, acc, state[0], state[1], state + 2, Ep);
+      merge_row(exponent_factor(p), row_max, sum, acc, state[0], state[1], state + 2, Ep);
     }
     finish_row(p, range, range.begin + r, row_max, sum, acc);
   }

@@ -1,12 +1,14 @@
 // Every kernel once, for the instruction set whose simd header was included before. Lives in an anonymous namespace.
-#include "cpu/kernels/attention_backward.inl"
-#include "cpu/kernels/attention_forward.inl"
-#include "cpu/kernels/ceiling.inl"
-#include "cpu/kernels/matmul.inl"
-#include "cpu/kernels/product.inl"
-#include "cpu/kernels/rows.inl"
-#include "cpu/kernels/scores.inl"
+// clang-format off: each builds on those before it
 #include "cpu/kernels/vector_math.inl"
+#include "cpu/kernels/rows.inl"
+#include "cpu/kernels/product.inl"
+#include "cpu/kernels/scores.inl"
+#include "cpu/kernels/attention_forward.inl"
+#include "cpu/kernels/attention_backward.inl"
+#include "cpu/kernels/matmul.inl"
+#include "cpu/kernels/ceiling.inl"
+// clang-format on
 
 void exp2_row(const float* x, float* y, std::int64_t n) {
   std::int64_t i = 0;

@@ -182,7 +182,7 @@ inline void hide_masked(const AttentionProblem& p, const Block& block, const Row
   }
 }
 
-// scores[rows][kKeyTile] hold q.k on entry; on return exponent_factor() times them is the exponent of 2, -inf where
+// scores[rows][kKeyTile] hold q.k on entry; on return exponent_factor() times them is an exponent of 2, -inf where
 // hidden. `before_rule`, if given, keeps the scores as the user's rule and the soft-cap's gradient need them.
 inline void finish_scores(const AttentionProblem& p, const Block& block, const RowKeys& keys, float* scores,
                           float* before_rule) {
