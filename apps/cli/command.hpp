@@ -1,0 +1,33 @@
+// What the sub-commands share: how one is added to the program, and the error of a wrong use.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace attend::cli {
+
+inline constexpr int kSuccess = 0;
+inline constexpr int kFailure = 1;  // the job was understood and failed: a check, a file, memory
+inline constexpr int kUsage = 2;    // the job was not understood, or cannot be done as asked
+
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;  // called once the arguments are parsed; gives the exit code
+};
+
+Command add_demo(CLI::App& program);
+Command add_cpu(CLI::App& program);
+
+// Asked for something that cannot be done: what was got, what was expected.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Lets an option take whole numbers from `least` to `most` only.
+CLI::Validator whole_number(std::int64_t least, std::int64_t most);
+
+}  // namespace attend::cli

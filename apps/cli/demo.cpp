@@ -1,0 +1,254 @@
+// `attend demo`: attention at a real size, timed, checked against the reference, and one head's pattern to look at.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attend/attention.hpp"
+#include "attend/runtime.hpp"
+#include "check.hpp"
+#include "command.hpp"
+#include "head_map.hpp"
+#include "inputs.hpp"
+#include "io/atomic_file.hpp"
+#include "io/png.hpp"
+#include "memory.hpp"
+#include "plot.hpp"
+#include "screen.hpp"
+
+namespace attend::cli {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
+struct Arguments {
+  Problem problem;
+  std::int64_t head = 0;
+  int threads = 0;  // 0: as the library chooses
+  std::string png = "attend-demo.png";
+  bool no_png = false;
+  bool no_color = false;
+};
+
+std::string counted(std::int64_t count, const char* thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+DType parse_dtype(const std::string& text) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (text == name(dtype)) return dtype;
+  }
+  throw CLI::ValidationError("--dtype", fmt::format("got '{}', expected f32, bf16 or f16", text));
+}
+
+std::string readable_bytes(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return bytes < 10 && unit > 0 ? fmt::format("{:.1f} {}", bytes, units[unit])
+                                : fmt::format("{:.0f} {}", bytes, units[unit]);
+}
+
+std::string readable_time(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+// Everything that can be known to be wrong before any work is done.
+void check_arguments(const Arguments& arguments) {
+  const Problem& p = arguments.problem;
+  if (p.heads % p.kv_heads != 0) {
+    throw UsageError(fmt::format("--kv-heads is {}, expected a divisor of --heads, which is {}", p.kv_heads, p.heads));
+  }
+  if (arguments.head >= p.heads) {
+    throw UsageError(
+        fmt::format("--head is {}, expected 0 to {} (--heads is {})", arguments.head, p.heads - 1, p.heads));
+  }
+  // In double, which cannot wrap. Inputs pass through f32, there is a table of words, and the check holds one KV head
+  // in double.
+  const double elements = static_cast<double>(p.length) * static_cast<double>(p.dim);
+  const double heads = static_cast<double>(2 * p.heads + 2 * p.kv_heads);
+  const double bytes =
+      elements * (heads * static_cast<double>(size_of(p.dtype)) + static_cast<double>(p.heads) * 4 + 8 + 32);
+  const auto available = available_memory();
+  if (bytes > 0.9 * static_cast<double>(available.value_or(INT64_MAX))) {
+    throw UsageError(
+        fmt::format("{} heads ({} KV heads) of {} tokens, dim {} need {} of memory, and {} are free; "
+                    "make --length, --heads or --dim smaller",
+                    p.heads, p.kv_heads, p.length, p.dim, readable_bytes(bytes),
+                    readable_bytes(static_cast<double>(available.value_or(INT64_MAX)))));
+  }
+  kernel_name();  // throws if ATTEND_ISA names none that runs here
+  if (arguments.no_png) return;
+  try {
+    io::check_can_write(arguments.png);
+  } catch (const io::FileError& error) {
+    throw UsageError(fmt::format("{}; give another place with --png, or --no-png for none", error.what()));
+  }
+}
+
+class Report {
+ public:
+  explicit Report(const Screen& screen) : screen_(screen) {}
+  // Shown at once, since the next line may take a while.
+  void line(const char* label, const std::string& text) const {
+    fmt::print("  {}{}\n", emphasised(screen_, fmt::format("{:<10}", label)), text);
+    (void)std::fflush(stdout);  // main looks at the state of stdout in the end
+  }
+
+ private:
+  const Screen& screen_;
+};
+
+std::string describe(const Problem& p) {
+  const std::string mask = p.window == 0 ? "causal" : fmt::format("causal, window {}", p.window);
+  return fmt::format("{}, {} for keys and values, {}, dim {}, {}, {}", counted(p.heads, "head"), p.kv_heads,
+                     counted(p.length, "token"), p.dim, name(p.dtype), mask);
+}
+
+struct Timing {
+  double median = 0, fastest = 0;
+  int repetitions = 0;
+  std::optional<std::int64_t> memory;  // beyond inputs and output
+};
+
+Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) {
+  AttentionOptions options;
+  options.mask = mask_of(problem, 0);
+  const auto seconds_of_one = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    attention(inputs.q, inputs.k, inputs.v, out, options);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  Timing timing;
+  const MemoryWatch memory;
+  const double first = seconds_of_one();  // the warm-up: threads start, memory is touched for the first time
+  timing.memory = memory.growth();
+  timing.repetitions = first < 0.25 ? 9 : first < 1 ? 5 : first < 5 ? 3 : 1;
+  std::vector<double> times(static_cast<std::size_t>(timing.repetitions));
+  for (double& time : times) time = seconds_of_one();
+  std::sort(times.begin(), times.end());
+  timing.median = times[times.size() / 2];
+  timing.fastest = times.front();
+  return timing;
+}
+
+void report_timing(const Report& report, const Problem& p, const Timing& timing) {
+  report.line("time", timing.repetitions == 1
+                          ? fmt::format("{} (one run, after a warm-up)", readable_time(timing.median))
+                          : fmt::format("{} (median of {}, fastest {})", readable_time(timing.median),
+                                        timing.repetitions, readable_time(timing.fastest)));
+  const double flop = 4.0 * visible_pairs(p) * static_cast<double>(p.heads) * static_cast<double>(p.dim);
+  report.line("speed", fmt::format("{:.1f} GFLOP/s ({:.3g} GFLOP: 4 x dim for each visible pair)",
+                                   flop / timing.median * 1e-9, flop * 1e-9));
+  const double matrices =
+      4.0 * static_cast<double>(p.length) * static_cast<double>(p.length) * static_cast<double>(p.heads);
+  const std::string used = timing.memory
+                               ? readable_bytes(static_cast<double>(*timing.memory)) + " beyond inputs and output"
+                               : "not measured: /proc/self/clear_refs cannot be written";
+  report.line("memory", fmt::format("{}\n{:12}(the {} x {} weights of {} would take {})", used, "", p.length, p.length,
+                                    counted(p.heads, "head"), readable_bytes(matrices)));
+}
+
+void report_check(const Report& report, const CheckResult& check) {
+  const std::string verdict =
+      check.passed ? fmt::format("passed: {} rows agree with the reference in double precision", check.rows)
+                   : fmt::format("FAILED: {} rows compared with the reference in double precision", check.rows);
+  report.line("check",
+              fmt::format("{}\n{:12}largest error {:.2g}; nearest to its bound: {:.2g} of {:.2g} ({:.2g} %)", verdict,
+                          "", check.error, check.ratio * check.allowed, check.allowed, check.ratio * 100));
+}
+
+Captions captions_of(const Problem& p, const HeadMap& map, std::int64_t head) {
+  return {fmt::format("head {} of {}", head, p.heads),
+          {fmt::format("it looks for {}", looks_for(head)),
+           fmt::format("{} tokens, dim {}, {}, {}", p.length, p.dim, name(p.dtype),
+                       p.window == 0 ? "causal" : fmt::format("causal, window {}", p.window)),
+           map.cell == 1 ? "cell: one query and one key" : fmt::format("cell: {0} queries x {0} keys", map.cell),
+           "colour: share of the query's attention"}};
+}
+
+std::string meaning_of_cell(const HeadMap& map) {
+  if (map.cell == 1) return "Each cell: the share of its attention\n  that a query (down) gives to a key (across)";
+  return fmt::format("Each cell: the share of their attention\n  that {0} queries (down) give to {0} keys (across)",
+                     map.cell);
+}
+
+int run_demo(const Arguments& arguments) {
+  const Problem& p = arguments.problem;
+  check_arguments(arguments);
+  if (arguments.threads > 0) set_threads(arguments.threads);
+  const Screen screen = look_at_screen(!arguments.no_color);
+  const Report report(screen);
+
+  fmt::print("{} {}: exact attention, computed and checked on this CPU\n\n", emphasised(screen, "attend"), version());
+  report.line("problem", describe(p));
+  report.line("inputs", fmt::format("queries and keys of a made-up text, seed {}", p.seed));
+  report.line("kernel", fmt::format("{}, {}", kernel_name(), counted(threads(), "thread")));
+
+  const Inputs inputs = with_progress("making inputs", [&] { return make_inputs(p); });
+  Tensor out(p.dtype, {1, p.heads, p.length, p.dim});
+  const Timing timing = with_progress("running attention", [&] { return run_attention(p, inputs, out); });
+  report_timing(report, p, timing);
+  const CheckResult check =
+      with_progress("checking rows in double precision", [&] { return check_rows(p, inputs, out); });
+  report_check(report, check);
+  const std::vector<HeadMap> maps = with_progress("collecting one head's weights", [&] {
+    return head_maps(p, inputs, arguments.head, {cells_that_fit(screen), kPlotCells});
+  });
+  fmt::print("\n  Head {} looks for {}. {}; blank is masked.\n\n{}\n", arguments.head, looks_for(arguments.head),
+             meaning_of_cell(maps[0]), draw(maps[0], screen));
+  if (!arguments.no_png) {
+    const Captions captions = captions_of(p, maps[1], arguments.head);
+    io::write_file_atomically(arguments.png,
+                              io::encode_png(plot(maps[1], captions), {{"Title", "attend demo: " + captions.title}}));
+    report.line("picture", arguments.png);
+  }
+  return check.passed ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+Command add_demo(CLI::App& program) {
+  auto arguments = std::make_shared<Arguments>();
+  Problem& p = arguments->problem;
+  CLI::App* app = program.add_subcommand("demo", "Run attention at a real size, check it, look at one head");
+  const auto number = [&](const char* flag, auto& value, std::int64_t least, std::int64_t most, const char* text) {
+    app->add_option(flag, value, text)->check(whole_number(least, most))->type_name("N")->capture_default_str();
+  };
+  number("--heads", p.heads, 1, 65536, "Query heads");
+  number("--kv-heads", p.kv_heads, 1, 65536, "Key and value heads; must divide --heads");
+  number("--length", p.length, 1, kMostTokens, "Tokens");
+  number("--dim", p.dim, 1, 65536, "Numbers per head and token");
+  number("--window", p.window, 0, kMostTokens, "Keys that a query sees, its own and the latest before it; 0: all");
+  app->add_option_function<std::string>(
+         "--dtype", [&p](const std::string& text) { p.dtype = parse_dtype(text); },
+         "Number format of inputs and output: f32, bf16 or f16")
+      ->type_name("NAME")
+      ->default_str("f32");
+  number("--threads", arguments->threads, 0, 1024, "Threads; 0: ATTEND_THREADS, or one for each CPU");
+  number("--seed", p.seed, 0, INT64_MAX, "Another seed makes another text");
+  number("--head", arguments->head, 0, 65535, "The head to draw: 0 repeats, 1 neighbours, 2 topic, 3 first token, ...");
+  app->add_option("--png", arguments->png, "Where the picture goes")->type_name("PATH")->capture_default_str();
+  app->add_flag("--no-png", arguments->no_png, "Write no picture");
+  app->add_flag("--no-color", arguments->no_color, "Print no colours (nor does NO_COLOR=1, nor a pipe)");
+  app->footer(
+      "The inputs are the queries and keys of a made-up text, so that every head has\n"
+      "something to find. The pattern is what attention computed; nothing in it is painted.\n"
+      "\nExamples:\n"
+      "  attend demo                                   8 heads, 2 KV heads, 4096 tokens, causal, f32\n"
+      "  attend demo --length 16384 --dtype bf16       longer, in bfloat16\n"
+      "  attend demo --window 512 --head 1             a sliding window, seen by another head\n"
+      "  attend demo --head 2 --png topic.png          the head that looks for its topic\n"
+      "  ATTEND_ISA=scalar attend demo --length 512    without vector instructions\n"
+      "\nExit codes: 0 computed and checked, 1 the check or a file failed, 2 wrong use.");
+  return {app, [arguments] { return run_demo(*arguments); }};
+}
+
+}  // namespace attend::cli

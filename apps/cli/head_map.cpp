@@ -1,0 +1,72 @@
+// Where one head looks: weights by blocks of queries, summed into cells and forgotten.
+#include "head_map.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <numeric>
+
+#include "attend/attention.hpp"
+
+namespace attend::cli {
+namespace {
+
+HeadMap empty_map(const Problem& problem, std::int64_t most_cells) {
+  HeadMap map;
+  map.length = problem.length;
+  map.cell = (problem.length + most_cells - 1) / most_cells;
+  map.cells = (problem.length + map.cell - 1) / map.cell;
+  map.shares.assign(static_cast<std::size_t>(map.cells * map.cells), std::numeric_limits<double>::quiet_NaN());
+  return map;
+}
+
+// Adds the weights of query i over the keys it sees.
+void add_query(HeadMap& map, std::int64_t i, const float* weights, std::int64_t first, std::int64_t last) {
+  const std::int64_t row = i / map.cell;
+  const std::int64_t queries = std::min(map.cell, map.length - row * map.cell);
+  double* shares = map.shares.data() + row * map.cells;
+  for (std::int64_t col = first / map.cell; col <= last / map.cell; ++col) {
+    const std::int64_t from = std::max(first, col * map.cell);
+    const std::int64_t to = std::min(last + 1, (col + 1) * map.cell);
+    const double sum = std::accumulate(weights + from, weights + to, 0.0) / static_cast<double>(queries);
+    shares[col] = std::isnan(shares[col]) ? sum : shares[col] + sum;
+  }
+}
+
+}  // namespace
+
+double HeadMap::brightest() const {
+  std::vector<double> seen;
+  std::copy_if(shares.begin(), shares.end(), std::back_inserter(seen), [](double x) { return !std::isnan(x); });
+  const auto at = seen.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(seen.size() - 1) * 0.995);
+  std::nth_element(seen.begin(), at, seen.end());
+  if (*at <= 0) return 1;
+  const double digit = std::pow(10.0, std::floor(std::log10(*at)));
+  return std::round(*at / digit) * digit;
+}
+
+std::vector<HeadMap> head_maps(const Problem& problem, const Inputs& inputs, std::int64_t head,
+                               const std::vector<std::int64_t>& most_cells) {
+  std::vector<HeadMap> maps;
+  std::transform(most_cells.begin(), most_cells.end(), std::back_inserter(maps),
+                 [&](std::int64_t most) { return empty_map(problem, most); });
+  const std::int64_t kv = head / (problem.heads / problem.kv_heads);
+  // 16 MiB of weights at a time.
+  const std::int64_t block = std::clamp<std::int64_t>((std::int64_t{4} << 20) / problem.length, 1, 128);
+  for (std::int64_t first = 0; first < problem.length; first += block) {
+    const std::int64_t count = std::min(block, problem.length - first);
+    const std::int64_t keys = first + count;  // none of these queries sees a later one
+    AttentionOptions options;
+    options.mask = mask_of(problem, first);
+    const AttentionResult result = attention(rows_of(inputs.q, head, first, count), rows_of(inputs.k, kv, 0, keys),
+                                             rows_of(inputs.v, kv, 0, keys), options, {.lse = false, .weights = true});
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* weights = result.weights.data<float>() + r * keys;
+      for (HeadMap& map : maps) add_query(map, first + r, weights, first_visible(problem, first + r), first + r);
+    }
+  }
+  return maps;
+}
+
+}  // namespace attend::cli

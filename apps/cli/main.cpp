@@ -1,0 +1,80 @@
+// The program `attend`: wires the sub-commands together and turns errors into messages and exit codes.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "attend/error.hpp"
+#include "attend/runtime.hpp"
+#include "command.hpp"
+
+namespace attend::cli {
+namespace {
+
+// Never throws for a standard error that is closed.
+int complain(const std::string& who, const std::string& what, int code) {
+  (void)std::fflush(stdout);
+  (void)std::fputs(fmt::format("{}: {}\n", who, what).c_str(), stderr);
+  return code;
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App program{"Exact attention on the CPU: fast, checked, and open to view.", "attend"};
+  program.set_version_flag("--version", std::string("attend ") + version(), "Print the version and exit");
+  program.require_subcommand(0, 1);
+  program.get_formatter()->column_width(28);
+  program.footer(
+      "Start here:\n"
+      "  attend demo                     run attention at a real size, check it, look at one head\n"
+      "  attend cpu                      see what this machine has and which kernel is used\n"
+      "  attend demo --help              every command explains itself\n"
+      "\nEnvironment:\n"
+      "  ATTEND_ISA=scalar|avx2|avx512   use this kernel instead of the best one\n"
+      "  ATTEND_THREADS=N                use this many threads\n"
+      "  NO_COLOR=1                      print no colours\n"
+      "\nExit codes: 0 success, 1 the job failed, 2 wrong use.");
+  const Command commands[] = {add_demo(program), add_cpu(program)};
+
+  std::string who = "attend";
+  try {
+    program.parse(argc, argv);
+    for (const Command& command : commands) {
+      if (!command.app->parsed()) continue;
+      who += " " + command.app->get_name();
+      return command.run();
+    }
+    fmt::print("{}", program.help());
+    return kSuccess;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);
+    for (const Command& command : commands) {
+      if (command.app->parsed()) who += " " + command.app->get_name();
+    }
+    return complain(who, fmt::format("{}\nSee '{} --help'.", error.what(), who), kUsage);
+  } catch (const UsageError& error) {
+    return complain(who, error.what(), kUsage);
+  } catch (const InvalidArgument& error) {
+    return complain(who, error.what(), kUsage);
+  } catch (const std::bad_alloc&) {
+    return complain(who, "out of memory; try a smaller problem", kFailure);
+  } catch (const std::exception& error) {
+    return complain(who, error.what(), kFailure);
+  }
+}
+
+}  // namespace
+}  // namespace attend::cli
+
+int main(int argc, char** argv) {
+  try {
+    const int code = attend::cli::parse_and_run(argc, argv);
+    // A report that did not arrive (a full disk behind a redirection) is no success.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return attend::cli::complain("attend", fmt::format("cannot write the output: {}", std::strerror(errno)),
+                                 attend::cli::kFailure);
+  } catch (...) {  // no memory left even for a message
+    return attend::cli::kFailure;
+  }
+}

@@ -1,0 +1,22 @@
+// How much memory this process has, had at most, and may still get.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace attend::cli {
+
+// Bytes that the process held at most since the watch began, beyond what it held then.
+class MemoryWatch {
+ public:
+  MemoryWatch();
+  std::optional<std::int64_t> growth() const;  // nothing where the system does not tell
+
+ private:
+  std::int64_t start_ = -1;
+};
+
+// What the machine, and the container this may run in, still have to give.
+std::optional<std::int64_t> available_memory();
+
+}  // namespace attend::cli

@@ -1,0 +1,23 @@
+// A head's map as a picture, with axes, title and legend.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "head_map.hpp"
+#include "io/png.hpp"
+
+namespace attend::cli {
+
+inline constexpr std::int64_t kPlotCells = 512;  // the most that a picture shows along a side
+
+struct Captions {
+  std::string title;
+  std::vector<std::string> lines;
+};
+
+// Keys from left to right, queries from top to bottom. The upper right half, which causal attention never fills, holds
+// the captions and the legend.
+io::RgbImage plot(const HeadMap& map, const Captions& captions);
+
+}  // namespace attend::cli

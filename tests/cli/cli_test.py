@@ -1,0 +1,291 @@
+"""The program `attend` from outside: exit codes, help, colours, the picture, bad input. Usage: cli_test.py PROGRAM"""
+
+import os
+import pathlib
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+PROGRAM = ""
+SMALL = ["demo", "--length", "300", "--heads", "4", "--kv-heads", "2", "--dim", "32"]
+ESCAPE = "\x1b"
+
+
+def environment(**changes):
+    env = {k: v for k, v in os.environ.items() if k not in ("ATTEND_ISA", "ATTEND_THREADS", "NO_COLOR", "COLORTERM")}
+    env.update(TERM="xterm-256color")
+    env.update(changes)
+    return env
+
+
+def decode_png(data):
+    """Width, height and rows of RGB bytes; every checksum is verified."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n", "signature"
+    at, header, pixels, types = 8, None, b"", []
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + size]
+        (crc,) = struct.unpack(">I", data[at + 8 + size : at + 12 + size])
+        assert crc == zlib.crc32(kind + body), kind
+        types.append(kind)
+        if kind == b"IHDR":
+            header = struct.unpack(">IIBBBBB", body)
+        if kind == b"IDAT":
+            pixels += body
+        at += 12 + size
+    assert types[0] == b"IHDR" and types[-1] == b"IEND", types
+    width, height = header[:2]
+    assert header[2:] == (8, 2, 0, 0, 0), header
+    raw = zlib.decompress(pixels)
+    stride = 3 * width + 1
+    assert len(raw) == stride * height
+    assert all(raw[y * stride] == 0 for y in range(height)), "row filters"
+    return width, height, [raw[y * stride + 1 : (y + 1) * stride] for y in range(height)]
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return pathlib.Path(self.folder.name, name)
+
+    def read(self, name):
+        return self.path(name).read_bytes()
+
+    def run_attend(self, *arguments, **changes):
+        return subprocess.run([PROGRAM, *arguments], cwd=self.folder.name, env=environment(**changes), text=True,
+                              capture_output=True, timeout=300)
+
+    def run_on_terminal(self, *arguments, **changes):
+        """Standard output is a terminal; gives what was shown on it."""
+        leader, follower = pty.openpty()
+        with subprocess.Popen([PROGRAM, *arguments], cwd=self.folder.name, env=environment(**changes),
+                              stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE) as process:
+            os.close(follower)
+            shown = b""
+            while True:
+                try:
+                    piece = os.read(leader, 65536)
+                except OSError:  # the program is gone
+                    break
+                if not piece:
+                    break
+                shown += piece
+            os.close(leader)
+            self.assertEqual(process.wait(), 0)
+        return shown.decode()
+
+    # Help and version.
+
+    def test_alone_it_prints_help(self):
+        alone = self.run_attend()
+        self.assertEqual((alone.returncode, alone.stderr), (0, ""))
+        self.assertEqual(alone.stdout, self.run_attend("--help").stdout)
+        for word in ("demo", "cpu", "ATTEND_ISA", "NO_COLOR", "Exit codes"):
+            self.assertIn(word, alone.stdout)
+
+    def test_every_command_explains_itself(self):
+        for command, words in {"demo": ["--kv-heads", "--dtype", "f32, bf16 or f16", "Examples:", "Exit codes"],
+                               "cpu": ["Examples:", "ATTEND_ISA=avx2 attend cpu"]}.items():
+            result = self.run_attend(command, "--help")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            for word in words:
+                self.assertIn(word, result.stdout)
+
+    def test_version(self):
+        result = self.run_attend("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"^attend \d+\.\d+\.\d+\n$")
+
+    # attend cpu.
+
+    def test_cpu_names_the_kernel_and_who_chose_it(self):
+        result = self.run_attend("cpu")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        kernels = re.search(r"^kernels +(.+?) \(", result.stdout, re.M).group(1).split(", ")
+        self.assertEqual(kernels[-1], "scalar")
+        self.assertRegex(result.stdout, rf"(?m)^chosen +{kernels[0]} \(the best that runs here\)$")
+        for kernel in kernels:
+            chosen = self.run_attend("cpu", ATTEND_ISA=kernel)
+            self.assertRegex(chosen.stdout, rf"(?m)^chosen +{kernel} \(set by ATTEND_ISA={kernel}\)$")
+        self.assertRegex(self.run_attend("cpu", ATTEND_THREADS="3").stdout, r"(?m)^threads +3 \(set by ATTEND_THREADS\)$")
+
+    def test_a_wrong_thread_count_is_an_error(self):
+        for text in ("abc", "0", "-1", "1025", "2x", "99999999999999999999"):
+            result = self.run_attend("cpu", ATTEND_THREADS=text)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("ATTEND_THREADS", result.stderr)
+            self.assertIn(text, result.stderr)
+
+    def test_an_unknown_kernel_is_an_error(self):
+        for command in (["cpu"], SMALL):
+            result = self.run_attend(*command, ATTEND_ISA="avx9000")
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("ATTEND_ISA", result.stderr)
+            self.assertIn("avx9000", result.stderr)
+            self.assertIn("scalar", result.stderr)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    # attend demo.
+
+    def test_demo_computes_checks_and_draws(self):
+        result = self.run_attend(*SMALL)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("4 heads, 2 for keys and values, 300 tokens, dim 32, f32, causal", result.stdout)
+        self.assertRegex(result.stdout, r"check +passed: \d+ rows")
+        for label in ("time", "GFLOP/s", "memory", "kernel", "keys", "attend-demo.png"):
+            self.assertIn(label, result.stdout)
+        self.assertEqual(os.listdir(self.folder.name), ["attend-demo.png"])
+
+    def test_demo_of_every_dtype_kernel_and_window(self):
+        kernels = re.search(r"^kernels +(.+?) \(", self.run_attend("cpu").stdout, re.M).group(1).split(", ")
+        for kernel in kernels:
+            for dtype in ("f32", "bf16", "f16"):
+                for window in ("0", "1", "37"):
+                    result = self.run_attend(*SMALL, "--no-png", "--dtype", dtype, "--window", window, "--threads", "2",
+                                             ATTEND_ISA=kernel)
+                    self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                    self.assertIn(f"{kernel}, 2 threads", result.stdout)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_demo_of_odd_sizes(self):
+        for length, heads, kv_heads, dim in ((1, 1, 1, 1), (2, 3, 1, 2), (5, 2, 2, 3), (65, 6, 3, 59), (513, 1, 1, 8)):
+            result = self.run_attend("demo", "--length", str(length), "--heads", str(heads), "--kv-heads", str(kv_heads),
+                                     "--dim", str(dim))
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            decode_png(self.read("attend-demo.png"))
+
+    def test_the_map_in_plain_characters_is_causal(self):
+        lines = self.run_attend(*SMALL, "--no-png").stdout.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.strip() == "keys") + 2
+        # 300 tokens: cells of 5, so 60 cells along a side, two of them a line.
+        rows = [line[9:] for line in lines[first : first + 30]]
+        for number, row in enumerate(rows):
+            self.assertEqual(len(row), 2 * number + 2, row)
+            self.assertRegex(row, r"^[.:\-=+*#%@]+$")
+        self.assertEqual(rows[0][0], "@")  # the first queries can look at nothing else
+
+    def picture(self, *arguments):
+        """Of SMALL: pixel(query, key), the colour in the middle of a cell."""
+        self.assertEqual(self.run_attend(*SMALL, "--png", "picture.png", *arguments).returncode, 0)
+        width, height, rows = decode_png(self.read("picture.png"))
+        left, top = width - 40 - 900, height - 40 - 900  # 300 tokens are 300 cells of 3 pixels
+
+        def pixel(query, key):
+            x, y = left + 3 * key + 1, top + 3 * query + 1
+            return tuple(rows[y][3 * x : 3 * x + 3])
+
+        return pixel
+
+    def test_the_picture(self):
+        white, brightest = (255, 255, 255), (253, 231, 37)
+        pixel = self.picture("--head", "1")
+        self.assertEqual(pixel(0, 0), brightest)  # query 0 gives all to key 0
+        for token in range(299):
+            self.assertEqual(pixel(token, token + 1), white, token)
+            # This head looks for neighbours: the diagonal is bright, what lies far away is not.
+            self.assertGreater(pixel(token, token)[1], 90, token)
+            if token > 100:
+                self.assertLess(pixel(token, token - 100)[1], 60, token)
+        pixel = self.picture("--window", "50")
+        for token in range(50, 300):
+            self.assertEqual(pixel(token, token - 50), white, token)
+            self.assertNotEqual(pixel(token, token - 49), white, token)
+        pixel = self.picture("--head", "3")
+        for token in range(2, 300):  # this one looks for the first token
+            self.assertGreater(pixel(token, 0)[1], pixel(token, token // 2)[1], token)
+
+    def test_the_picture_does_not_depend_on_threads_and_depends_on_the_seed(self):
+        pictures = {}
+        for name, more in {"one": ["--threads", "1"], "three": ["--threads", "3"], "seed": ["--seed", "2"],
+                           "head": ["--head", "1"], "window": ["--window", "50"]}.items():
+            self.assertEqual(self.run_attend(*SMALL, "--png", name, *more).returncode, 0)
+            pictures[name] = self.read(name)
+        self.assertEqual(pictures["one"], pictures["three"])
+        self.assertEqual(len(set(pictures.values())), 4)
+
+    # Colours.
+
+    def test_no_escape_codes_in_a_pipe(self):
+        self.assertNotIn(ESCAPE, self.run_attend(*SMALL, COLORTERM="truecolor").stdout)
+
+    def test_colours_on_a_terminal_unless_told_otherwise(self):
+        self.assertIn("\x1b[38;2;253;231;37m", self.run_on_terminal(*SMALL, COLORTERM="truecolor"))
+        palette = self.run_on_terminal(*SMALL)
+        self.assertIn("\x1b[38;5;", palette)
+        self.assertNotIn("\x1b[38;2;", palette)
+        self.assertIn("\u2580", palette)
+        for arguments, changes in ((["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})):
+            shown = self.run_on_terminal(*SMALL, *arguments, COLORTERM="truecolor", **changes)
+            self.assertNotIn(ESCAPE, shown)
+            self.assertTrue(shown.isascii())
+        self.assertIn(ESCAPE, self.run_on_terminal(*SMALL, NO_COLOR=""))  # empty counts as not set
+
+    # Bad input: exit code 2, nothing on standard output, no file, and a text that says what was got and expected.
+
+    def test_bad_input(self):
+        cases = [
+            (["--length", "-5"], ["--length", "'-5'", "whole number from 1"]),
+            (["--length", "0"], ["--length", "'0'"]),
+            (["--length", "abc"], ["'abc'"]),
+            (["--length", "1e3"], ["'1e3'"]),
+            (["--length", "99999999999999999999999"], ["'99999999999999999999999'"]),
+            (["--length", "1099511627776"], ["need", "free", "smaller"]),
+            (["--heads", "65536", "--kv-heads", "65536", "--dim", "65536", "--length", "1099511627776"], ["need"]),
+            (["--heads", "8", "--kv-heads", "3"], ["--kv-heads is 3", "divisor", "8"]),
+            (["--heads", "2", "--kv-heads", "4"], ["--kv-heads is 4"]),
+            (["--dim", "0"], ["--dim"]),
+            (["--dim", "70000"], ["--dim", "65536"]),
+            (["--window", "-1"], ["--window"]),
+            (["--threads", "-1"], ["--threads"]),
+            (["--threads", "100000"], ["--threads"]),
+            (["--seed", "-1"], ["--seed"]),
+            (["--head", "8"], ["--head is 8", "0 to 7"]),
+            (["--dtype", "f64"], ["'f64'", "f32, bf16 or f16"]),
+            (["--dtype"], ["--dtype"]),
+            (["--png", "missing/picture.png"], ["missing", "No such file or directory", "--png"]),
+            (["--png", "."], ["folder"]),
+            (["--png", ""], ["name of a file"]),
+            (["--bogus"], ["--bogus"]),
+            (["extra"], ["extra"]),
+        ]
+        for arguments, words in cases:
+            result = self.run_attend("demo", *arguments)
+            with self.subTest(arguments=arguments):
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertTrue(result.stderr.startswith("attend demo: "), result.stderr)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+        for arguments in (["bogus"], ["--bogus"], ["cpu", "extra"], ["demo", "cpu"]):
+            result = self.run_attend(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
+            self.assertIn("--help", result.stderr)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_an_old_picture_survives_a_failed_one(self):
+        self.path("attend-demo.png").write_bytes(b"old")
+        limit = f"ulimit -f 1; trap '' XFSZ; exec '{PROGRAM}' {' '.join(SMALL)}"
+        result = subprocess.run(["bash", "-c", limit], cwd=self.folder.name, env=environment(), text=True,
+                                capture_output=True, timeout=300)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("attend demo: cannot write attend-demo.png", result.stderr)
+        self.assertEqual(self.read("attend-demo.png"), b"old")
+        self.assertEqual(os.listdir(self.folder.name), ["attend-demo.png"])
+
+    def test_output_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "cpu"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("No space left on device", result.stderr)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
