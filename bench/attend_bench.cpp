@@ -1,0 +1,103 @@
+// Speed of attention on the shapes that matter, beside the multiply-add ceiling of the same run.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attend/attend.hpp"
+#include "base/threads.hpp"
+#include "cpu/dispatch.hpp"
+#include "measure.hpp"
+#include "support/buffer.hpp"
+#include "support/cases.hpp"
+#include "support/problem.hpp"
+
+namespace attend::bench {
+namespace {
+
+// Multiply-add rate of all threads together.
+double fma_rate() {
+  constexpr std::int64_t kRounds = 400000;
+  std::vector<double> operations(static_cast<std::size_t>(threads()));
+  const double start = seconds();
+  parallel_for(threads(), [&](std::int64_t item, int) {
+    operations[static_cast<std::size_t>(item)] = kernels().fma_burst(kRounds);
+  });
+  const double elapsed = seconds() - start;
+  double total = 0;
+  for (const double n : operations) total += n;
+  return total / elapsed;
+}
+
+// Pairs of query and key that the mask lets through, counted as is the custom: half of them when causal.
+double score_count(const test::Case& c) {
+  const double all = static_cast<double>(c.B * c.H) * static_cast<double>(c.M) * static_cast<double>(c.N);
+  return c.mask == test::MaskKind::causal_last && c.M == c.N ? all / 2 : all;
+}
+
+void run(const test::Case& c, int rounds) {
+  const test::Problem problem(c);
+  const Tensor q = test::to_tensor(c.dtype, problem.q_shape(), problem.q);
+  const Tensor k = test::to_tensor(c.dtype, problem.k_shape(), problem.k);
+  const Tensor v = test::to_tensor(c.dtype, problem.v_shape(), problem.v);
+  const Tensor dout = test::to_tensor(c.dtype, problem.out_shape(), problem.dout);
+  const AttentionOptions& options = problem.options(c.dtype);
+  Tensor out(c.dtype, problem.out_shape()), lse(DType::f32, problem.lse_shape());
+  Tensor dq(c.dtype, problem.q_shape()), dk(c.dtype, problem.k_shape()), dv(c.dtype, problem.v_shape());
+  const AttentionExtras extras{lse.view(), {}};
+  const double flops = 2.0 * score_count(c) * static_cast<double>(c.D + c.E);
+  const bool decode = c.M == 1;
+
+  const auto rate = [](double work, auto&& f) {
+    const double start = seconds();
+    f();
+    return work / (seconds() - start);
+  };
+  const auto forward = [&] { return rate(flops, [&] { attention(q, k, v, out, options, extras); }); };
+  const auto backward = [&] {
+    return rate(2.5 * flops, [&] { attention_backward(dout, q, k, v, out, lse, {dq, dk, dv, {}, {}}, options); });
+  };
+  std::vector<std::function<double()>> candidates = {fma_rate, forward};
+  if (!decode) candidates.emplace_back(backward);
+  const std::vector<Sample> samples = interleave(candidates, rounds);
+  const double peak = samples[0].median;
+  const auto cell = [&](const Sample& s) {
+    return fmt::format("{:7.1f} ({:5.1f}-{:5.1f}) {:3.0f} %", s.median / 1e9, s.low / 1e9, s.high / 1e9,
+                       100 * s.median / peak);
+  };
+  const double bytes = static_cast<double>(k.bytes() + v.bytes());
+  fmt::print(
+      "{:<44} {:7.1f}  {}  {}\n", c.name(), peak / 1e9, cell(samples[1]),
+      decode ? fmt::format("K and V read at {:.1f} GB/s", bytes * samples[1].median / flops / 1e9) : cell(samples[2]));
+  std::fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  CLI::App app{"Measures attention on the shapes that matter, beside the multiply-add ceiling of the same run."};
+  int rounds = 7, thread_option = 0;
+  std::string only;
+  app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--only", only, "Only cases whose name contains this, e.g. f32 or L4096");
+  CLI11_PARSE(app, argc, argv);
+  if (thread_option > 0) set_threads(thread_option);
+
+  const CpuInfo cpu = cpu_info();
+  fmt::print("{}, {} threads, kernels {}\n", cpu.model, threads(), kernel_name());
+  fmt::print("GFLOP/s: median (quartiles) and share of the ceiling; backward counts 2.5 x forward\n\n");
+  fmt::print("{:<44} {:>7}  {:<28}  {}\n", "case", "FMA", "forward", "backward");
+  for (const test::Case& c : test::benchmark_cases())
+    if (c.name().find(only) != std::string::npos) run(c, rounds);
+  return 0;
+}
+
+}  // namespace
+}  // namespace attend::bench
+
+int main(int argc, char** argv) {
+  return attend::bench::main(argc, argv);
+}
