@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -35,6 +36,44 @@ bool elements_apart(const Shape& shape, const Strides& strides) {
     reach += (size - 1) * step;
   }
   return true;
+}
+
+// The stretch of memory a view lies in. Call after check_layout: nothing overflows.
+std::pair<std::uintptr_t, std::uintptr_t> stretch(const View& view) {
+  std::int64_t low = 0, high = 1;
+  for (std::size_t d = 0; d < 4; ++d) (view.strides[d] < 0 ? low : high) += (view.shape[d] - 1) * view.strides[d];
+  const auto start = reinterpret_cast<std::uintptr_t>(view.data);
+  const auto bytes = [&](std::int64_t elements) { return static_cast<std::uintptr_t>(elements * size_of(view.dtype)); };
+  return {start + bytes(low), start + bytes(high)};
+}
+
+// Is `offset` the sum of n[d] * stride[d] with -b.shape[d] < n[d] < a.shape[d]? Strides are taken from the largest
+// down; in a layout whose elements are apart only the two nearest n can work at each step.
+bool can_meet(const View& a, const View& b, std::array<std::size_t, 4> order, std::size_t at, std::int64_t offset) {
+  if (at == 4) return offset == 0;
+  const std::size_t d = order[at];
+  const std::int64_t step = a.strides[d];
+  const std::int64_t nearest = step == 0 ? 0 : offset / step;
+  for (std::int64_t n = nearest - 1; n <= nearest + 1; ++n) {
+    if (n <= -b.shape[d] || n >= a.shape[d]) continue;
+    if (can_meet(a, b, order, at + 1, offset - n * step)) return true;
+  }
+  return false;
+}
+
+bool may_share_memory(const View& a, const View& b) {
+  const auto empty = [](const View& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); };
+  if (empty(a) || empty(b)) return false;
+  const auto [a0, a1] = stretch(a);
+  const auto [b0, b1] = stretch(b);
+  if (a1 <= b0 || b1 <= a0) return false;
+  const auto gap =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
+  if (a.dtype != b.dtype || a.strides != b.strides || gap % size_of(a.dtype) != 0) return true;
+  std::array<std::size_t, 4> order = {0, 1, 2, 3};
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t x, std::size_t y) { return std::abs(a.strides[x]) > std::abs(a.strides[y]); });
+  return can_meet(a, b, order, 0, gap / size_of(a.dtype));
 }
 
 }  // namespace
@@ -89,6 +128,13 @@ void check_writable(const std::string& op, const std::string& what, const Mutabl
   if (!empty && !elements_apart(view.shape, view.strides)) {
     fail(op, what + " shape is " + to_string(view.shape) + " with strides " + to_string(view.strides) +
                  ", expected every element in a place of its own");
+  }
+}
+
+void check_apart(const std::string& op, const std::string& what, const MutableView& written, const std::string& other,
+                 const View& view) {
+  if (may_share_memory(written, view)) {
+    fail(op, what + " shares memory with " + other + ", expected a place of its own");
   }
 }
 

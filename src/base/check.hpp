@@ -25,6 +25,11 @@ void check_writable(const std::string& op, const std::string& what, const Mutabl
 void check_layout(const std::string& op, const std::string& what, const void* data, const Shape& shape,
                   const Strides& strides, std::int64_t element_bytes);
 
+// The two do not share memory, as far as can be told: views of one layout are compared element by element, others by the
+// stretch of memory they lie in.
+void check_apart(const std::string& op, const std::string& what, const MutableView& written, const std::string& other,
+                 const View& view);
+
 void check_shape(const std::string& op, const std::string& what, const Shape& got, const Shape& expected);
 void check_dtype(const std::string& op, const std::string& what, DType got, DType expected);
 

@@ -11,6 +11,7 @@
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
+#include "ops/rows.hpp"
 #include "ops/scratch.hpp"
 #include "reference/attention.hpp"
 
@@ -69,12 +70,10 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const O
 
 void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Operand& dq) {
   const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
-  if (heads == 0) return;
   const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
   // Only as many heads at once as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
-  const std::int64_t at_once =
-      std::clamp<std::int64_t>(divide_up(std::int64_t{8} * thread_count(), std::max<std::int64_t>(tiles, 1)), 1, heads);
+  const std::int64_t at_once = std::clamp<std::int64_t>(divide_up(std::int64_t{8} * thread_count(), tiles), 1, heads);
   const std::unique_ptr<float[]> dq_sums(
       new float[static_cast<std::size_t>(checked_product("dq", {at_once, sums_each}))]);
   const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
@@ -136,11 +135,12 @@ void backward_sinks(const AttentionProblem& p, const MutableView& dsinks) {
   }
 }
 
-void zero(const MutableView& x) {
-  for (std::int64_t b = 0; b < x.shape[0]; ++b)
-    for (std::int64_t h = 0; h < x.shape[1]; ++h)
-      for (std::int64_t i = 0; i < x.shape[2]; ++i)
-        for (std::int64_t d = 0; d < x.shape[3]; ++d) store(x, b, h, i, d, 0.0);
+void zero(const std::optional<MutableView>& x) {
+  if (!x || row_count(x->shape) == 0) return;  // no loops over 2^62 nothings
+  for (std::int64_t b = 0; b < x->shape[0]; ++b)
+    for (std::int64_t h = 0; h < x->shape[1]; ++h)
+      for (std::int64_t i = 0; i < x->shape[2]; ++i)
+        for (std::int64_t d = 0; d < x->shape[3]; ++d) store(*x, b, h, i, d, 0.0);
 }
 
 }  // namespace
@@ -150,6 +150,12 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   check_attention_backward(dout, q, k, v, out, lse, gradients, options);
   const KernelTable& table = kernels();
   if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
+  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
+    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
+                                 gradients.dbias, gradients.dsinks})
+      zero(gradient);
+    return;
+  }
 
   AttentionCall call(q, k, v, options);
   AttentionProblem& p = call.problem;
@@ -175,12 +181,7 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
                      scratch.of(worker));
   });
   backward_qkv(p, table, operand_of(gradients.dq));
-  if (gradients.dbias) {
-    if (p.B > 0 && p.M > 0 && p.N > 0)
-      backward_bias(p, table, *gradients.dbias);
-    else
-      zero(*gradients.dbias);
-  }
+  if (gradients.dbias) backward_bias(p, table, *gradients.dbias);
   if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
   call.rule.rethrow();
 }

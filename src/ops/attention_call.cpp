@@ -1,7 +1,9 @@
 // Checks the arguments of an attention call and describes it for the kernels.
 #include "ops/attention_call.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "base/check.hpp"
@@ -32,6 +34,27 @@ void check_finite(const char* what, double value) {
     fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected a finite number");
 }
 
+struct NamedOutput {
+  const char* name;
+  std::optional<MutableView> view;
+};
+struct NamedInput {
+  const char* name;
+  std::optional<View> view;
+};
+
+// What is written shares no memory with what is read, nor with anything else that is written.
+void check_all_apart(const char* op, std::initializer_list<NamedOutput> outputs,
+                     std::initializer_list<NamedInput> inputs) {
+  for (const NamedOutput* output = outputs.begin(); output != outputs.end(); ++output) {
+    if (!output->view) continue;
+    for (const NamedInput& input : inputs)
+      if (input.view) check_apart(op, output->name, *output->view, input.name, *input.view);
+    for (const NamedOutput* other = outputs.begin(); other != output; ++other)
+      if (other->view) check_apart(op, output->name, *output->view, other->name, *other->view);
+  }
+}
+
 void check_options(const Shape& scores, DType dtype, const AttentionOptions& options) {
   const auto& [B, H, M, N] = scores;
   if (options.scale) check_finite("scale", *options.scale);
@@ -49,12 +72,12 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
   if (options.alibi_slopes) {
     check_readable(kOp, "ALiBi slopes", *options.alibi_slopes);
     if (options.alibi_slopes->shape != Shape{1, H, 1, 1})
-      check_shape(kOp, "ALiBi slopes shape", options.alibi_slopes->shape, {B, H, 1, 1});
+      check_shape(kOp, "ALiBi slopes", options.alibi_slopes->shape, {B, H, 1, 1});
     lower_diagonal(options.alibi_diagonal, "ALiBi", B);
   }
   if (options.sinks) {
     check_readable(kOp, "sinks", *options.sinks);
-    check_shape(kOp, "sinks shape", options.sinks->shape, {1, H, 1, 1});
+    check_shape(kOp, "sinks", options.sinks->shape, {1, H, 1, 1});
   }
   lower_mask(options.mask, B, H, M, N);
 }
@@ -69,8 +92,8 @@ void check_attention(View q, View k, View v, const AttentionOptions& options) {
   check_readable(kOp, "q", q);
   check_readable(kOp, "k", k);
   check_readable(kOp, "v", v);
-  check_dtype(kOp, "k dtype", k.dtype, q.dtype);
-  check_dtype(kOp, "v dtype", v.dtype, q.dtype);
+  check_dtype(kOp, "k", k.dtype, q.dtype);
+  check_dtype(kOp, "v", v.dtype, q.dtype);
   check_equal(kOp, "k batch", k.batch(), q.batch(), "q batch");
   check_equal(kOp, "v batch", v.batch(), q.batch(), "q batch");
   check_equal(kOp, "v heads", v.heads(), k.heads(), "k heads");
@@ -82,24 +105,26 @@ void check_attention(View q, View k, View v, const AttentionOptions& options) {
   if (q.heads() < 1 || k.heads() < 1 || q.heads() % k.heads() != 0)
     fail(kOp, "q has " + std::to_string(q.heads()) + " heads and k " + std::to_string(k.heads()) +
                   ", expected a whole number of query heads for each KV head");
-  checked_product("attention: scores per sequence", {q.heads(), q.length(), k.length() + 1});
+  checked_product("attention: scores", {q.batch(), q.heads(), q.length(), std::max<std::int64_t>(1, k.length())});
   check_options({q.batch(), q.heads(), q.length(), k.length()}, q.dtype, options);
 }
 
 void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionExtras& extras) {
   check_writable(kOp, "out", out);
-  check_dtype(kOp, "out dtype", out.dtype, q.dtype);
-  check_shape(kOp, "out shape", out.shape, {q.batch(), q.heads(), q.length(), v.dim()});
+  check_dtype(kOp, "out", out.dtype, q.dtype);
+  check_shape(kOp, "out", out.shape, {q.batch(), q.heads(), q.length(), v.dim()});
   if (extras.lse) {
     check_writable(kOp, "lse", *extras.lse);
-    check_dtype(kOp, "lse dtype", extras.lse->dtype, accumulator_dtype(q.dtype));
-    check_shape(kOp, "lse shape", extras.lse->shape, {q.batch(), q.heads(), q.length(), 1});
+    check_dtype(kOp, "lse", extras.lse->dtype, accumulator_dtype(q.dtype));
+    check_shape(kOp, "lse", extras.lse->shape, {q.batch(), q.heads(), q.length(), 1});
   }
   if (extras.weights) {
     check_writable(kOp, "weights", *extras.weights);
     check_beside(kOp, "weights", extras.weights->dtype, q.dtype);
-    check_shape(kOp, "weights shape", extras.weights->shape, {q.batch(), q.heads(), q.length(), k.length()});
+    check_shape(kOp, "weights", extras.weights->shape, {q.batch(), q.heads(), q.length(), k.length()});
   }
+  check_all_apart(kOp, {{"out", out}, {"lse", extras.lse}, {"weights", extras.weights}},
+                  {{"q", q}, {"k", k}, {"v", v}});
 }
 
 void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
@@ -109,16 +134,16 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
   check_readable(kBackwardOp, "dout", dout);
   check_readable(kBackwardOp, "out", out);
   check_readable(kBackwardOp, "lse", lse);
-  check_shape(kBackwardOp, "dout shape", dout.shape, out_shape);
-  check_shape(kBackwardOp, "out shape", out.shape, out_shape);
-  check_shape(kBackwardOp, "lse shape", lse.shape, {q.batch(), q.heads(), q.length(), 1});
-  check_dtype(kBackwardOp, "dout dtype", dout.dtype, q.dtype);
-  check_dtype(kBackwardOp, "out dtype", out.dtype, q.dtype);
-  check_dtype(kBackwardOp, "lse dtype", lse.dtype, accumulator_dtype(q.dtype));
+  check_shape(kBackwardOp, "dout", dout.shape, out_shape);
+  check_shape(kBackwardOp, "out", out.shape, out_shape);
+  check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  check_dtype(kBackwardOp, "dout", dout.dtype, q.dtype);
+  check_dtype(kBackwardOp, "out", out.dtype, q.dtype);
+  check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
   const auto check_gradient = [&](const char* what, const MutableView& gradient, const View& of) {
     check_writable(kBackwardOp, what, gradient);
-    check_dtype(kBackwardOp, std::string(what) + " dtype", gradient.dtype, q.dtype);
-    check_shape(kBackwardOp, std::string(what) + " shape", gradient.shape, of.shape);
+    check_dtype(kBackwardOp, what, gradient.dtype, q.dtype);
+    check_shape(kBackwardOp, what, gradient.shape, of.shape);
   };
   check_gradient("dq", gradients.dq, q);
   check_gradient("dk", gradients.dk, k);
@@ -128,10 +153,17 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
     if (!gradient) return;
     if (!of) fail(kBackwardOp, std::string(what) + " is asked for, but the options have no such input");
     check_writable(kBackwardOp, what, *gradient);
-    check_shape(kBackwardOp, std::string(what) + " shape", gradient->shape, of->shape);
+    check_shape(kBackwardOp, what, gradient->shape, of->shape);
   };
   check_optional("dbias", gradients.dbias, options.bias);
   check_optional("dsinks", gradients.dsinks, options.sinks);
+  check_all_apart(kBackwardOp,
+                  {{"dq", gradients.dq},
+                   {"dk", gradients.dk},
+                   {"dv", gradients.dv},
+                   {"dbias", gradients.dbias},
+                   {"dsinks", gradients.dsinks}},
+                  {{"q", q}, {"k", k}, {"v", v}, {"dout", dout}, {"out", out}, {"lse", lse}, {"bias", options.bias}});
   const bool f64 = q.dtype == DType::f64;
   if (options.rule &&
       !(f64 ? static_cast<bool>(options.rule.backward_f64) : static_cast<bool>(options.rule.backward_f32)))

@@ -7,6 +7,7 @@ struct BackwardScratch {
   float *dk, *dv;                    // its gradients, f32
   float *q, *dout;                   // a block of rows
   float *scores, *dscores, *before;  // [kBackwardRows][kKeyTile]
+  float* seen;                       // the same: 0 where hidden, for the user's rule
   bool* k_finite;                    // no inf or NaN in the tile's keys
   RowKeys keys;
 };
@@ -25,6 +26,7 @@ inline BackwardScratch carve_backward(const AttentionProblem& p, std::int64_t ro
   s.scores = carver.take<float>(kBackwardRows * kKeyTile);
   s.dscores = carver.take<float>(kBackwardRows * kKeyTile);
   s.before = carver.take<float>(kBackwardRows * kKeyTile);
+  s.seen = carver.take<float>(kBackwardRows * kKeyTile);
   s.k_finite = carver.take<bool>(1);
   s.keys = take_row_keys(p, rows, carver);
   return s;
@@ -106,17 +108,26 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
       store(dscore + c, select(hidden, zero, mul(w, sub(dw, delta))));
       w = mul(w, kept);
       store(score + c, select(hidden, zero, w));
+      if (p.hook) store(s.seen + r * kKeyTile + c, select(hidden, zero, set1(1.0F)));
     }
   }
 }
 
 // Back through the user's rule and the soft-cap, to the gradient of scale * q.k.
 inline void score_gradients(const AttentionProblem& p, const Block& block, BackwardScratch& s) {
-  if (p.hook)
+  const V zero = set1(0.0F);
+  if (p.hook) {
     for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
       p.hook->backward(p.hook->context, s.before + at, s.dscores + at, stride, rows, valid_columns(p, block), block.b,
                        h, i, block.j0 + block.c0);
     });
+    // The rule was given hidden scores too, which may be NaN: whatever it made of them is nothing.
+    for (std::int64_t r = 0; r < block.rows; ++r)
+      for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+        float* d = s.dscores + r * kKeyTile + c;
+        store(d, select(equal(load(s.seen + r * kKeyTile + c), zero), zero, load(d)));
+      }
+  }
   if (p.softcap == 0.0F) return;
   const V per_cap = set1(1.0F / p.softcap);
   for (std::int64_t r = 0; r < block.rows; ++r)
@@ -125,7 +136,7 @@ inline void score_gradients(const AttentionProblem& p, const Block& block, Backw
       float* d = s.dscores + r * kKeyTile + c;
       const V x = load(d);
       // A hidden score has gradient zero even where its tanh is NaN.
-      store(d, select(equal(x, set1(0.0F)), x, mul(x, fnma(t, t, set1(1.0F)))));
+      store(d, select(equal(x, zero), x, mul(x, fnma(t, t, set1(1.0F)))));
     }
 }
 
