@@ -1,0 +1,174 @@
+// What the files of the C ABI share: error text, conversions; and the calls about library and machine.
+#include "abi/abi.hpp"
+
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "attend/runtime.hpp"
+
+namespace attend::abi {
+namespace {
+
+thread_local std::array<char, 1024> last_error{};
+
+template <class Array>
+Shape four(const Array& values) {
+  return {values[0], values[1], values[2], values[3]};
+}
+
+attend_tile place_of(const auto& tile) {
+  return {tile.rows, tile.cols, tile.batch, tile.head, tile.first_row, tile.first_col};
+}
+
+auto forward_of(void* context, auto* function) {
+  return [context, function](auto tile) {
+    const attend_tile place = place_of(tile);
+    function(context, &place, tile.data, tile.row_stride);
+  };
+}
+
+auto backward_of(void* context, auto* function) {
+  return [context, function](auto scores, auto grad) {
+    const attend_tile place = place_of(grad);
+    function(context, &place, scores.data, scores.row_stride, grad.data, grad.row_stride);
+  };
+}
+
+ScoreRule rule_of(const char* op, const attend_score_rule& given, std::int32_t dtype, bool backward) {
+  ScoreRule rule;
+  if (given.forward_f32 != nullptr) rule.forward_f32 = forward_of(given.context, given.forward_f32);
+  if (given.forward_f64 != nullptr) rule.forward_f64 = forward_of(given.context, given.forward_f64);
+  if (given.backward_f32 != nullptr) rule.backward_f32 = backward_of(given.context, given.backward_f32);
+  if (given.backward_f64 != nullptr) rule.backward_f64 = backward_of(given.context, given.backward_f64);
+  if (!rule.forward_f32 && !rule.forward_f64 && !rule.backward_f32 && !rule.backward_f64) return rule;
+
+  // A missing function would be found out in the middle of the work, where nothing may fail.
+  const bool f64 = dtype == ATTEND_F64;
+  const char* suffix = f64 ? "f64" : "f32";
+  if (f64 ? !rule.forward_f64 : !rule.forward_f32) {
+    fail(op, std::string("rule.forward_") + suffix + " is null, expected a function (the tensors' dtype needs it)");
+  }
+  if (backward && (f64 ? !rule.backward_f64 : !rule.backward_f32)) {
+    fail(op, std::string("rule.backward_") + suffix + " is null, expected a function (the gradient needs it)");
+  }
+  return rule;
+}
+
+}  // namespace
+
+attend_status fail_with(attend_status status, const char* text) noexcept {
+  static_cast<void>(std::snprintf(last_error.data(), last_error.size(), "%s", text));
+  return status;
+}
+
+View view(const char* op, const char* what, const attend_tensor* tensor) {
+  return mutable_view(op, what, tensor);
+}
+
+MutableView mutable_view(const char* op, const char* what, const attend_tensor* tensor) {
+  const attend_tensor& t = require(op, what, tensor);
+  return {static_cast<DType>(t.dtype), t.data, four(t.shape), four(t.strides)};
+}
+
+std::optional<View> optional_view(const attend_tensor* tensor) {
+  if (tensor == nullptr) return std::nullopt;
+  return view("", "", tensor);
+}
+
+std::optional<MutableView> optional_mutable_view(const attend_tensor* tensor) {
+  if (tensor == nullptr) return std::nullopt;
+  return mutable_view("", "", tensor);
+}
+
+attend_tensor tensor_of(const MutableView& v) {
+  return {static_cast<std::int32_t>(v.dtype),
+          v.data,
+          {v.shape[0], v.shape[1], v.shape[2], v.shape[3]},
+          {v.strides[0], v.strides[1], v.strides[2], v.strides[3]}};
+}
+
+std::vector<std::int64_t> integers(const char* op, const char* what, const std::int64_t* data, std::int64_t count) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 8;
+  if (count < 0 || count > kMost) {
+    fail(op, std::string("number of ") + what + " is " + std::to_string(count) + ", expected 0 to " +
+                 std::to_string(kMost));
+  }
+  if (count == 0) return {};
+  const std::int64_t* first = &require(op, what, data);
+  return {first, first + count};
+}
+
+Align align_of(const char* op, std::int32_t align) {
+  if (align == ATTEND_FIRST_KEY) return Align::first_key;
+  if (align == ATTEND_LAST_KEY) return Align::last_key;
+  fail(op, "align is " + std::to_string(align) + ", expected ATTEND_FIRST_KEY (0) or ATTEND_LAST_KEY (1)");
+}
+
+std::optional<RopeStyle> rope_style_of(const char* op, std::int32_t style) {
+  if (style == ATTEND_ROPE_NONE) return std::nullopt;
+  if (style == ATTEND_ROPE_HALF_SPLIT) return RopeStyle::half_split;
+  if (style == ATTEND_ROPE_INTERLEAVED) return RopeStyle::interleaved;
+  fail(op, "RoPE style is " + std::to_string(style) + ", expected ATTEND_ROPE_NONE, _HALF_SPLIT or _INTERLEAVED (0-2)");
+}
+
+AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype,
+                            bool backward) {
+  if (options == nullptr) return {};
+  check_struct_size(op, "attend_attention_options", *options);
+  AttentionOptions result;
+  if (options->mask != nullptr) result.mask = options->mask->mask;
+  if (options->has_scale != 0) result.scale = options->scale;
+  result.softcap = options->softcap;
+  result.rule = rule_of(op, options->rule, dtype, backward);
+  result.bias = optional_view(options->bias);
+  result.alibi_slopes = optional_view(options->alibi_slopes);
+  result.alibi_diagonal = align_of(op, options->alibi_align);
+  if (options->alibi_offset_count != 0) {
+    result.alibi_diagonal =
+        Diagonal::at(integers(op, "alibi_offsets", options->alibi_offsets, options->alibi_offset_count));
+  }
+  result.sinks = optional_view(options->sinks);
+  result.dropout = {options->dropout_probability, options->dropout_seed};
+  return result;
+}
+
+}  // namespace attend::abi
+
+using attend::abi::guard;
+
+const char* attend_last_error() {
+  return attend::abi::last_error.data();
+}
+
+const char* attend_version() {
+  return attend::version();
+}
+
+const char* attend_kernel_name() {
+  const char* name = nullptr;
+  guard([&] { name = attend::kernel_name(); });
+  return name;
+}
+
+attend_status attend_set_threads(int count) {
+  return guard([&] { attend::set_threads(count); });
+}
+
+int attend_threads() {
+  int count = 0;
+  guard([&] { count = attend::threads(); });
+  return count;
+}
+
+attend_status attend_tensor_contiguous(int32_t dtype, void* data, const int64_t shape[4], attend_tensor* tensor) {
+  return guard([&] {
+    const char* op = "attend_tensor_contiguous";
+    attend_tensor& result = attend::abi::require(op, "tensor", tensor);
+    const int64_t* s = &attend::abi::require(op, "shape", shape);
+    const attend::Shape sizes{s[0], s[1], s[2], s[3]};
+    result =
+        attend::abi::tensor_of({static_cast<attend::DType>(dtype), data, sizes, attend::contiguous_strides(sizes)});
+  });
+}

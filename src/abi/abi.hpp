@@ -1,0 +1,82 @@
+// What the files of the C ABI share: the guard that keeps exceptions in, and conversions that check.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attend/attend.h"
+#include "attend/attention.hpp"
+#include "attend/error.hpp"
+#include "attend/mask.hpp"
+#include "attend/rope.hpp"
+#include "attend/tensor.hpp"
+#include "base/check.hpp"
+
+struct attend_mask {
+  attend::Mask mask;
+};
+
+namespace attend::abi {
+
+// Keeps the text for attend_last_error. Allocates nothing, since memory may be what is short.
+attend_status fail_with(attend_status status, const char* text) noexcept;
+
+// Runs f; every exception ends here, as a status.
+template <class F>
+attend_status guard(F&& f) noexcept {
+  try {
+    f();
+    return ATTEND_OK;
+  } catch (const InvalidArgument& error) {
+    return fail_with(ATTEND_INVALID_ARGUMENT, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail_with(ATTEND_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return fail_with(ATTEND_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return fail_with(ATTEND_INTERNAL_ERROR, "an exception of unknown type");
+  }
+}
+
+template <class T>
+T& require(const char* op, const char* what, T* pointer) {
+  if (pointer == nullptr) fail(op, std::string(what) + " is null, expected a pointer");
+  return *pointer;
+}
+
+// Makes a new handle: *out is null until f has succeeded.
+template <class Handle, class F>
+attend_status make(const char* op, Handle** out, F&& f) noexcept {
+  return guard([&] {
+    require(op, "the place for the result", out) = nullptr;
+    *out = std::make_unique<Handle>(f()).release();
+  });
+}
+
+// A struct that opens with its size must have the size of the one version there is so far.
+template <class T>
+void check_struct_size(const char* op, const char* type, const T& given) {
+  if (given.struct_size == sizeof(T)) return;
+  fail(op, std::string(type) + ".struct_size is " + std::to_string(given.struct_size) + ", expected " +
+               std::to_string(sizeof(T)) + " (call " + type + "_init first)");
+}
+
+View view(const char* op, const char* what, const attend_tensor* tensor);
+MutableView mutable_view(const char* op, const char* what, const attend_tensor* tensor);
+std::optional<View> optional_view(const attend_tensor* tensor);
+std::optional<MutableView> optional_mutable_view(const attend_tensor* tensor);
+attend_tensor tensor_of(const MutableView& view);
+
+std::vector<std::int64_t> integers(const char* op, const char* what, const std::int64_t* data, std::int64_t count);
+Align align_of(const char* op, std::int32_t align);
+std::optional<RopeStyle> rope_style_of(const char* op, std::int32_t style);
+
+// `backward`: the rule's gradient is needed too.
+AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);
+
+}  // namespace attend::abi

@@ -1,0 +1,256 @@
+// The C ABI of the layer: handles around MultiHeadAttention, what it saves, its gradients and its cache.
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "abi/abi.hpp"
+#include "attend/multi_head_attention.hpp"
+
+struct attend_layer {
+  attend::MultiHeadAttention layer;
+};
+struct attend_layer_saved {
+  attend::MultiHeadAttentionSaved saved;
+};
+struct attend_layer_gradients {
+  attend::MultiHeadAttentionGradients gradients;
+};
+struct attend_kv_cache {
+  attend::KvCache cache;
+};
+
+namespace attend::abi {
+namespace {
+
+using Parameters = MultiHeadAttentionParameters;
+using Gradients = MultiHeadAttentionGradients;
+
+constexpr std::array<std::pair<const char*, Tensor Parameters::*>, 11> kParameters{{{"wq", &Parameters::wq},
+                                                                                    {"wk", &Parameters::wk},
+                                                                                    {"wv", &Parameters::wv},
+                                                                                    {"wv_down", &Parameters::wv_down},
+                                                                                    {"wo", &Parameters::wo},
+                                                                                    {"bq", &Parameters::bq},
+                                                                                    {"bk", &Parameters::bk},
+                                                                                    {"bv", &Parameters::bv},
+                                                                                    {"bo", &Parameters::bo},
+                                                                                    {"q_norm", &Parameters::q_norm},
+                                                                                    {"k_norm", &Parameters::k_norm}}};
+constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 4> kInputs{{{"dx", &Gradients::dx},
+                                                                              {"dcontext", &Gradients::dcontext},
+                                                                              {"dbias", &Gradients::dbias},
+                                                                              {"dsinks", &Gradients::dsinks}}};
+
+// The member of that name, or null.
+template <class Struct, std::size_t Count>
+Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct::*>, Count>& names, const char* name) {
+  for (const auto& [known, member] : names) {
+    if (std::strcmp(known, name) == 0) return &(from.*member);
+  }
+  return nullptr;
+}
+
+attend_tensor found(const char* op, const char* name, Tensor* tensor) {
+  if (tensor == nullptr) fail(op, std::string("name is \"") + name + "\", expected one that attend.h lists");
+  if (tensor->empty()) fail(op, std::string("name is \"") + name + "\", which this layer does not have");
+  return tensor_of(tensor->view());
+}
+
+MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given) {
+  check_struct_size(op, "attend_layer_config", given);
+  return {.dtype = static_cast<DType>(given.dtype),
+          .width = given.width,
+          .context_width = given.context_width,
+          .output_width = given.output_width,
+          .heads = given.heads,
+          .kv_heads = given.kv_heads,
+          .head_dim = given.head_dim,
+          .value_dim = given.value_dim,
+          .value_rank = given.value_rank,
+          .qkv_bias = given.qkv_bias != 0,
+          .output_bias = given.output_bias != 0,
+          .qk_norm = given.qk_norm != 0,
+          .norm_eps = given.norm_eps,
+          .rope = rope_style_of(op, given.rope_style),
+          .rope_theta = given.rope_theta};
+}
+
+MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype,
+                        const Shape& shape) {
+  const MutableView result = mutable_view(op, what, tensor);
+  check_dtype(op, what, result.dtype, dtype);
+  check_shape(op, what, result.shape, shape);
+  check_writable(op, what, result);
+  return result;
+}
+
+// From contiguous memory to any strides, same dtype and shape.
+void copy(const Tensor& from, const MutableView& to) {
+  const std::int64_t bytes = size_of(to.dtype);
+  const auto [B, H, M, D] = to.shape;
+  const auto* source = static_cast<const std::byte*>(from.view().data);
+  auto* target = static_cast<std::byte*>(to.data);
+  for (std::int64_t row = 0; row < B * H * M; ++row) {
+    const std::int64_t b = row / (H * M), h = row / M % H, i = row % M;
+    std::byte* place = target + (b * to.strides[0] + h * to.strides[1] + i * to.strides[2]) * bytes;
+    if (to.strides[3] == 1) {
+      std::memcpy(place, source + row * D * bytes, static_cast<std::size_t>(D * bytes));
+      continue;
+    }
+    for (std::int64_t d = 0; d < D; ++d) {
+      std::memcpy(place + d * to.strides[3] * bytes, source + (row * D + d) * bytes, static_cast<std::size_t>(bytes));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attend::abi
+
+using attend::abi::guard;
+using attend::abi::make;
+using attend::abi::options_of;
+using attend::abi::require;
+using attend::abi::view;
+
+void attend_layer_config_init(attend_layer_config* config) {
+  if (config == nullptr) return;
+  const attend::MultiHeadAttentionConfig defaults;
+  *config = {};
+  config->struct_size = sizeof(*config);
+  config->heads = defaults.heads;
+  config->norm_eps = defaults.norm_eps;
+  config->rope_theta = defaults.rope_theta;
+}
+
+attend_status attend_layer_create(const attend_layer_config* config, attend_layer** layer) {
+  const char* op = "attend_layer_create";
+  return make(op, layer,
+              [&] { return attend::MultiHeadAttention(attend::abi::config_of(op, require(op, "config", config))); });
+}
+
+attend_status attend_layer_initialise(attend_layer* layer, uint64_t seed) {
+  return guard([&] { require("attend_layer_initialise", "layer", layer).layer.initialise(seed); });
+}
+
+attend_status attend_layer_parameter(attend_layer* layer, const char* name, attend_tensor* parameter) {
+  return guard([&] {
+    const char* op = "attend_layer_parameter";
+    const char* wanted = &require(op, "name", name);
+    require(op, "parameter", parameter) = attend::abi::found(
+        op, wanted,
+        attend::abi::find(require(op, "layer", layer).layer.parameters(), attend::abi::kParameters, wanted));
+  });
+}
+
+attend_status attend_layer_parameter_count(const attend_layer* layer, int64_t* count) {
+  return guard([&] {
+    const char* op = "attend_layer_parameter_count";
+    require(op, "count", count) = require(op, "layer", layer).layer.parameter_count();
+  });
+}
+
+attend_status attend_layer_forward(const attend_layer* layer, const attend_tensor* x, const attend_tensor* context,
+                                   const attend_attention_options* options, const attend_tensor* out,
+                                   const attend_tensor* weights, attend_layer_saved** saved) {
+  return guard([&] {
+    using attend::DType;
+    const char* op = "attend_layer_forward";
+    if (saved != nullptr) *saved = nullptr;
+    const attend::MultiHeadAttention& mha = require(op, "layer", layer).layer;
+    const attend::MultiHeadAttentionConfig& config = mha.config();
+    const attend::View x_view = view(op, "x", x);
+    const std::int64_t B = x_view.batch(), M = x_view.length();
+    const std::int64_t N = context == nullptr ? M : context->shape[2];
+    const auto out_view = attend::abi::result_view(op, "out", out, config.dtype, {B, 1, M, config.output_width});
+    std::optional<attend::MutableView> weights_view;
+    if (weights != nullptr) {
+      const DType dtype = config.dtype == DType::f64 ? DType::f64 : DType::f32;
+      weights_view = attend::abi::result_view(op, "weights", weights, dtype, {B, config.heads, M, N});
+    }
+
+    auto kept = saved == nullptr ? nullptr : std::make_unique<attend_layer_saved>();
+    attend::Tensor kept_weights;
+    const attend::ForwardWants wants{.saved = kept ? &kept->saved : nullptr,
+                                     .weights = weights == nullptr ? nullptr : &kept_weights};
+    const attend::AttentionOptions rules =
+        options_of(op, options, static_cast<std::int32_t>(config.dtype), saved != nullptr);
+    const attend::Tensor result = context == nullptr ? mha.forward(x_view, rules, wants)
+                                                     : mha.forward(x_view, view(op, "context", context), rules, wants);
+    attend::abi::copy(result, out_view);
+    if (weights_view) attend::abi::copy(kept_weights, *weights_view);
+    if (saved != nullptr) *saved = kept.release();
+  });
+}
+
+attend_status attend_layer_backward(const attend_layer* layer, const attend_tensor* dout,
+                                    const attend_layer_saved* saved, attend_layer_gradients** gradients) {
+  const char* op = "attend_layer_backward";
+  return make(op, gradients, [&] {
+    return require(op, "layer", layer).layer.backward(view(op, "dout", dout), require(op, "saved", saved).saved);
+  });
+}
+
+attend_status attend_layer_gradient(attend_layer_gradients* gradients, const char* name, attend_tensor* gradient) {
+  return guard([&] {
+    const char* op = "attend_layer_gradient";
+    const char* wanted = &require(op, "name", name);
+    attend::MultiHeadAttentionGradients& all = require(op, "gradients", gradients).gradients;
+    attend::Tensor* tensor = attend::abi::find(all, attend::abi::kInputs, wanted);
+    if (tensor == nullptr) tensor = attend::abi::find(all.parameters, attend::abi::kParameters, wanted);
+    require(op, "gradient", gradient) = attend::abi::found(op, wanted, tensor);
+  });
+}
+
+attend_status attend_kv_cache_create(const attend_layer* layer, int64_t batch, int64_t capacity,
+                                     attend_kv_cache** cache) {
+  const char* op = "attend_kv_cache_create";
+  return make(op, cache, [&] { return attend::KvCache(require(op, "layer", layer).layer.config(), batch, capacity); });
+}
+
+attend_status attend_kv_cache_length(const attend_kv_cache* cache, int64_t* length) {
+  return guard([&] {
+    const char* op = "attend_kv_cache_length";
+    require(op, "length", length) = require(op, "cache", cache).cache.length();
+  });
+}
+
+attend_status attend_kv_cache_truncate(attend_kv_cache* cache, int64_t length) {
+  return guard([&] { require("attend_kv_cache_truncate", "cache", cache).cache.truncate(length); });
+}
+
+attend_status attend_layer_step(const attend_layer* layer, const attend_tensor* x, attend_kv_cache* cache,
+                                const attend_attention_options* options, const attend_tensor* out) {
+  return guard([&] {
+    const char* op = "attend_layer_step";
+    const attend::MultiHeadAttention& mha = require(op, "layer", layer).layer;
+    const attend::MultiHeadAttentionConfig& config = mha.config();
+    const attend::View x_view = view(op, "x", x);
+    attend::KvCache& tokens = require(op, "cache", cache).cache;
+    // The result's place is checked first: a failed step must not have grown the cache.
+    const auto out_view = attend::abi::result_view(op, "out", out, config.dtype,
+                                                   {x_view.batch(), 1, x_view.length(), config.output_width});
+    const attend::Tensor result =
+        options == nullptr
+            ? mha.step(x_view, tokens)
+            : mha.step(x_view, tokens, options_of(op, options, static_cast<std::int32_t>(config.dtype), false));
+    attend::abi::copy(result, out_view);
+  });
+}
+
+void attend_layer_free(attend_layer* layer) {
+  delete layer;
+}
+
+void attend_layer_saved_free(attend_layer_saved* saved) {
+  delete saved;
+}
+
+void attend_layer_gradients_free(attend_layer_gradients* gradients) {
+  delete gradients;
+}
+
+void attend_kv_cache_free(attend_kv_cache* cache) {
+  delete cache;
+}

@@ -1,0 +1,94 @@
+// The C ABI of softmax, RoPE, RMS norm and linear.
+#include "abi/abi.hpp"
+#include "attend/linear.hpp"
+#include "attend/rms_norm.hpp"
+#include "attend/rope.hpp"
+#include "attend/softmax.hpp"
+
+using attend::abi::guard;
+using attend::abi::mutable_view;
+using attend::abi::optional_mutable_view;
+using attend::abi::optional_view;
+using attend::abi::view;
+
+namespace {
+
+attend::RopeOptions rope_options_of(const char* op, const attend_rope_options* options) {
+  attend::RopeOptions result;
+  if (options == nullptr) return result;
+  attend::abi::check_struct_size(op, "attend_rope_options", *options);
+  const std::optional<attend::RopeStyle> style = attend::abi::rope_style_of(op, options->style);
+  if (!style)
+    attend::fail(op, "RoPE style is ATTEND_ROPE_NONE (0), expected ATTEND_ROPE_HALF_SPLIT or _INTERLEAVED (1-2)");
+  result.style = *style;
+  result.theta = options->theta;
+  result.rotary_dim = options->rotary_dim;
+  result.positions = attend::abi::integers(op, "positions", options->positions, options->position_count);
+  result.first_position = options->first_position;
+  return result;
+}
+
+}  // namespace
+
+attend_status attend_softmax(const attend_tensor* x, const attend_tensor* y) {
+  const char* op = "attend_softmax";
+  return guard([&] { attend::softmax(view(op, "x", x), mutable_view(op, "y", y)); });
+}
+
+attend_status attend_softmax_backward(const attend_tensor* dy, const attend_tensor* y, const attend_tensor* dx) {
+  const char* op = "attend_softmax_backward";
+  return guard([&] { attend::softmax_backward(view(op, "dy", dy), view(op, "y", y), mutable_view(op, "dx", dx)); });
+}
+
+void attend_rope_options_init(attend_rope_options* options) {
+  if (options == nullptr) return;
+  const attend::RopeOptions defaults;
+  *options = {};
+  options->struct_size = sizeof(*options);
+  options->style = ATTEND_ROPE_HALF_SPLIT;
+  options->theta = defaults.theta;
+}
+
+attend_status attend_rope(const attend_tensor* x, const attend_tensor* y, const attend_rope_options* options) {
+  const char* op = "attend_rope";
+  return guard([&] { attend::rope(view(op, "x", x), mutable_view(op, "y", y), rope_options_of(op, options)); });
+}
+
+attend_status attend_rope_backward(const attend_tensor* dy, const attend_tensor* dx,
+                                   const attend_rope_options* options) {
+  const char* op = "attend_rope_backward";
+  return guard(
+      [&] { attend::rope_backward(view(op, "dy", dy), mutable_view(op, "dx", dx), rope_options_of(op, options)); });
+}
+
+attend_status attend_rms_norm(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* y, double eps) {
+  const char* op = "attend_rms_norm";
+  return guard([&] { attend::rms_norm(view(op, "x", x), view(op, "weight", weight), mutable_view(op, "y", y), eps); });
+}
+
+attend_status attend_rms_norm_backward(const attend_tensor* dy, const attend_tensor* x, const attend_tensor* weight,
+                                       const attend_tensor* dx, const attend_tensor* dweight, double eps) {
+  const char* op = "attend_rms_norm_backward";
+  return guard([&] {
+    attend::rms_norm_backward(view(op, "dy", dy), view(op, "x", x), view(op, "weight", weight),
+                              mutable_view(op, "dx", dx), mutable_view(op, "dweight", dweight), eps);
+  });
+}
+
+attend_status attend_linear(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* bias,
+                            const attend_tensor* y) {
+  const char* op = "attend_linear";
+  return guard([&] {
+    attend::linear(view(op, "x", x), view(op, "weight", weight), optional_view(bias), mutable_view(op, "y", y));
+  });
+}
+
+attend_status attend_linear_backward(const attend_tensor* dy, const attend_tensor* x, const attend_tensor* weight,
+                                     const attend_tensor* dx, const attend_tensor* dweight,
+                                     const attend_tensor* dbias) {
+  const char* op = "attend_linear_backward";
+  return guard([&] {
+    attend::linear_backward(view(op, "dy", dy), view(op, "x", x), view(op, "weight", weight),
+                            {optional_mutable_view(dx), optional_mutable_view(dweight), optional_mutable_view(dbias)});
+  });
+}

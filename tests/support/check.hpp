@@ -1,0 +1,37 @@
+// Runs cases through the library and compares them with the truth: what the sweep, the extras and the fuzzer share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "support/compare.hpp"
+
+namespace attend::test {
+
+// The strides of argument number `flavour` of a call.
+using StrideRule = std::function<Strides(const Shape& shape, int flavour)>;
+
+// attention() and, when the case asks for it, attention_backward() in the dtype and layout of the case. A write
+// outside the elements of an output is added to `failures`.
+Computed compute(const Problem& problem, const Case& c, std::vector<std::string>& failures);
+Computed compute(const Problem& problem, const Case& c, std::vector<std::string>& failures, const StrideRule& strides);
+
+// One problem in several dtypes and layouts. Each text opens with the name of its case. Problems that the reference
+// can do quickly are also used to pin the truth to it.
+std::vector<std::string> check_problem(const std::vector<Case>& cases);
+
+// The truth against src/reference, to a few roundings of double.
+std::vector<std::string> check_truth(const Problem& problem, const Truth& truth);
+
+// item(n) for n in [0, count) on all CPUs. Items must not throw.
+void run_parallel(std::int64_t count, const std::function<void(std::int64_t)>& item);
+
+// All problems of the list, in parallel; with `progress` a line now and then. Returns every failure.
+std::vector<std::string> check_cases(const std::vector<Case>& cases, bool progress = false);
+
+// The first failures and their number, for a test's message.
+std::string summary(const std::vector<std::string>& failures);
+
+}  // namespace attend::test

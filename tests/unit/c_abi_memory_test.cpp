@@ -1,0 +1,136 @@
+// Memory that runs out: whichever allocation of a call fails, the call says so, nothing leaks and the next one works.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+
+#include "attend/attend.hpp"
+#include "unit/c_abi_tensors.hpp"
+
+namespace {
+
+// Allocations to go until one fails; negative: none will. This program's own operator new counts them down.
+std::atomic<long> countdown{-1};
+
+void* allocate(std::size_t size, std::size_t alignment) {
+  if (countdown.load() >= 0 && countdown.fetch_sub(1) == 0) throw std::bad_alloc();
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return allocate(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace attend {
+namespace {
+
+using test::drawn;
+using test::is_ok;
+using test::seen;
+
+// Lets the first, the second, ... allocation of `call` fail until it gets through; returns how many there are.
+long fail_each_allocation(const std::function<attend_status()>& call) {
+  EXPECT_TRUE(is_ok(call()));  // threads and kernels are there from now on
+  for (long n = 0; n < 10000; ++n) {
+    countdown = n;
+    const attend_status status = call();
+    const bool failed = countdown.exchange(-1) < 0;
+    if (!failed) {
+      EXPECT_TRUE(is_ok(status));
+      return n;
+    }
+    EXPECT_EQ(status, ATTEND_OUT_OF_MEMORY) << "allocation " << n << ": " << attend_last_error();
+    EXPECT_STREQ(attend_last_error(), "out of memory");
+    EXPECT_TRUE(is_ok(call())) << "after allocation " << n << " had failed";
+  }
+  ADD_FAILURE() << "the call never got through";
+  return -1;
+}
+
+TEST(CAbiMemory, Masks) {
+  const std::int64_t lengths[] = {3, 4};
+  const long count = fail_each_allocation([&] {
+    attend_mask *a = nullptr, *b = nullptr, *both = nullptr;
+    attend_status status = attend_mask_causal_at(lengths, 2, &a);
+    if (status == ATTEND_OK) status = attend_mask_padding(lengths, 2, &b);
+    if (status == ATTEND_OK) status = attend_mask_and(a, b, &both);
+    attend_mask_free(a);
+    attend_mask_free(b);
+    attend_mask_free(both);
+    return status;
+  });
+  EXPECT_GE(count, 6);
+}
+
+TEST(CAbiMemory, AttentionForwardAndBackward) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    SCOPED_TRACE(name(dtype));
+    // Large enough to be split; f64 is the reference's, which allocates for every row.
+    const bool f64 = dtype == DType::f64;
+    const std::int64_t M = f64 ? 2 : 70, N = f64 ? 3 : 600;
+    Tensor q = drawn(1, {1, 4, M, 8}, dtype), k = drawn(2, {1, 2, N, 8}, dtype), v = drawn(3, {1, 2, N, 8}, dtype);
+    Tensor out(dtype, q.shape()), lse(f64 ? DType::f64 : DType::f32, {1, 4, M, 1});
+    Tensor dq(dtype, q.shape()), dk(dtype, k.shape()), dv(dtype, v.shape());
+    const attend_tensor cq = seen(q), ck = seen(k), cv = seen(v), cout = seen(out), clse = seen(lse), cdq = seen(dq),
+                        cdk = seen(dk), cdv = seen(dv);
+    fail_each_allocation([&] { return attend_attention(&cq, &ck, &cv, &cout, nullptr, &clse, nullptr); });
+    attend_attention_gradients gradients;
+    attend_attention_gradients_init(&gradients);
+    gradients.dq = &cdq, gradients.dk = &cdk, gradients.dv = &cdv;
+    fail_each_allocation(
+        [&] { return attend_attention_backward(&cq, &cq, &ck, &cv, &cout, &clse, &gradients, nullptr); });
+  }
+}
+
+TEST(CAbiMemory, TheLayer) {
+  Tensor x = drawn(1, {1, 1, 5, 8}), out(DType::f32, x.shape());
+  const attend_tensor cx = seen(x), cout = seen(out);
+  attend_layer_config config;
+  attend_layer_config_init(&config);
+  config.width = 8;
+  config.heads = 2;
+  config.qk_norm = 1;
+  config.rope_style = ATTEND_ROPE_HALF_SPLIT;
+  const long count = fail_each_allocation([&] {
+    attend_layer* layer = nullptr;
+    attend_layer_saved* saved = nullptr;
+    attend_layer_gradients* gradients = nullptr;
+    attend_kv_cache* cache = nullptr;
+    attend_status status = attend_layer_create(&config, &layer);
+    if (status == ATTEND_OK) status = attend_layer_forward(layer, &cx, nullptr, nullptr, &cout, nullptr, &saved);
+    if (status == ATTEND_OK) status = attend_layer_backward(layer, &cx, saved, &gradients);
+    if (status == ATTEND_OK) status = attend_kv_cache_create(layer, 1, 8, &cache);
+    if (status == ATTEND_OK) status = attend_layer_step(layer, &cx, cache, nullptr, &cout);
+    attend_layer_free(layer);
+    attend_layer_saved_free(saved);
+    attend_layer_gradients_free(gradients);
+    attend_kv_cache_free(cache);
+    return status;
+  });
+  EXPECT_GE(count, 20);
+}
+
+}  // namespace
+}  // namespace attend

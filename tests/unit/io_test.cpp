@@ -1,0 +1,322 @@
+// The file writers: a PNG decodes back to its pixels; an atomic write leaves the old file or the new one, nothing else.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "attend/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/png.hpp"
+
+// The calls whose failure no file system gives on demand: they go straight to the kernel unless told to fail.
+namespace {
+int g_fsyncs_until_failure = -1;  // -1: never
+bool g_rename_fails = false;
+}  // namespace
+extern "C" int fsync(int fd) {
+  if (g_fsyncs_until_failure >= 0 && g_fsyncs_until_failure-- == 0) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (g_rename_fails) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+namespace attend::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+  std::vector<std::byte> bytes(text.size());
+  std::transform(text.begin(), text.end(), bytes.begin(), [](char c) { return static_cast<std::byte>(c); });
+  return bytes;
+}
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string error_of(const fs::path& path, const std::string& text) {
+  try {
+    write_file_atomically(path, bytes_of(text));
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+class AtomicFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "attend-io-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    file_ = folder_ / "file";
+  }
+  void TearDown() override {
+    g_fsyncs_until_failure = -1;
+    g_rename_fails = false;
+    fs::remove_all(folder_);
+  }
+  // No temporary may stay behind.
+  std::vector<std::string> listing() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  fs::path folder_, file_;
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(AtomicFile, WritesANewFileWithTheModeOfTheUmask) {
+  const mode_t old = ::umask(027);
+  write_file_atomically(file_, bytes_of("hello"));
+  ::umask(old);
+  EXPECT_EQ(content_of(file_), "hello");
+  EXPECT_EQ(fs::status(file_).permissions(), static_cast<fs::perms>(0640));
+  EXPECT_EQ(listing(), Names{"file"});
+}
+
+TEST_F(AtomicFile, ReplacesAFileAndKeepsItsMode) {
+  write_file_atomically(file_, bytes_of("a long old content"));
+  fs::permissions(file_, static_cast<fs::perms>(0600));
+  write_file_atomically(file_, bytes_of("new"));
+  EXPECT_EQ(content_of(file_), "new");
+  EXPECT_EQ(fs::status(file_).permissions(), static_cast<fs::perms>(0600));
+  write_file_atomically(file_, {});
+  EXPECT_EQ(content_of(file_), "");
+}
+
+TEST_F(AtomicFile, FollowsASymbolicLink) {
+  write_file_atomically(file_, bytes_of("old"));
+  fs::create_symlink("file", folder_ / "link");
+  write_file_atomically(folder_ / "link", bytes_of("new"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(content_of(file_), "new");
+  fs::create_symlink("nowhere", folder_ / "dangling");
+  EXPECT_NE(error_of(folder_ / "dangling", "x").find("symbolic link"), std::string::npos);
+}
+
+TEST_F(AtomicFile, TakesTheLongestNameAFolderHolds) {
+  const fs::path longest = folder_ / std::string(255, 'x');
+  write_file_atomically(longest, bytes_of("hello"));
+  EXPECT_EQ(content_of(longest), "hello");
+  EXPECT_NE(error_of(folder_ / std::string(256, 'x'), "x").find("File name too long"), std::string::npos);
+}
+
+TEST_F(AtomicFile, AFailedWriteLeavesTheOldFile) {
+  write_file_atomically(file_, bytes_of("old"));
+  // A limit on file size stops the write half-way, as a full disk would.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4096, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string error = error_of(file_, std::string(10000, 'x'));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(error, "cannot write " + file_.string() + ": writing: File too large");
+  EXPECT_EQ(content_of(file_), "old");
+  EXPECT_EQ(listing(), Names{"file"});
+}
+
+TEST_F(AtomicFile, AFailedSyncOrRenameLeavesTheOldFile) {
+  write_file_atomically(file_, bytes_of("old"));
+  g_fsyncs_until_failure = 0;
+  EXPECT_EQ(error_of(file_, "new"), "cannot write " + file_.string() + ": fsync: Input/output error");
+  EXPECT_EQ(content_of(file_), "old");
+  g_fsyncs_until_failure = -1;
+  g_rename_fails = true;
+  EXPECT_EQ(error_of(file_, "new"), "cannot write " + file_.string() + ": renaming: Input/output error");
+  EXPECT_EQ(content_of(file_), "old");
+  EXPECT_EQ(listing(), Names{"file"});
+}
+
+TEST_F(AtomicFile, AFailedSyncOfTheFolderIsToldAndTheNewFileIsWhole) {
+  write_file_atomically(file_, bytes_of("old"));
+  g_fsyncs_until_failure = 1;
+  EXPECT_NE(error_of(file_, "new").find("the new content is in place"), std::string::npos);
+  EXPECT_EQ(content_of(file_), "new");
+  EXPECT_EQ(listing(), Names{"file"});
+}
+
+TEST_F(AtomicFile, SaysWhyAPathCannotBeWritten) {
+  write_file_atomically(file_, bytes_of("old"));
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const struct {
+    fs::path path;
+    const char* reason;
+  } cases[] = {
+      {folder_ / "missing" / "file", "No such file or directory"},
+      {file_ / "below", "Not a directory"},
+      {folder_, "it is a folder"},
+      {folder_ / "", "expected the name of a file"},
+      {"", "expected the name of a file"},
+      {pipe, "not a regular file"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_NE(error_of(c.path, "x").find(c.reason), std::string::npos) << c.path << ": " << error_of(c.path, "x");
+    try {
+      check_can_write(c.path);
+      ADD_FAILURE() << "check_can_write let " << c.path << " pass";
+    } catch (const FileError& error) {
+      EXPECT_NE(std::string(error.what()).find(c.reason), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_NO_THROW(check_can_write(file_));
+  EXPECT_NO_THROW(check_can_write(folder_ / "new"));
+  EXPECT_EQ(content_of(file_), "old");
+}
+
+TEST_F(AtomicFile, AnUnwritableFolderIsAnErrorForRootToo) {
+  // Nobody can make a file in /proc.
+  EXPECT_NE(error_of("/proc/attend-io-test", "x").find("making a temporary file in its folder"), std::string::npos);
+  if (::geteuid() == 0) return;
+  fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_NE(error_of(file_, "x").find("Permission denied"), std::string::npos);
+  EXPECT_THROW(check_can_write(file_), FileError);
+  fs::permissions(folder_, fs::perms::owner_all);
+}
+
+// A child that is killed at any moment leaves one whole content or the other.
+TEST_F(AtomicFile, AKilledWriterLeavesAWholeFile) {
+  const std::string contents[] = {std::string(300000, 'a'), std::string(200000, 'b')};
+  write_file_atomically(file_, bytes_of(contents[0]));
+  for (int round = 0; round < 40; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const auto a = bytes_of(contents[0]), b = bytes_of(contents[1]);
+      for (;;) {
+        write_file_atomically(file_, b);
+        write_file_atomically(file_, a);
+      }
+    }
+    ::usleep(static_cast<useconds_t>(500 + 97 * round));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const std::string found = content_of(file_);
+    ASSERT_TRUE(found == contents[0] || found == contents[1]) << "round " << round << ", " << found.size() << " bytes";
+  }
+}
+
+std::uint32_t u32_at(const std::vector<std::byte>& bytes, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<std::uint32_t>(bytes.at(at + i));
+  return value;
+}
+
+struct Chunk {
+  std::string type;
+  std::vector<std::byte> data;
+};
+
+// The chunks of a PNG file, each with its checksum verified.
+std::vector<Chunk> chunks_of(const std::vector<std::byte>& png) {
+  EXPECT_EQ(std::memcmp(png.data(), "\x89PNG\r\n\x1a\n", 8), 0);
+  std::vector<Chunk> chunks;
+  for (std::size_t at = 8; at < png.size();) {
+    const std::size_t size = u32_at(png, at);
+    EXPECT_LE(at + 12 + size, png.size());
+    const auto* body = reinterpret_cast<const char*>(png.data()) + at + 4;
+    const auto* data = png.data() + at + 8;
+    chunks.push_back({std::string(body, 4), std::vector<std::byte>(data, data + size)});
+    EXPECT_EQ(u32_at(png, at + 8 + size), crc32(0, reinterpret_cast<const Bytef*>(body), static_cast<uInt>(size + 4)))
+        << chunks.back().type;
+    at += 12 + size;
+  }
+  return chunks;
+}
+
+RgbImage noise(int width, int height) {
+  RgbImage image{width, height, {}};
+  std::uint32_t state = 1;
+  for (int i = 0; i < width * height * 3; ++i) {
+    state = state * 1664525u + 1013904223u;
+    image.pixels.push_back(static_cast<std::uint8_t>(state >> 24));
+  }
+  return image;
+}
+
+TEST(Png, DecodesBackToItsPixels) {
+  for (const auto& [width, height] : {std::pair{1, 1}, {3, 2}, {1, 700}, {257, 31}, {640, 480}}) {
+    const RgbImage image = noise(width, height);
+    const std::vector<Chunk> chunks = chunks_of(encode_png(image));
+    ASSERT_EQ(chunks.size(), 3u);
+    EXPECT_EQ(chunks[0].type + chunks[1].type + chunks[2].type, "IHDRIDATIEND");
+
+    const auto& header = chunks[0].data;
+    ASSERT_EQ(header.size(), 13u);
+    EXPECT_EQ(u32_at(header, 0), static_cast<std::uint32_t>(width));
+    EXPECT_EQ(u32_at(header, 4), static_cast<std::uint32_t>(height));
+    EXPECT_EQ(u32_at(header, 8), 0x08020000u);  // 8 bits, RGB, deflate, the five filters
+    EXPECT_EQ(header[12], std::byte{0});        // not interlaced
+
+    const std::size_t row = static_cast<std::size_t>(width) * 3;
+    std::vector<std::uint8_t> lines((row + 1) * static_cast<std::size_t>(height) + 1);
+    uLongf size = lines.size();
+    ASSERT_EQ(
+        uncompress(lines.data(), &size, reinterpret_cast<const Bytef*>(chunks[1].data.data()), chunks[1].data.size()),
+        Z_OK);
+    ASSERT_EQ(size, lines.size() - 1);
+    for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
+      const auto* line = lines.data() + y * (row + 1);
+      ASSERT_EQ(line[0], 0) << "filter of row " << y;
+      ASSERT_EQ(std::memcmp(line + 1, image.pixels.data() + y * row, row), 0) << "row " << y;
+    }
+  }
+}
+
+TEST(Png, CarriesItsTexts) {
+  const auto chunks = chunks_of(encode_png(noise(2, 2), {{"Title", "one"}, {"Software", "two words"}}));
+  ASSERT_EQ(chunks.size(), 5u);
+  const std::string title("Title\0one", 9), software("Software\0two words", 18);
+  EXPECT_EQ(chunks[1].type, "tEXt");
+  EXPECT_EQ(chunks[1].data, bytes_of(title));
+  EXPECT_EQ(chunks[2].data, bytes_of(software));
+}
+
+TEST(Png, RefusesWhatDoesNotFit) {
+  const std::string nul(1, '\0');
+  EXPECT_THROW(encode_png({0, 1, {}}), InvalidArgument);
+  EXPECT_THROW(encode_png({1, -1, {}}), InvalidArgument);
+  EXPECT_THROW(encode_png({kMaxPngSide + 1, 1, std::vector<std::uint8_t>(3 * (kMaxPngSide + 1))}), InvalidArgument);
+  EXPECT_THROW(encode_png({2, 2, std::vector<std::uint8_t>(11)}), InvalidArgument);
+  EXPECT_THROW(encode_png({2, 2, std::vector<std::uint8_t>(13)}), InvalidArgument);
+  EXPECT_THROW(encode_png(noise(1, 1), {{"", "text"}}), InvalidArgument);
+  EXPECT_THROW(encode_png(noise(1, 1), {{std::string(80, 'k'), "text"}}), InvalidArgument);
+  EXPECT_THROW(encode_png(noise(1, 1), {{"key", nul}}), InvalidArgument);
+  try {
+    encode_png({2, 2, std::vector<std::uint8_t>(11)});
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "png: 11 bytes of pixels, expected 12 (width * height * 3)");
+  }
+}
+
+}  // namespace
+}  // namespace attend::io
