@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,23 @@ double fma_rate() {
   double total = 0;
   for (const double n : operations) total += n;
   return total / elapsed;
+}
+
+// Bytes per second that all threads together read from memory that no cache holds.
+double read_rate() {
+  constexpr std::int64_t kWords = std::int64_t{1} << 26, kPart = std::int64_t{1} << 16;
+  const std::vector<std::uint64_t> memory(static_cast<std::size_t>(kWords), 1);
+  std::vector<std::uint64_t> sums(static_cast<std::size_t>(kWords / kPart));
+  const double start = seconds();
+  parallel_for(kWords / kPart, [&](std::int64_t item, int) {
+    const std::uint64_t* words = memory.data() + item * kPart;
+    sums[static_cast<std::size_t>(item)] = std::accumulate(words, words + kPart, std::uint64_t{0});
+  });
+  const double elapsed = seconds() - start;
+  std::uint64_t total = 0;
+  for (const std::uint64_t n : sums) total += n;
+  if (total != static_cast<std::uint64_t>(kWords)) throw std::logic_error("memory was not read as it was written");
+  return static_cast<double>(kWords) * 8 / elapsed;
 }
 
 // Pairs of query and key that the mask lets through, counted as is the custom: half of them when causal.
@@ -78,13 +97,20 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures attention on the shapes that matter, beside the multiply-add ceiling of the same run."};
   int rounds = 7, thread_option = 0;
   std::string only;
+  bool ceilings = false;
   app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--only", only, "Only cases whose name contains this, e.g. f32 or L4096");
+  app.add_flag("--ceilings", ceilings, "Only measure multiply-add rate and read bandwidth, once, as JSON");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
+  if (ceilings) {
+    fma_rate();  // wakes the threads
+    fmt::print("{{\"FMA\": {:.6g}, \"read\": {:.6g}}}\n", fma_rate(), read_rate());
+    return 0;
+  }
 
   const CpuInfo cpu = cpu_info();
   fmt::print("{}, {} threads, kernels {}\n", cpu.model, threads(), kernel_name());

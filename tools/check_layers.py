@@ -19,6 +19,7 @@ MAY_USE = {
     "abi": {"include", "base"},
     "io": {"include", "base"},
     "apps": {"include", "io"},
+    "python": {"include"},
     "tests": {"include", "base", "core", "reference", "cpu", "ops", "abi", "io"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "tests"},
 }
@@ -70,7 +71,7 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     files = [
         path.relative_to(root)
-        for top in ("include", "src", "apps", "tests", "bench")
+        for top in ("include", "src", "apps", "python", "tests", "bench")
         for path in sorted((root / top).rglob("*"))
         if path.suffix in SUFFIXES
     ]

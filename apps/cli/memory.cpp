@@ -2,6 +2,7 @@
 #include "memory.hpp"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -43,6 +44,8 @@ std::optional<std::int64_t> MemoryWatch::growth() const {
 
 std::optional<std::int64_t> available_memory() {
   std::int64_t available = kilobytes_line("/proc/meminfo", "MemAvailable");
+  // Without /proc, as in a bare chroot: all there is in the machine.
+  if (available < 0) available = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");  // of a container
   if (limit >= 0) available = available < 0 ? limit : std::min(available, limit);
   if (available < 0) return std::nullopt;

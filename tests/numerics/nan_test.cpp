@@ -226,6 +226,35 @@ TEST(Nan, ValueStaysInItsColumn) {
   }
 }
 
+// A score of +inf, or one that is NaN, makes its row NaN and no other.
+TEST(Nan, InfiniteScoreStaysInItsRow) {
+  Case c = masked_case(MaskKind::causal_last);
+  c.bias = BiasKind::full;
+  c.f32_bias = true;
+  const Problem p(c);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    Tensors clean(p, dtype);
+    clean.forward(p.options(dtype));
+    for (const double poison : {kInfinity, kNan}) {
+      const int64_t b0 = 1, h0 = 2, i0 = 13;
+      std::vector<float> bias = p.bias;
+      bias[static_cast<std::size_t>(((b0 * c.H + h0) * c.M + i0) * c.N + 5)] = static_cast<float>(poison);
+      AttentionOptions options = p.options(dtype);
+      options.bias = view_of(std::as_const(bias).data(), p.bias_shape);
+      Tensors dirty(p, dtype);
+      dirty.forward(options);
+      for_rows(p.out_shape(), [&](int64_t b, int64_t h, int64_t i) {
+        if (b == b0 && h == h0 && i == i0) {
+          ASSERT_TRUE(row_has_nan(dirty.out, b, h, i)) << name(dtype);
+        } else {
+          ASSERT_TRUE(same_row(dirty.out, clean.out, b, h, i)) << name(dtype) << " row " << i;
+          ASSERT_TRUE(same_row(dirty.lse, clean.lse, b, h, i)) << name(dtype) << " row " << i;
+        }
+      });
+    }
+  }
+}
+
 // A bias or a rule may hold anything where the mask hides the key.
 TEST(Nan, HiddenBiasAndRuleNeverLeak) {
   for (const MaskKind mask : {MaskKind::causal_last, MaskKind::causal_window, MaskKind::padding,

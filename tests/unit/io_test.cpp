@@ -195,7 +195,9 @@ TEST_F(AtomicFile, SaysWhyAPathCannotBeWritten) {
 
 TEST_F(AtomicFile, AnUnwritableFolderIsAnErrorForRootToo) {
   // Nobody can make a file in /proc.
-  EXPECT_NE(error_of("/proc/attend-io-test", "x").find("making a temporary file in its folder"), std::string::npos);
+  if (fs::exists("/proc/self")) {  // a bare chroot has an empty one
+    EXPECT_NE(error_of("/proc/attend-io-test", "x").find("making a temporary file in its folder"), std::string::npos);
+  }
   if (::geteuid() == 0) return;
   fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_NE(error_of(file_, "x").find("Permission denied"), std::string::npos);
