@@ -9,7 +9,7 @@ namespace attend {
 const char* version();
 
 // Threads that work on one call, the calling one included. Results have the same bits for any number.
-// Starts as ATTEND_THREADS if set (InvalidArgument unless it is a number from 1 to 1024), else the number of CPUs this
+// From 1 to 1024. Starts as ATTEND_THREADS if set (InvalidArgument unless it is such a number), else the number of CPUs this
 // process may use.
 void set_threads(int count);
 int threads();

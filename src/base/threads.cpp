@@ -23,7 +23,6 @@
 namespace attend {
 namespace {
 
-constexpr int kMaxThreads = 1024;
 constexpr int kSpins = 4000;  // about 50 us: longer than the gap between two kernels, shorter than anyone notices
 
 struct Job {
@@ -179,7 +178,7 @@ int thread_count() {
 }
 
 void set_thread_count(int count) {
-  wanted.store(std::clamp(count, 1, kMaxThreads), std::memory_order_relaxed);
+  wanted.store(count, std::memory_order_relaxed);
 }
 
 void parallel_items(std::int64_t items, int max_workers, void (*run)(void*, std::int64_t, int), void* context) {

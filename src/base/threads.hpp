@@ -6,8 +6,10 @@
 
 namespace attend {
 
+inline constexpr int kMaxThreads = 1024;
+
 int thread_count();
-void set_thread_count(int count);
+void set_thread_count(int count);  // 1 to kMaxThreads
 
 // One turn of waiting for another thread; `spin` counts the turns so far.
 void spin_wait(int spin);

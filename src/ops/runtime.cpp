@@ -15,7 +15,8 @@ const char* version() {
 }
 
 void set_threads(int count) {
-  if (count < 1) fail("set_threads", "count is " + std::to_string(count) + ", expected at least 1");
+  if (count < 1 || count > kMaxThreads)
+    fail("set_threads", "count is " + std::to_string(count) + ", expected 1 to " + std::to_string(kMaxThreads));
   set_thread_count(count);
 }
 int threads() {

@@ -13,7 +13,7 @@
 
 #include "attend/attention.hpp"
 #include "attend/runtime.hpp"
-#include "support/buffer.hpp"
+#include "support/check.hpp"
 #include "support/problem.hpp"
 
 namespace attend::test {
@@ -57,8 +57,7 @@ namespace {
 TEST(PeakMemory, LinearAt65536Tokens) {
   const auto kernels = cpu_info().kernels;
   if (kernels.empty() || kernels.front() != kernel_name()) GTEST_SKIP() << "only with the best kernels: it is long";
-  const char* mode = std::getenv("ATTEND_SWEEP");
-  if (mode != nullptr && std::string(mode) == "quick") GTEST_SKIP() << "sanitizers have memory of their own";
+  if (sweep_mode() == "quick") GTEST_SKIP() << "sanitizers have memory of their own";
 
   if (access("/proc/self/status", R_OK) != 0) GTEST_SKIP() << "/proc is not mounted: nothing tells the peak";
 

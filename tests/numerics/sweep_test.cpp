@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <tuple>
@@ -12,12 +11,6 @@
 
 namespace attend::test {
 namespace {
-
-// ATTEND_SWEEP: "all" runs the whole list, "quick" an eleventh of the cover (for builds with sanitizers).
-std::string sweep_mode() {
-  const char* mode = std::getenv("ATTEND_SWEEP");
-  return mode == nullptr ? "" : mode;
-}
 
 // Every eleventh problem: 11 shares no factor with the counts of the parameters.
 std::vector<Case> thinned(const std::vector<Case>& cases) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -166,6 +167,11 @@ std::vector<std::string> check_problem(const std::vector<Case>& cases) {
     report(cases.front().name(), {std::string("threw ") + error.what()});
   }
   return failures;
+}
+
+std::string sweep_mode() {
+  const char* mode = std::getenv("ATTEND_SWEEP");
+  return mode == nullptr ? "" : mode;
 }
 
 void run_parallel(std::int64_t count, const std::function<void(std::int64_t)>& item) {

@@ -25,6 +25,9 @@ std::vector<std::string> check_problem(const std::vector<Case>& cases);
 // The truth against src/reference, to a few roundings of double.
 std::vector<std::string> check_truth(const Problem& problem, const Truth& truth);
 
+// ATTEND_SWEEP: "all" for the whole list, "quick" for builds with sanitizers, else "".
+std::string sweep_mode();
+
 // item(n) for n in [0, count) on all CPUs. Items must not throw.
 void run_parallel(std::int64_t count, const std::function<void(std::int64_t)>& item);
 

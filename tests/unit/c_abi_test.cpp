@@ -421,6 +421,7 @@ TEST(CAbiRuntime, LibraryAndMachine) {
   ASSERT_TRUE(is_ok(attend_set_threads(3)));
   EXPECT_EQ(threads(), 3);
   EXPECT_TRUE(is_refused(attend_set_threads(0), "0"));
+  EXPECT_TRUE(is_refused(attend_set_threads(1025), "1025"));
   EXPECT_EQ(attend_threads(), 3);
   ASSERT_TRUE(is_ok(attend_set_threads(before)));
 }

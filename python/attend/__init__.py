@@ -1,0 +1,20 @@
+"""attend: exact attention on the CPU, forward and backward.
+
+>>> import numpy as np, attend
+>>> q, k, v = (np.random.randn(1, 8, 1024, 64).astype(np.float32) for _ in range(3))
+>>> out = attend.attention(q, k, v, mask=attend.causal())
+"""
+
+from ._attention import AttentionGradients, attention, attention_backward
+from ._core import cpu_info, kernel_name, set_threads, threads, version
+from ._layer import LayerGradients, MultiHeadAttention
+from ._operations import rope, rope_backward, softmax, softmax_backward
+from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
+
+__version__ = version()
+
+__all__ = [
+    "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
+    "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
+    "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
+]

@@ -1,0 +1,504 @@
+"""FlashAttention 2's functions, on the CPU: the same signatures and semantics over this engine.
+
+>>> from attend.flash_attn import flash_attn_func
+>>> out = flash_attn_func(q, k, v, causal=True)        # [batch, length, heads, dim]
+
+What holds for all of them: layout [batch, length, heads, dim], or [total, heads, dim] packed; float32, float16,
+bfloat16 or float64; fewer KV heads than query heads allowed; a causal rule, a window and ALiBi count from the last key
+(with 2 queries and 5 keys, query 0 stands at key 3). `window_size` is (left, right), inclusive, -1 for unlimited.
+Nothing is copied unless said so. `deterministic` is accepted and always true. A row that sees no key gives zeros and a
+log-sum-exp of -inf (FlashAttention: +inf). Gradients reach q, k and v, from the output alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from . import _core
+from .torch import attention_op, check_tensors, draw_seed, new_outputs, run_forward, slopes_view, window_mask
+
+__all__ = [
+    "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache",
+]
+
+Window = Tuple[int, int]
+# With return_attn_probs: also the log-sum-exp and S_dmask.
+Result = Union[Tensor, Tuple[Tensor, Tensor, Tensor]]
+
+
+def _check_shapes(rank, q, k, v):
+    check_tensors(q=q, k=k, v=v)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != rank:
+            layout = "[batch, length, heads, dim]" if rank == 4 else "[total, heads, dim]"
+            raise ValueError(f"{name} has {x.dim()} dimensions, expected {rank}: {layout}")
+    if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
+        raise ValueError(f"q is {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}, expected q and k of one dim, "
+                         "k and v of one length and number of heads")
+
+
+def _part(x, name, index, count):
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}, expected a tensor")
+    if x.dim() < 3 or x.shape[index] != count:
+        raise ValueError(f"{name} has shape {list(x.shape)}, expected {count} at dimension {index}")
+    return x.unbind(index)
+
+
+def _window(window_size, causal):
+    if len(window_size) != 2:
+        raise ValueError(f"window_size is {window_size}, expected (left, right), -1 for unlimited")
+    left, right = window_size
+    return int(left), 0 if causal else int(right)
+
+
+def _check_slopes(alibi_slopes, batch, heads):
+    if alibi_slopes is None:
+        return
+    check_tensors(alibi_slopes=alibi_slopes)
+    if tuple(alibi_slopes.shape) not in ((heads,), (batch, heads)):
+        raise ValueError(f"alibi_slopes has shape {list(alibi_slopes.shape)}, expected [{heads}] (heads) or [{batch}, "
+                         f"{heads}] (batch, heads)")
+
+
+def _check_dropout(dropout_p):
+    if not 0 <= dropout_p < 1:
+        raise ValueError(f"dropout_p is {dropout_p}, expected 0 or more and less than 1")
+    return float(dropout_p)
+
+
+@torch.library.custom_op("attend::dropped_weights", mutates_args=(), device_types="cpu", schema=(
+    "(Tensor q, Tensor k, Tensor v, Tensor? slopes, Tensor? seed, float? scale, float softcap, int left, int right, "
+    "float dropout) -> Tensor"))
+def _weights_op(q, k, v, slopes, seed, scale, softcap, left, right, dropout):
+    """S_dmask: the weights, negated where dropout took them. Heads stand before lengths here."""
+    diagonal = _core.Diagonal.last_key()
+    mask = window_mask(left, right, diagonal)
+    weights = _new_weights(q, k)
+    run_forward(q, k, v, _core.Options(mask, scale, softcap, None, None if slopes is None else slopes_view(slopes),
+                                       diagonal, None, 0.0, 0), weights)
+    B, H, M, N = weights.shape
+    if dropout == 0 or N == 0:
+        return weights
+    # What is dropped depends on the seed and the place alone: even scores over a V that is the identity show it.
+    zero, eye = torch.zeros(()), torch.eye(N)
+    kept, _ = run_forward(zero.expand(B, H, M, 1), zero.expand(B, 1, N, 1), eye.expand(B, 1, N, N),
+                          _core.Options(mask, 1.0, 0.0, None, None, diagonal, None, dropout, seed.item()))
+    return torch.where(kept > 0, weights, -weights)
+
+
+@_weights_op.register_fake
+def _new_weights(q, k, *rest):
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty((*q.shape[:3], k.shape[2]), dtype=dtype)
+
+
+def _attend(q, k, v, dropout, scale, window, softcap, slopes, return_attn_probs):
+    """[batch, length, heads, dim] -> out, lse [batch, heads, length] and S_dmask or None."""
+    seed = draw_seed() if dropout > 0 else None
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    out, lse = attention_op(q, k, v, None, None, slopes, None, None, seed, scale, float(softcap), *window, False,
+                            dropout)
+    s_dmask = None
+    if return_attn_probs:
+        s_dmask = _weights_op(*(x.detach() for x in (q, k, v)), slopes, seed, scale, float(softcap), *window, dropout)
+    return out.transpose(1, 2), lse, s_dmask
+
+
+def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+                    causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
+                    alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                    return_attn_probs: bool = False) -> Result:
+    """Attention over q [batch, M, heads, dim] and k, v [batch, N, kv_heads, dim].
+
+    With return_attn_probs: (out, softmax_lse [batch, heads, M], S_dmask [batch, heads, M, N]). S_dmask holds the
+    weights in float32 (float64 for float64), without the 1 / (1 - dropout_p), negated where dropout took them;
+    FlashAttention gives it when dropout_p > 0 only, here it is always there. It takes M x N memory.
+
+    >>> out = flash_attn_func(q, k, v, causal=True, window_size=(1023, 0))
+    """
+    _check_shapes(4, q, k, v)
+    _check_slopes(alibi_slopes, q.shape[0], q.shape[2])
+    result = _attend(q, k, v, _check_dropout(dropout_p), softmax_scale, _window(window_size, causal), softcap,
+                     alibi_slopes, return_attn_probs)
+    return result if return_attn_probs else result[0]
+
+
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+                             causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
+                             alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                             return_attn_probs: bool = False) -> Result:
+    """flash_attn_func with k and v in one tensor [batch, N, 2, kv_heads, dim].
+
+    >>> out = flash_attn_kvpacked_func(q, kv, causal=True)
+    """
+    k, v = _part(kv, "kv", -3, 2)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                           return_attn_probs)
+
+
+def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+                              causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
+                              alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                              return_attn_probs: bool = False) -> Result:
+    """flash_attn_func with q, k and v in one tensor [batch, length, 3, heads, dim].
+
+    >>> out = flash_attn_qkvpacked_func(qkv, causal=True)
+    """
+    q, k, v = _part(qkv, "qkv", -3, 3)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                           return_attn_probs)
+
+
+# --- packed documents -------------------------------------------------------------------------------------------------
+
+
+def _check_cumulative(x, name):
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}, expected an int32 tensor")
+    if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1 or x.shape[0] < 1:
+        raise ValueError(f"{name} is {x.dtype} of shape {list(x.shape)}, expected int32 [sequences + 1]")
+
+
+def _each_document(q, k, v, cu_q, cu_k, dropout, scale, window, softcap, slopes, return_attn_probs):
+    """One call per document, each with its own slopes, weights and dropout seed."""
+    q_ends, k_ends = cu_q.tolist(), cu_k.tolist()
+    _core.segments(q_ends, k_ends)  # checks that they start at 0 and never fall
+    if q_ends[-1] > q.shape[0] or k_ends[-1] > k.shape[0]:
+        raise ValueError(f"cu_seqlens end at {q_ends[-1]} queries and {k_ends[-1]} keys, expected at most {q.shape[0]} "
+                         f"and {k.shape[0]}, the packed lengths")
+    outs, lses, weights = [], [], []
+    for s, (q0, q1, k0, k1) in enumerate(zip(q_ends, q_ends[1:], k_ends, k_ends[1:])):
+        of_document = slopes[s] if slopes is not None and slopes.dim() == 2 else slopes
+        out, lse, s_dmask = _attend(q[None, q0:q1], k[None, k0:k1], v[None, k0:k1], dropout, scale, window, softcap,
+                                    of_document, return_attn_probs)
+        outs.append(out[0]), lses.append(lse[0]), weights.append(s_dmask)
+    left = q.shape[0] - q_ends[-1]
+    outs.append(q.new_zeros((left, q.shape[1], v.shape[2])))
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    lses.append(q.new_full((q.shape[1], left), float("-inf"), dtype=wide))
+    return torch.cat(outs), torch.cat(lses, 1), weights
+
+
+def _stacked_weights(weights, heads, longest_q, longest_k):
+    if not weights:
+        return torch.zeros((0, heads, longest_q, longest_k))
+    longest_q, longest_k = (max(n, *(w.shape[d] for w in weights)) for n, d in ((longest_q, 2), (longest_k, 3)))
+    result = weights[0].new_zeros((len(weights), heads, longest_q, longest_k))
+    for s, w in enumerate(weights):
+        result[s, :, : w.shape[2], : w.shape[3]] = w[0]
+    return result
+
+
+def _packed_pages(k, v, cu_seqlens_k, block_table):
+    """Paged keys and values [pages, page_size, kv_heads, dim], copied together document after document."""
+    ends = cu_seqlens_k.tolist()
+    lengths = [b - a for a, b in zip(ends, ends[1:])]
+    pages = _checked_pages(block_table, len(lengths), lengths, k.shape[:2])
+    take = lambda x: torch.cat([x[:0].flatten(0, 1)] + [  # noqa: E731
+        x[pages[s, : -(-n // x.shape[1])]].flatten(0, 1)[:n] for s, n in enumerate(lengths)])
+    return take(k), take(v)
+
+
+def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+                           max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+                           softmax_scale: Optional[float] = None, causal: bool = False, window_size: Window = (-1, -1),
+                           softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                           return_attn_probs: bool = False, block_table: Optional[Tensor] = None) -> Result:
+    """Documents of different lengths, packed one after another: q [total_q, heads, dim], k and v [total_k, kv_heads,
+    dim].
+
+    cu_seqlens_q and cu_seqlens_k are the cumulative lengths, [documents + 1], starting at 0. Causal rule, window and
+    ALiBi count within each document. The whole pack is one call of the engine; slopes per document, [documents, heads],
+    and return_attn_probs take one call each. Queries past the last document give zeros.
+
+    With return_attn_probs: (out, softmax_lse [heads, total_q], S_dmask [documents, heads, max_seqlen_q, max_seqlen_k]),
+    S_dmask as in flash_attn_func and 0 beyond a document's lengths. With a block_table [documents, pages], k and v are
+    pages [pages, page_size, kv_heads, dim], which are copied together first.
+
+    >>> out = flash_attn_varlen_func(q, k, v, cu, cu, 512, 512, causal=True)
+    """
+    _check_cumulative(cu_seqlens_q, "cu_seqlens_q")
+    _check_cumulative(cu_seqlens_k, "cu_seqlens_k")
+    if cu_seqlens_q.shape != cu_seqlens_k.shape:
+        raise ValueError(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} numbers and cu_seqlens_k {cu_seqlens_k.shape[0]}, "
+                         "expected as many")
+    if block_table is not None:
+        _check_shapes(4, q[None], k, v)
+        k, v = _packed_pages(k, v, cu_seqlens_k, block_table)
+    _check_shapes(3, q, k, v)
+    documents = cu_seqlens_q.shape[0] - 1
+    _check_slopes(alibi_slopes, documents, q.shape[1])
+    dropout, window = _check_dropout(dropout_p), _window(window_size, causal)
+    if return_attn_probs or (alibi_slopes is not None and alibi_slopes.dim() == 2):
+        out, lse, weights = _each_document(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout, softmax_scale, window, softcap,
+                                           alibi_slopes, return_attn_probs)
+        if not return_attn_probs:
+            return out
+        return out, lse, _stacked_weights(weights, q.shape[1], int(max_seqlen_q), int(max_seqlen_k))
+    seed = draw_seed() if dropout > 0 else None
+    out, _ = attention_op(*(x.transpose(0, 1)[None] for x in (q, k, v)), None, None, alibi_slopes, cu_seqlens_q,
+                          cu_seqlens_k, seed, softmax_scale, float(softcap), *window, False, dropout)
+    return out[0].transpose(0, 1)
+
+
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+                                    max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+                                    softmax_scale: Optional[float] = None, causal: bool = False,
+                                    window_size: Window = (-1, -1), softcap: float = 0.0,
+                                    alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                                    return_attn_probs: bool = False) -> Result:
+    """flash_attn_varlen_func with k and v in one tensor [total_k, 2, kv_heads, dim].
+
+    >>> out = flash_attn_varlen_kvpacked_func(q, kv, cu_q, cu_k, 512, 512)
+    """
+    k, v = _part(kv, "kv", -3, 2)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
+                                  softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                                  return_attn_probs)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0,
+                                     softmax_scale: Optional[float] = None, causal: bool = False,
+                                     window_size: Window = (-1, -1), softcap: float = 0.0,
+                                     alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+                                     return_attn_probs: bool = False) -> Result:
+    """flash_attn_varlen_func with q, k and v in one tensor [total, 3, heads, dim].
+
+    >>> out = flash_attn_varlen_qkvpacked_func(qkv, cu, 512, causal=True)
+    """
+    q, k, v = _part(qkv, "qkv", -3, 3)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
+                                  causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def _per_sequence(x, name, batch, default):
+    """One whole number per sequence, as a list."""
+    if x is None:
+        return [default] * batch
+    if isinstance(x, int):
+        return [x] * batch
+    if not isinstance(x, torch.Tensor) or x.dtype not in (torch.int32, torch.int64) or tuple(x.shape) != (batch,):
+        got = f"{x.dtype} of shape {list(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
+        raise ValueError(f"{name} is {got}, expected int32 [{batch}] (batch)")
+    return x.tolist()
+
+
+def _checked_pages(block_table, batch, lengths, pool):
+    """The page numbers in use as int64, 0 where none is needed."""
+    pages, size = pool
+    if (not isinstance(block_table, torch.Tensor) or block_table.dtype not in (torch.int32, torch.int64)
+            or block_table.dim() != 2 or block_table.shape[0] != batch):
+        got = list(block_table.shape) if isinstance(block_table, torch.Tensor) else type(block_table).__name__
+        raise ValueError(f"block_table is {got}, expected an int32 tensor [{batch}, pages per sequence]")
+    if size < 1:
+        raise ValueError("the pages hold 0 tokens each, expected at least 1")
+    needed = torch.tensor([-(-n // size) for n in lengths], dtype=torch.int64)
+    most = int(needed.max()) if batch else 0
+    if most > block_table.shape[1]:
+        raise ValueError(f"block_table has {block_table.shape[1]} pages per sequence, expected {most} for "
+                         f"{max(lengths)} tokens in pages of {size}")
+    used = torch.arange(block_table.shape[1]) < needed[:, None]
+    table = torch.where(used, block_table.to(torch.int64), 0)
+    if bool(((table < 0) | (table >= pages))[used].any()):
+        raise ValueError(f"block_table names a page that does not exist, expected 0 to {pages - 1}")
+    return table[:, :most]
+
+
+class _Rows:
+    """Where sequence b's tokens lie: in a row of the cache, or in pages."""
+
+    def __init__(self, k_cache, v_cache, batch, lengths, cache_batch_idx, block_table):
+        self.k, self.v, self.lengths, self.longest = k_cache, v_cache, lengths, max(lengths, default=0)
+        self.rows = self.pages = None
+        if block_table is not None:
+            if cache_batch_idx is not None:
+                raise ValueError("got both block_table and cache_batch_idx, expected one of them")
+            self.pages = _checked_pages(block_table, batch, lengths, k_cache.shape[:2])
+            return
+        if self.longest > k_cache.shape[1]:
+            raise ValueError(f"a sequence has {self.longest} tokens with the new ones, the cache holds "
+                             f"{k_cache.shape[1]}")
+        if cache_batch_idx is None:
+            if k_cache.shape[0] != batch:
+                raise ValueError(f"the cache holds {k_cache.shape[0]} sequences, expected {batch} (the batch of q), or "
+                                 "say which with cache_batch_idx")
+            return
+        self.rows = _per_sequence(cache_batch_idx, "cache_batch_idx", batch, 0)
+        if any(not 0 <= row < k_cache.shape[0] for row in self.rows):
+            raise ValueError(f"cache_batch_idx names a row that does not exist, expected 0 to {k_cache.shape[0] - 1}")
+
+    def append(self, starts, k, v):
+        """Writes [batch, new, kv_heads, dim] at `starts` of each sequence."""
+        at = torch.tensor(starts, dtype=torch.int64)[:, None] + torch.arange(k.shape[1])
+        if self.pages is not None:
+            size = self.k.shape[1]
+            where = self.pages.gather(1, at // size), at % size
+        else:
+            where = torch.tensor(self.rows or range(len(starts)), dtype=torch.int64)[:, None], at
+        self.k[where], self.v[where] = k, v
+
+    def batches(self):
+        """(sequences, k, v): everything at once where strides can say it."""
+        if self.pages is not None:
+            yield slice(None), *(x[self.pages].flatten(1, 2)[:, : self.longest] for x in (self.k, self.v))
+        elif self.rows is None:
+            yield slice(None), self.k[:, : self.longest], self.v[:, : self.longest]
+        else:
+            for b, row in enumerate(self.rows):
+                n = self.lengths[b]
+                yield slice(b, b + 1), self.k[row : row + 1, :n], self.v[row : row + 1, :n]
+
+
+def _rotated(x, cos, sin, positions, interleaved):
+    """x [batch, length, heads, dim] turned at `positions` [batch, length]."""
+    half = cos.shape[1]
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    c, s = (t[positions].to(wide)[:, :, None] for t in (cos, sin))
+    turned = x[..., : 2 * half].to(c.dtype)
+    first, second = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+    parts = (first * c - second * s, first * s + second * c)
+    turned = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+    return torch.cat((turned.to(x.dtype), x[..., 2 * half :]), -1)
+
+
+def _check_rotary(cos, sin, dim, last_position):
+    if cos is None or sin is None:
+        raise ValueError("got one of rotary_cos and rotary_sin, expected both")
+    check_tensors(rotary_cos=cos, rotary_sin=sin)
+    if cos.dim() != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > dim:
+        raise ValueError(f"rotary_cos is {list(cos.shape)} and rotary_sin {list(sin.shape)}, expected [positions, "
+                         f"rotary_dim / 2] both, rotary_dim at most {dim}")
+    if last_position >= cos.shape[0]:
+        raise ValueError(f"rotary_cos has {cos.shape[0]} positions, expected at least {last_position + 1}")
+
+
+def _check_new(q, k, v, k_cache, v_cache, cache_seqlens):
+    if k is None or v is None:
+        raise ValueError("got one of k and v, expected both")
+    if cache_seqlens is None:
+        raise ValueError("got k and v but no cache_seqlens, expected the lengths at which to append them")
+    check_tensors(q=q, k=k, v=v)
+    for name, x, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        expected = (q.shape[0], k.shape[1] if k.dim() == 4 else None, *cache.shape[2:])
+        if tuple(x.shape) != expected:
+            raise ValueError(f"{name} has shape {list(x.shape)}, expected [batch, new, kv_heads, dim] = {expected}")
+
+
+def _check_scores(q, k_cache, v_cache, scale, softcap):
+    """What the engine would refuse too, but after the cache has changed."""
+    H, Hk = q.shape[2], k_cache.shape[2]
+    if Hk < 1 or H < 1 or H % Hk or q.shape[3] < 1 or v_cache.shape[3] < 1:
+        raise ValueError(f"q is {list(q.shape)} and the cache {list(k_cache.shape)}, expected a whole number of query "
+                         "heads for each KV head and a dim of at least 1")
+    if not (math.isfinite(softcap) and softcap >= 0 and math.isfinite(1.0 if scale is None else scale)):
+        raise ValueError(f"softcap is {softcap} and softmax_scale {scale}, expected finite numbers, softcap 0 or more")
+
+
+def _turned(q, k, cos, sin, begin, follows, interleaved):
+    """q and k with their rotary positions from `begin` [batch] on; q all at its beginning unless it `follows`."""
+    M, new = q.shape[1], k.shape[1]
+    _check_rotary(cos, sin, q.shape[3], max(begin.tolist(), default=0) + max(new, M if follows else 1) - 1)
+    return (_rotated(q, cos, sin, begin[:, None] + torch.arange(M) * follows, interleaved),
+            _rotated(k, cos, sin, begin[:, None] + torch.arange(new), interleaved))
+
+
+@torch.library.custom_op("attend::attention_rows", mutates_args=(), device_types="cpu", schema=(
+    "(Tensor q, Tensor k, Tensor v, Tensor? slopes, int[] lengths, int[] pads, float? scale, float softcap, int left, "
+    "int right) -> (Tensor, Tensor)"))
+def _rows_op(q, k, v, slopes, lengths, pads, scale, softcap, left, right):
+    """Keys pads[b] to lengths[b] of each row; the last query stands at the last of them."""
+    diagonal = _core.Diagonal.at([n - q.shape[2] for n in lengths])
+    mask = window_mask(left, right, diagonal) & _core.padding(lengths) & _core.left_padding(pads)
+    return run_forward(q, k, v, _core.Options(
+        mask, scale, softcap, None, None if slopes is None else slopes_view(slopes), diagonal, None, 0.0, 0))
+
+
+@_rows_op.register_fake
+def _(q, k, v, *rest):
+    return new_outputs(q, v)
+
+
+def _attend_rows(q, rows, pads, alibi_slopes, *numbers):
+    """out [batch, M, heads, dim] and lse [batch, heads, M] over the tokens of each row."""
+    if not q.shape[0]:
+        return q.new_empty((*q.shape[:3], rows.v.shape[3])), q.new_empty((0, q.shape[2], q.shape[1]))
+    results = []
+    for part, keys, values in rows.batches():
+        slopes = alibi_slopes[part] if alibi_slopes is not None and alibi_slopes.dim() == 2 else alibi_slopes
+        results.append(_rows_op(*(x.detach().transpose(1, 2) for x in (q[part], keys, values)), slopes,
+                                rows.lengths[part], pads[part], *numbers))
+    out, lse = results[0] if len(results) == 1 else (torch.cat(parts) for parts in zip(*results))
+    return out.transpose(1, 2), lse
+
+
+def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None,
+                            v: Optional[Tensor] = None, rotary_cos: Optional[Tensor] = None,
+                            rotary_sin: Optional[Tensor] = None, cache_seqlens: Union[int, Tensor, None] = None,
+                            cache_batch_idx: Optional[Tensor] = None, cache_leftpad: Optional[Tensor] = None,
+                            block_table: Optional[Tensor] = None, softmax_scale: Optional[float] = None,
+                            causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
+                            rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None,
+                            num_splits: int = 0,
+                            return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """Appends k and v to the cache, in place, and attends to all of it: the step of a decoder.
+
+    q [batch, M, heads, dim]; k_cache and v_cache [rows, capacity, kv_heads, dim], or pages [pages, page_size, kv_heads,
+    dim] with a block_table [batch, pages per sequence].
+
+    k, v             [batch, new, kv_heads, dim], written at cache_seqlens
+    rotary_cos, rotary_sin   [positions, rotary_dim / 2]: k turns at cache_seqlens, cache_seqlens + 1, ...; q too if
+                     causal or with a window, else all of q at cache_seqlens (less cache_leftpad). Pairs (2i, 2i + 1),
+                     or halves if not rotary_interleaved
+    cache_seqlens    tokens in the cache before this call: an int or [batch]; by default the capacity
+    cache_batch_idx  [batch]: the cache row of each sequence. Nothing is copied; one engine call per sequence
+    cache_leftpad    [batch]: tokens at the start of a row that do not count
+    causal           the last query of each sequence stands at its last token
+    block_table      the pages in use are copied together for the call
+    num_splits       accepted; the engine splits long caches by itself, the same way for every batch
+
+    Returns out, with return_softmax_lse (out, lse [batch, heads, M]). There is no gradient: tensors that need one are
+    refused unless under torch.no_grad(). If an argument is wrong the cache is not changed.
+
+    >>> out = flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=True)
+    """
+    _check_shapes(4, q, k_cache, v_cache)
+    B, H = q.shape[0], q.shape[2]
+    if block_table is not None and cache_leftpad is not None:
+        raise ValueError("got both block_table and cache_leftpad, expected one of them")
+    if block_table is not None and cache_seqlens is None:
+        raise ValueError("got a block_table but no cache_seqlens, expected the length of each sequence")
+    _check_slopes(alibi_slopes, B, H)
+    left, right = _window(window_size, causal)
+    starts = _per_sequence(cache_seqlens, "cache_seqlens", B, k_cache.shape[1])
+    pads = _per_sequence(cache_leftpad, "cache_leftpad", B, 0)
+    if any(not 0 <= pad <= start for pad, start in zip(pads, starts)):
+        raise ValueError(f"cache_seqlens is {starts} and cache_leftpad {pads}, expected 0 <= leftpad <= seqlen")
+    new = 0
+    if k is not None or v is not None:
+        _check_new(q, k, v, k_cache, v_cache, cache_seqlens)
+        new = k.shape[1]
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k_cache, v_cache, k, v)):
+        raise ValueError("a tensor needs a gradient, which flash_attn_with_kvcache does not record: call it under "
+                         "torch.no_grad(), or use flash_attn_func")
+    lengths = [start + new for start in starts]
+    rows = _Rows(k_cache, v_cache, B, lengths, cache_batch_idx, block_table)
+    _check_scores(q, k_cache, v_cache, softmax_scale, softcap)
+    if rotary_cos is not None or rotary_sin is not None:
+        if k is None:
+            raise ValueError("got rotary_cos but no k and v, expected new keys to turn")
+        begin = torch.tensor(starts, dtype=torch.int64) - torch.tensor(pads, dtype=torch.int64)
+        follows = left >= 0 or right >= 0
+        q, k = _turned(q, k, rotary_cos, rotary_sin, begin, follows, rotary_interleaved)
+    if new:
+        rows.append(starts, k, v)
+    out, lse = _attend_rows(q, rows, pads, alibi_slopes, softmax_scale, float(softcap), left, right)
+    return (out, lse) if return_softmax_lse else out

@@ -1,0 +1,241 @@
+"""attend as an attention implementation of Hugging Face Transformers.
+
+>>> import attend.hf
+>>> attend.hf.register()
+>>> model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attend")
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Optional
+
+import torch
+import transformers
+from torch.autograd.function import once_differentiable
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+from . import masks
+from ._attention import Options, _backward, _forward
+from .torch import draw_seed
+
+try:  # says which outputs the running forward collects; some modules keep `output_attentions` to themselves
+    from transformers.utils.output_capturing import _active_collector
+except ImportError:
+    _active_collector = None
+
+_LAYOUT = "blhd"  # what Transformers wants back; q, k and v come as views and are never copied
+
+
+def register(name: str = "attend") -> None:
+    """Makes ``attn_implementation=name`` known to Transformers, with its masks. Calling it twice does no harm.
+
+    Padding, caches, windows, GQA, sinks, soft caps, position biases and dropout work as with "eager"; passing
+    ``output_attentions=True`` to the model or to generate() returns the weights (before dropout).
+
+    The few models that do not ask Transformers for their attention (Bloom, for one) keep computing their own.
+
+    >>> attend.hf.register()
+    >>> model = AutoModelForCausalLM.from_config(config, attn_implementation="attend")
+    >>> model.generate(**inputs)
+    """
+    if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
+        raise ImportError(f"attend.hf needs a newer Transformers than {transformers.__version__}: its masks are made "
+                          "another way; pip install -U transformers")
+    AttentionInterface.register(name, attention_forward)
+    AttentionMaskInterface.register(name, attention_mask)
+
+
+# ---- Masks: Transformers describes them by functions of (batch, head, query, key); the known ones become rules. ----
+
+
+class RuleMask(torch.Tensor):
+    """An additive [batch, 1, queries, keys] mask kept as a rule. Code that reads it as a tensor gets the tensor that
+    "eager" would have got, made then; from there on the tensor is what counts, since it may have been written to."""
+
+    rule: Optional[masks.Mask]
+
+    @staticmethod
+    def __new__(cls, rule: masks.Mask, shape: tuple, dtype: torch.dtype, build: Callable[[], torch.Tensor]) -> RuleMask:
+        self = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
+        self.rule, self._build, self._tensor = rule, build, None
+        return self
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def tensor(self) -> torch.Tensor:
+        """The mask as a plain tensor."""
+        if self._tensor is None:
+            self.rule, self._tensor = None, self._build().contiguous()
+        return self._tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        plain = lambda x: x.tensor() if isinstance(x, RuleMask) else x  # noqa: E731
+        return function(*torch.utils._pytree.tree_map(plain, args),
+                        **torch.utils._pytree.tree_map(plain, kwargs or {}))
+
+    def __repr__(self) -> str:
+        return f"RuleMask(shape={tuple(self.shape)})"
+
+
+def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int = 0, kv_offset: int = 0,
+                   mask_function: Callable = masking_utils.causal_mask_function,
+                   attention_mask: Optional[torch.Tensor] = None, dtype: torch.dtype = torch.float32,
+                   use_vmap: bool = False, device: Any = "cpu", **kwargs: Any) -> torch.Tensor:
+    """The mask of a forward pass, in the form of Transformers' mask interface."""
+    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if not tracing:
+        q_offset = int(q_offset)  # a static cache hands out its own counter, which moves on
+    arguments = dict(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                     kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+                     allow_is_bidirectional_skip=False, use_vmap=use_vmap, device=device)
+    if tracing or torch.device(device).type != "cpu":
+        return masking_utils.eager_mask(**arguments, dtype=dtype)
+    rule = _rule(mask_function, q_length, kv_length, q_offset, kv_offset)
+    if rule is None:
+        rule = masks.dense(masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False).numpy())
+    elif attention_mask is not None:
+        visible = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        rule = rule & _padding(visible[:, kv_offset:kv_offset + kv_length].bool())
+    return RuleMask(rule, (batch_size, 1, q_length, kv_length), dtype,
+                    lambda: masking_utils.eager_mask(**arguments, dtype=dtype))
+
+
+def _leaves(function: Callable) -> list:
+    """The functions that `function` is the conjunction of."""
+    if function.__qualname__ == "and_masks.<locals>.and_mask":
+        parts = inspect.getclosurevars(function).nonlocals["mask_functions"]
+        return [leaf for part in parts for leaf in _leaves(part)]
+    return [function]
+
+
+def _rule(function: Callable, q_length: int, kv_length: int, q_offset: int, kv_offset: int) -> Optional[masks.Mask]:
+    """The rule that a mask function stands for; None for one that is not known."""
+    result = masks.no_mask()
+    at = {"offsets": q_offset - kv_offset}
+    for leaf in _leaves(function):
+        name = getattr(leaf, "__qualname__", "")
+        if getattr(leaf, "__module__", "") != masking_utils.__name__:
+            return None
+        values = inspect.getclosurevars(leaf).nonlocals
+        if name == "causal_mask_function":
+            result = result & masks.causal(**at)
+        elif name == "sliding_window_overlay.<locals>.inner_mask":
+            result = result & masks.window(values["sliding_window"] - 1, **at)
+        elif name == "sliding_window_bidirectional_overlay.<locals>.inner_mask":
+            result = result & masks.window(values["sliding_window"], values["sliding_window"], **at)
+        elif name == "packed_sequence_mask_function.<locals>.inner_mask":
+            documents = values["packed_sequence_mask"]
+            if documents.shape[0] != 1 or q_offset != 0 or kv_offset != 0 or q_length != kv_length:
+                return None
+            starts = (documents[0].diff() != 0).nonzero()[:, 0] + 1
+            result = result & masks.segments([0, *starts.tolist(), q_length])
+        elif name != "bidirectional_mask_function":
+            return None
+    return result
+
+
+def _padding(visible: torch.Tensor) -> masks.Mask:
+    """[batch, keys], true for real tokens: left and right padding are rules, holes need the array itself."""
+    N, counts = visible.shape[1], visible.sum(-1)
+    if bool((counts == N).all()):
+        return masks.no_mask()
+    first = visible.int().argmax(-1)
+    last = N - 1 - visible.flip(-1).int().argmax(-1)
+    if bool(((last - first + 1 == counts) | (counts == 0)).all()):
+        return masks.left_padding(first.tolist()) & masks.padding((first + counts).tolist())
+    return masks.dense(visible[:, None, None, :].numpy())
+
+
+# ---- Attention ----
+
+
+class _Attention(torch.autograd.Function):
+    """Attention with all that Transformers' models ask for; its gradients include those of bias, sinks and weights."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, bias, sinks, settings, want_weights):
+        options = Options(bias=bias, sinks=sinks, **settings)
+        needs_gradient = any(ctx.needs_input_grad)
+        out, lse, weights = _forward(q, k, v, options, _LAYOUT, needs_gradient, want_weights)
+        ctx.settings = settings
+        ctx.set_materialize_grads(False)
+        if needs_gradient:
+            ctx.save_for_backward(q, k, v, bias, sinks, out, lse, weights)
+        return out, weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dout, dweights):
+        q, k, v, bias, sinks, out, lse, weights = ctx.saved_tensors
+        grads = [None] * 5
+        if dout is not None:
+            options = Options(bias=bias, sinks=sinks, **ctx.settings)
+            grads = list(_backward(dout, q, k, v, out, lse, options, _LAYOUT))
+        if dweights is not None:
+            # The weights are the output for values that form the identity, without dropout.
+            options = Options(bias=bias, sinks=sinks, **{**ctx.settings, "dropout": 0.0})
+            B, N, Hk, _ = k.shape
+            identity = torch.eye(N, dtype=q.dtype)[None, :, None, :].expand(B, N, Hk, N)
+            through = _backward(dweights.to(q.dtype).transpose(1, 2), q, k, identity,
+                                weights.to(q.dtype).transpose(1, 2), lse, options, _LAYOUT)
+            through = (through.dq, through.dk, None, through.dbias, through.dsinks)
+            grads = [b if a is None else a if b is None else a + b for a, b in zip(grads, through)]
+        for i, x in ((3, bias), (4, sinks)):
+            if grads[i] is not None:
+                grads[i] = grads[i].reshape(x.shape).to(x.dtype)
+        return (*grads, None, None)
+
+
+@torch.compiler.disable
+def _attention(q, k, v, bias, sinks, settings, want_weights):
+    if torch.is_grad_enabled():
+        return _Attention.apply(q, k, v, bias, sinks, settings, want_weights)
+    out, _, weights = _forward(q, k, v, Options(bias=bias, sinks=sinks, **settings), _LAYOUT, False, want_weights)
+    return out, weights
+
+
+def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                      attention_mask: Optional[torch.Tensor], dropout: float = 0.0, scaling: Optional[float] = None,
+                      is_causal: Optional[bool] = None, softcap: Optional[float] = None,
+                      s_aux: Optional[torch.Tensor] = None, position_bias: Optional[torch.Tensor] = None,
+                      sliding_window: Optional[int] = None, **kwargs: Any):
+    """Attention in the form of Transformers' attention interface: query [batch, heads, queries, dim], key and value
+    with as many or fewer heads; gives [batch, queries, heads, dim] and the weights if they are asked for, else None."""
+    if kwargs.get("cache") is not None:
+        raise ValueError('attn_implementation="attend" does not work with a paged cache (continuous batching): use '
+                         "generate()")
+    bias, dropping = position_bias, module.training and dropout > 0
+    mask = masks.no_mask()
+    if attention_mask is None:
+        if is_causal is None:
+            is_causal = getattr(module, "is_causal", True)
+        if is_causal and query.shape[2] > 1:  # as PyTorch's is_causal; a lone query is a decoding step and sees all
+            mask = masks.causal("first_key")
+            if sliding_window is not None:
+                mask = mask & masks.window(sliding_window - 1, align="first_key")
+    elif isinstance(attention_mask, RuleMask) and attention_mask.rule is not None:
+        mask = attention_mask.rule
+    elif attention_mask.dtype == torch.bool:
+        mask = masks.dense(attention_mask.numpy())
+    else:
+        additive = attention_mask.tensor() if isinstance(attention_mask, RuleMask) else attention_mask
+        bias = additive if bias is None else bias + additive
+    if torch.is_autocast_enabled("cpu"):
+        wanted = torch.get_autocast_dtype("cpu")
+        query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
+    settings = {
+        "mask": mask, "scale": scaling, "softcap": softcap or 0.0, "dropout": float(dropout) if dropping else 0.0,
+        "seed": int(draw_seed()) if dropping else 0,
+    }
+    out, weights = _attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), bias, s_aux, settings,
+                              _wants_weights(module, kwargs))
+    return out, None if weights is None else weights.to(query.dtype)
+
+
+def _wants_weights(module: torch.nn.Module, kwargs: dict) -> bool:
+    if kwargs.get("output_attentions") or getattr(getattr(module, "config", None), "output_attentions", False):
+        return True
+    collected = None if _active_collector is None else _active_collector.get()
+    return any("attentions" in key for key in collected or ())

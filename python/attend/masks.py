@@ -1,0 +1,141 @@
+"""Masks are small values that say which keys a query may see; ``&`` composes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _core
+
+UNLIMITED = -1
+
+
+class Mask:
+    """Which keys a query may see. Made by the functions of this module; ``a & b`` allows what both allow.
+
+    >>> import attend
+    >>> mask = attend.causal() & attend.window(1024)
+    """
+
+    __slots__ = ("_core", "_keep")
+
+    def __init__(self, core: _core.Mask, keep: Any = ()) -> None:
+        self._core, self._keep = core, tuple(keep)
+
+    def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Mask(self._core & other._core, self._keep + other._keep)
+
+
+def _ints(values, name):
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{name} is {array.dtype}, expected whole numbers")
+    if array.ndim > 1:
+        raise ValueError(f"{name} has {array.ndim} dimensions, expected one number or a list of them")
+    return [int(x) for x in array.reshape(-1)]
+
+
+def diagonal(align: str = "last_key", offsets: Any = None) -> _core.Diagonal:
+    """Where queries stand among the keys: "last_key" (the last query at the last key), "first_key" (query i at key i),
+    or the position of query 0 outright, one offset per sequence or one for all."""
+    if offsets is not None:
+        return _core.Diagonal.at(_ints(offsets, "offsets"))
+    if align == "last_key":
+        return _core.Diagonal.last_key()
+    if align == "first_key":
+        return _core.Diagonal.first_key()
+    raise ValueError(f'align is {align!r}, expected "last_key" or "first_key"')
+
+
+def no_mask() -> Mask:
+    """Every query sees every key.
+
+    >>> attend.attention(q, k, v, mask=attend.no_mask())     # the same as no mask at all
+    """
+    return Mask(_core.no_mask())
+
+
+def causal(align: str = "last_key", offsets: Any = None) -> Mask:
+    """A query sees its own key and those before it.
+
+    With more keys than queries the alignment matters: "last_key" is right for a KV cache (FlashAttention's way),
+    "first_key" is what PyTorch's ``is_causal`` means.
+
+    >>> attend.attention(q, k, v, mask=attend.causal())
+    """
+    return Mask(_core.causal(diagonal(align, offsets)))
+
+
+def window(left: int, right: int = UNLIMITED, align: str = "last_key", offsets: Any = None) -> Mask:
+    """Keys from ``left`` before a query's own to ``right`` after it, inclusive; -1 lifts a side.
+
+    >>> attend.causal() & attend.window(1023)     # the last 1,024 keys
+    """
+    return Mask(_core.window(int(left), int(right), diagonal(align, offsets)))
+
+
+def padding(lengths: Any) -> Mask:
+    """Keys from ``lengths[b]`` on are padding: one length per sequence, or one for all.
+
+    >>> attend.padding([7, 5, 9])
+    """
+    return Mask(_core.padding(_ints(lengths, "lengths")))
+
+
+def left_padding(counts: Any) -> Mask:
+    """The first ``counts[b]`` keys are padding.
+
+    >>> attend.left_padding([0, 2, 5])
+    """
+    return Mask(_core.left_padding(_ints(counts, "counts")))
+
+
+def prefix(lengths: Any, align: str = "last_key", offsets: Any = None) -> Mask:
+    """Causal, but the first ``lengths[b]`` keys are visible to every query (prefix-LM).
+
+    >>> attend.prefix(128)
+    """
+    return Mask(_core.prefix(_ints(lengths, "lengths"), diagonal(align, offsets)))
+
+
+def segments(cumulative_queries: Any, cumulative_keys: Any = None) -> Mask:
+    """Packed documents by cumulative lengths, starting at 0; queries see their own document only. Causal and window
+    rules beside it count within each document.
+
+    >>> attend.segments([0, 5, 12]) & attend.causal()
+    """
+    queries = _ints(cumulative_queries, "cumulative_queries")
+    keys = queries if cumulative_keys is None else _ints(cumulative_keys, "cumulative_keys")
+    return Mask(_core.segments(queries, keys))
+
+
+def blocks(bits: Any, block_queries: int, block_keys: int) -> Mask:
+    """Block-sparse: ``bits`` [rows, cols] or [heads, rows, cols], true where a block is visible.
+
+    >>> attend.blocks(np.tril(np.ones((4, 4), bool)), 64, 64)
+    """
+    array = np.asarray(bits)
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3:
+        raise ValueError(f"bits has {array.ndim} dimensions, expected [rows, cols] or [heads, rows, cols]")
+    heads, rows, cols = array.shape
+    packed = np.ascontiguousarray(array != 0, dtype=np.uint8)
+    return Mask(_core.blocks(int(block_queries), int(block_keys), heads, rows, cols, packed.tobytes()))
+
+
+def dense(visible: Any) -> Mask:
+    """A boolean array that broadcasts to [batch, heads, queries, keys], true where a key is visible.
+
+    >>> attend.dense(np.ones((1, 1, 5, 7), bool))
+    """
+    array = visible if isinstance(visible, np.ndarray) else np.asarray(visible)
+    if array.dtype != np.bool_:
+        raise TypeError(f"dense mask dtype is {array.dtype}, expected bool (an additive mask is a bias)")
+    if array.ndim > 4:
+        raise ValueError(f"dense mask has {array.ndim} dimensions, expected at most 4")
+    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    return Mask(_core.dense(array.__array_interface__["data"][0], array.shape, array.strides), (array,))

@@ -1,0 +1,53 @@
+// What the binding files share: views over Python's arrays, and the parts of the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attend/attend.hpp"
+
+namespace attend::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+// The memory of an array, as the Python side described it. It owns nothing: the array stays alive through the call.
+struct ArrayView {
+  MutableView view;
+  bool writable;
+
+  View in() const { return view; }
+  MutableView out(const char* what) const {
+    if (!writable) throw InvalidArgument(std::string(what) + " is read-only, expected an array that can be written");
+    return view;
+  }
+};
+
+inline std::optional<View> in(const std::optional<ArrayView>& array) {
+  if (!array) return std::nullopt;
+  return array->in();
+}
+inline std::optional<MutableView> out(const char* what, const std::optional<ArrayView>& array) {
+  if (!array) return std::nullopt;
+  return array->out(what);
+}
+
+DType dtype_named(const std::string& text);  // TypeError unless it is one of the four
+
+void bind_tensor(nb::module_& m);
+void bind_mask(nb::module_& m);
+void bind_attention(nb::module_& m);
+void bind_operations(nb::module_& m);
+void bind_layer(nb::module_& m);
+void bind_runtime(nb::module_& m);
+
+}  // namespace attend::python

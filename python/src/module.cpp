@@ -1,0 +1,15 @@
+// The module attend._core: the engine without conveniences. The package attend is what people use.
+#include "bindings.hpp"
+
+NB_MODULE(_core, m) {
+  using namespace attend::python;
+  // An autograd graph that outlives the interpreter may hold a mask: no harm, and nothing a user could mend.
+  nb::set_leak_warnings(false);
+  // InvalidArgument is a std::invalid_argument, which nanobind turns into ValueError.
+  bind_tensor(m);
+  bind_mask(m);
+  bind_attention(m);
+  bind_operations(m);
+  bind_layer(m);
+  bind_runtime(m);
+}

@@ -1,0 +1,44 @@
+// softmax and rope over described arrays.
+#include "bindings.hpp"
+
+namespace attend::python {
+namespace {
+
+RopeOptions rope_options(bool interleaved, double theta, std::int64_t rotary_dim, std::vector<std::int64_t> positions,
+                         std::int64_t first_position) {
+  return {interleaved ? RopeStyle::interleaved : RopeStyle::half_split, theta, rotary_dim, std::move(positions),
+          first_position};
+}
+
+}  // namespace
+
+void bind_operations(nb::module_& m) {
+  m.def(
+      "softmax",
+      [](const ArrayView& x, const ArrayView& y) {
+        const MutableView result = y.out("out");
+        const nb::gil_scoped_release release;
+        softmax(x.in(), result);
+      },
+      "x"_a, "y"_a);
+  m.def(
+      "softmax_backward",
+      [](const ArrayView& dy, const ArrayView& y, const ArrayView& dx) {
+        const MutableView result = dx.out("dx");
+        const nb::gil_scoped_release release;
+        softmax_backward(dy.in(), y.in(), result);
+      },
+      "dy"_a, "y"_a, "dx"_a);
+  m.def(
+      "rope",
+      [](const ArrayView& x, const ArrayView& y, bool backward, bool interleaved, double theta, std::int64_t rotary_dim,
+         std::vector<std::int64_t> positions, std::int64_t first_position) {
+        const MutableView result = y.out("out");
+        const RopeOptions options = rope_options(interleaved, theta, rotary_dim, std::move(positions), first_position);
+        const nb::gil_scoped_release release;
+        (backward ? rope_backward : rope)(x.in(), result, options);
+      },
+      "x"_a, "y"_a, "backward"_a, "interleaved"_a, "theta"_a, "rotary_dim"_a, "positions"_a, "first_position"_a);
+}
+
+}  // namespace attend::python
