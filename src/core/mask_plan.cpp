@@ -44,6 +44,10 @@ void check_cumulative(const char* what, const std::vector<std::int64_t>& cu, std
                      std::to_string(limit) + " (length)");
 }
 
+std::int64_t divide_up(std::int64_t n, std::int64_t by) {
+  return n / by + (n % by != 0);
+}
+
 struct Lowering {
   MaskPlan& plan;
   std::int64_t H;
@@ -85,10 +89,8 @@ struct Lowering {
       fail("mask", "block size is " + std::to_string(r.block_queries) + " x " + std::to_string(r.block_keys) +
                        ", expected at least 1 x 1");
     if (r.heads != 1) check_equal("mask", "blocks heads", r.heads, H, "heads, or 1");
-    check_equal("mask", "block rows", r.rows, (plan.M + r.block_queries - 1) / r.block_queries,
-                "queries / block, rounded up");
-    check_equal("mask", "block columns", r.cols, (plan.N + r.block_keys - 1) / r.block_keys,
-                "keys / block, rounded up");
+    check_equal("mask", "block rows", r.rows, divide_up(plan.M, r.block_queries), "queries / block, rounded up");
+    check_equal("mask", "block columns", r.cols, divide_up(plan.N, r.block_keys), "keys / block, rounded up");
     check_equal("mask", "block bits", static_cast<std::int64_t>(r.bits->size()),
                 checked_product("blocks", {r.heads, r.rows, r.cols}), "heads x rows x columns");
     plan.blocks.push_back(r);

@@ -171,7 +171,9 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
 }
 
 Operand operand_of(const View& view) {
-  return {view.dtype, const_cast<void*>(view.data), view.strides[0], view.strides[1], view.strides[2], view.strides[3]};
+  // A dimension of one element takes no step, whatever its stride says: that repeats a bias, and nothing overflows.
+  const auto stride = [&](std::size_t d) { return view.shape[d] > 1 ? view.strides[d] : 0; };
+  return {view.dtype, const_cast<void*>(view.data), stride(0), stride(1), stride(2), stride(3)};
 }
 Operand operand_of(const MutableView& view) {
   return operand_of(View(view));
@@ -222,10 +224,7 @@ AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& opt
   p.softcap = static_cast<float>(options.softcap);
   p.hook = rule.hook();
   if (options.bias) {
-    View repeated = *options.bias;
-    for (std::size_t d = 0; d < 4; ++d)
-      if (repeated.shape[d] == 1) repeated.strides[d] = 0;
-    bias = operand_of(repeated);
+    bias = operand_of(*options.bias);
     p.bias = &bias;
   }
   if (options.alibi_slopes) {

@@ -26,9 +26,11 @@ void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& b
   });
 }
 
+// A dimension of one element takes no step, whatever its stride says: steps past the end must not overflow.
 template <class M>
 MatrixRef ref(const M& m) {
-  return {m.dtype, const_cast<void*>(static_cast<const void*>(m.data)), m.row_stride, m.col_stride};
+  return {m.dtype, const_cast<void*>(static_cast<const void*>(m.data)), m.rows > 1 ? m.row_stride : 0,
+          m.cols > 1 ? m.col_stride : 0};
 }
 
 }  // namespace

@@ -84,15 +84,21 @@ inline std::int64_t row_start(const Shape& shape, const Strides& strides, std::i
   return bh / shape[1] * strides[0] + bh % shape[1] * strides[1] + i * strides[2];
 }
 
+// The step from one element of a row to the next, in bytes. A row of one element takes none, whatever its stride says.
+inline std::int64_t step_of(const Shape& shape, const Strides& strides, std::int64_t bytes) {
+  return shape[3] > 1 ? strides[3] * bytes : 0;
+}
+
 template <class T>
 Row<T> row_of(const View& x, std::int64_t r) {
   constexpr std::int64_t kBytes = sizeof(T);
-  return {static_cast<const char*>(x.data) + row_start(x.shape, x.strides, r) * kBytes, x.strides[3] * kBytes};
+  return {static_cast<const char*>(x.data) + row_start(x.shape, x.strides, r) * kBytes,
+          step_of(x.shape, x.strides, kBytes)};
 }
 template <class T>
 MutableRow<T> row_of(const MutableView& x, std::int64_t r) {
   constexpr std::int64_t kBytes = sizeof(T);
-  return {static_cast<char*>(x.data) + row_start(x.shape, x.strides, r) * kBytes, x.strides[3] * kBytes};
+  return {static_cast<char*>(x.data) + row_start(x.shape, x.strides, r) * kBytes, step_of(x.shape, x.strides, kBytes)};
 }
 
 // Calls f(row) for every row, over the threads, in chunks worth handing out.

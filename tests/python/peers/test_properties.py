@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-settings.register_profile("attend", deadline=None, derandomize=True, max_examples=150, database=None)
+settings.register_profile("attend", deadline=None, derandomize=True, max_examples=300, database=None)
 settings.load_profile("attend")
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}
@@ -142,7 +142,7 @@ def doubles(*arrays):
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=500)
 def test_forward_is_the_definition(data):
     p = Problem(data)
     options = options_of(p, data)
@@ -158,7 +158,7 @@ def test_forward_is_the_definition(data):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_backward_is_that_of_the_definition(data):
     p = Problem(data)
     options = options_of(p, data)
@@ -305,7 +305,7 @@ SCALARS = st.sampled_from([">f4", ">f2", ">f8", "i4", "u1", "?", "c8", "O", "M8[
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=500)
 def test_no_wrong_dtype_gets_in(data):
     dtype = np.dtype(data.draw(SCALARS))
     shape = tuple(data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4)))
@@ -370,7 +370,7 @@ def test_softmax_and_rope_of_any_layout(data):
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=500)
 def test_scaled_dot_product_attention_is_pytorchs(data):
     torch.manual_seed(data.draw(st.integers(0, 2**31)))
     integer = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
