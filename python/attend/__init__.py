@@ -18,3 +18,12 @@ __all__ = [
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
 ]
+
+
+def __getattr__(name):
+    """attend.torch, attend.flash_attn and attend.hf are imported when first asked for: they need PyTorch."""
+    if name in ("torch", "flash_attn", "hf"):
+        import importlib
+
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'attend' has no attribute {name!r}")

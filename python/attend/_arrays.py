@@ -43,6 +43,8 @@ def _from_torch(x, name, kind):
         raise ValueError(f"{name} is on {x.device}, expected a CPU tensor: move it with .cpu()")
     if x.layout is not torch.strided:
         raise TypeError(f"{name} is a {x.layout} tensor, expected a dense one: .to_dense()")
+    if x.numel() and not x.untyped_storage().data_ptr():
+        raise ValueError(f"{name} has no memory (a fake or meta tensor), expected a CPU tensor with values")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"{name} needs a gradient, which this function does not record: use attend.torch, or call it under "

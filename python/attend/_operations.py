@@ -69,8 +69,8 @@ def rope(x: Any, positions: Any = None, *, first_position: int = 0, theta: float
          style: str = "half_split", layout: str = "bhld") -> Any:
     """Rotary position embedding of x [batch, heads, length, dim].
 
-    style "half_split" pairs (i, i + R/2) as Llama and Qwen do, "interleaved" pairs (2i, 2i + 1) as GPT-J does. The first
-    ``rotary_dim`` elements turn (0: all).
+    style "half_split" pairs (i, i + R/2) as Llama and Qwen do, "interleaved" pairs (2i, 2i + 1) as GPT-J does. The
+    first ``rotary_dim`` elements turn (0: all).
 
     >>> q = attend.rope(q, theta=1e6)
     """

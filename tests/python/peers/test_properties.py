@@ -370,12 +370,13 @@ def test_softmax_and_rope_of_any_layout(data):
 
 
 @given(st.data())
-@settings(max_examples=500)
+@settings(max_examples=250)
 def test_scaled_dot_product_attention_is_pytorchs(data):
     torch.manual_seed(data.draw(st.integers(0, 2**31)))
     integer = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
     lead = tuple(integer(1, 3) for _ in range(integer(0, 4)))
-    L, S, E, Ev = integer(0, 30), integer(1, 80), integer(1, 20), integer(1, 20)
+    # Not empty: PyTorch then answers before it looks at shapes.
+    L, S, E, Ev = integer(1, 30), integer(1, 80), integer(1, 20), integer(1, 20)
 
     def some(*tail):  # part of the leading dimensions, some of them 1
         kept = lead[integer(0, len(lead)) :]
