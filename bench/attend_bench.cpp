@@ -88,7 +88,7 @@ void run(const test::Case& c, int rounds) {
   };
   const double bytes = static_cast<double>(k.bytes() + v.bytes());
   fmt::print(
-      "{:<44} {:7.1f}  {}  {}\n", c.name(), peak / 1e9, cell(samples[1]),
+      "{:<56} {:7.1f}  {}  {}\n", c.name(), peak / 1e9, cell(samples[1]),
       decode ? fmt::format("K and V read at {:.1f} GB/s", bytes * samples[1].median / flops / 1e9) : cell(samples[2]));
   std::fflush(stdout);
 }
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--only", only, "Only cases whose name contains this, e.g. f32 or L4096");
+  app.add_option("--only", only, "Only cases whose name contains this, e.g. f32 or M4096");
   app.add_flag("--ceilings", ceilings, "Only measure multiply-add rate and read bandwidth, once, as JSON");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   const CpuInfo cpu = cpu_info();
   fmt::print("{}, {} threads, kernels {}\n", cpu.model, threads(), kernel_name());
   fmt::print("GFLOP/s: median (quartiles) and share of the ceiling; backward counts 2.5 x forward\n\n");
-  fmt::print("{:<44} {:>7}  {:<28}  {}\n", "case", "FMA", "forward", "backward");
+  fmt::print("{:<56} {:>7}  {:<28}  {}\n", "case", "FMA", "forward", "backward");
   for (const test::Case& c : test::benchmark_cases())
     if (c.name().find(only) != std::string::npos) run(c, rounds);
   return 0;
