@@ -14,6 +14,7 @@ _LAYOUTS = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}
 class AttentionGradients(NamedTuple):
     """What attention_backward returns; dbias and dsinks are None without a bias or sinks.
 
+    >>> out, lse = attend.attention(q, k, v, return_lse=True)
     >>> dq = attend.attention_backward(dout, q, k, v, out, lse).dq
     """
 

@@ -15,7 +15,8 @@ from .masks import Mask
 class LayerGradients(NamedTuple):
     """What MultiHeadAttention.backward returns: dcontext is None for self-attention.
 
-    >>> layer.backward(dout, saved).parameters["wq"]
+    >>> y, saved = layer(x, save=True)
+    >>> dwq = layer.backward(y, saved).parameters["wq"]
     """
 
     dx: Any
