@@ -19,18 +19,23 @@
 namespace attend::bench {
 namespace {
 
-// Multiply-add rate of all threads together.
-double fma_rate() {
+// Multiply-add rate of all threads together: of floats, or of bf16 where the CPU has products for it.
+double burst_rate(double (*burst)(std::int64_t rounds)) {
   constexpr std::int64_t kRounds = 400000;
   std::vector<double> operations(static_cast<std::size_t>(threads()));
   const double start = seconds();
-  parallel_for(threads(), [&](std::int64_t item, int) {
-    operations[static_cast<std::size_t>(item)] = kernels().fma_burst(kRounds);
-  });
+  parallel_for(threads(), [&](std::int64_t item, int) { operations[static_cast<std::size_t>(item)] = burst(kRounds); });
   const double elapsed = seconds() - start;
   double total = 0;
   for (const double n : operations) total += n;
   return total / elapsed;
+}
+
+double fma_rate() {
+  return burst_rate(kernels().fma_burst);
+}
+double pair_rate() {
+  return burst_rate(kernels().pair_burst);
 }
 
 // Bytes per second that all threads together read from memory that no cache holds.
@@ -78,7 +83,7 @@ void run(const test::Case& c, int rounds) {
   const auto backward = [&] {
     return rate(2.5 * flops, [&] { attention_backward(dout, q, k, v, out, lse, {dq, dk, dv, {}, {}}, options); });
   };
-  std::vector<std::function<double()>> candidates = {fma_rate, forward};
+  std::vector<std::function<double()>> candidates = {c.dtype == DType::bf16 ? pair_rate : fma_rate, forward};
   if (!decode) candidates.emplace_back(backward);
   const std::vector<Sample> samples = interleave(candidates, rounds);
   const double peak = samples[0].median;
@@ -108,14 +113,14 @@ int main(int argc, char** argv) {
   if (thread_option > 0) set_threads(thread_option);
   if (ceilings) {
     fma_rate();  // wakes the threads
-    fmt::print("{{\"FMA\": {:.6g}, \"read\": {:.6g}}}\n", fma_rate(), read_rate());
+    fmt::print("{{\"FMA\": {:.6g}, \"bf16\": {:.6g}, \"read\": {:.6g}}}\n", fma_rate(), pair_rate(), read_rate());
     return 0;
   }
 
   const CpuInfo cpu = cpu_info();
   fmt::print("{}, {} threads, kernels {}\n", cpu.model, threads(), kernel_name());
   fmt::print("GFLOP/s: median (quartiles) and share of the ceiling; backward counts 2.5 x forward\n\n");
-  fmt::print("{:<56} {:>7}  {:<28}  {}\n", "case", "FMA", "forward", "backward");
+  fmt::print("{:<56} {:>7}  {:<28}  {}\n", "case", "ceiling", "forward", "backward");
   for (const test::Case& c : test::benchmark_cases())
     if (c.name().find(only) != std::string::npos) run(c, rounds);
   return 0;

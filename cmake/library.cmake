@@ -8,8 +8,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(src/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
   set_source_files_properties(src/cpu/isa/avx512.cpp PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>")
+  get_source_file_property(ATTEND_AVX512 src/cpu/isa/avx512.cpp COMPILE_OPTIONS)
+  set_source_files_properties(src/cpu/isa/avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16")
+  set_source_files_properties(src/cpu/isa/amx.cpp PROPERTIES
+    COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16;-mamx-tile;-mamx-bf16")
+  set_source_files_properties(src/cpu/isa/amx_emulated.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16")
+  if(NOT ATTEND_TESTS)
+    list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/amx_emulated\\.cpp$")
+  endif()
 else()
-  list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/avx[0-9]+\\.cpp$")
+  list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/(avx|amx)[0-9a-z_]*\\.cpp$")
 endif()
 
 add_library(attend ${ATTEND_SOURCES} ${ATTEND_ISA_SOURCES})
@@ -19,6 +27,9 @@ target_include_directories(attend
   PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_compile_features(attend PUBLIC cxx_std_20)
 target_compile_definitions(attend PRIVATE ATTEND_VERSION="${PROJECT_VERSION}")
+if(ATTEND_TESTS AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_definitions(attend PRIVATE ATTEND_EMULATED_AMX)
+endif()
 target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads)
 # DEFINE_SYMBOL: nothing needs it, and without it ccache shares objects between static and shared builds.
 set_target_properties(attend PROPERTIES DEFINE_SYMBOL "" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})

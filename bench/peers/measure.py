@@ -186,7 +186,7 @@ class Ceilings:
         except ImportError:
             self.missing["matmul f32"] = self.missing["matmul bf16"] = "torch is missing"
         if not (bench_program and bench_program.exists()):
-            self.missing["FMA"] = self.missing["read"] = "the program attend_bench is not built"
+            self._without_program("the program attend_bench is not built")
 
     def measure(self):
         for name, (a, b) in self.matrices.items():
@@ -200,10 +200,12 @@ class Ceilings:
             done = subprocess.run([self.program, "--ceilings", "--threads", str(self.threads)], text=True,
                                   capture_output=True, timeout=60)
             if done.returncode != 0:
-                self.missing["FMA"] = self.missing["read"] = f"attend_bench failed: {done.stderr.strip()[:200]}"
-                return
+                return self._without_program(f"attend_bench failed: {done.stderr.strip()[:200]}")
             for name, value in json.loads(done.stdout).items():
                 self.values.setdefault(name, []).append(value)
+
+    def _without_program(self, why):
+        self.missing.update({name: why for name in ("FMA", "bf16", "read")})
 
     def summary(self):
         result = {name: dict(zip(("median", "low", "high"), quartiles(x)), count=len(x))

@@ -98,11 +98,22 @@ def rate_text(result):
     return f"{ours['flops_per_second'] / 1e9:.0f} GFLOP/s"
 
 
-def table(results, names):
-    """Aligned columns: attend's time and rate, and every rival's time as a multiple of it."""
-    lines = [["case", "attend", "rate", *names]]
+def share_text(result, ceilings):
+    """attend's rate as a share of what the machine could do at most in this run."""
+    ours = result["attend"]
+    decode = "bytes_per_second" in ours
+    ceiling = ceilings.get("read" if decode else "bf16" if result["dtype"] == "bf16" else "FMA", {})
+    if "median" not in ceiling:
+        return "?"
+    return f"{100 * ours['bytes_per_second' if decode else 'flops_per_second'] / ceiling['median']:.0f} %"
+
+
+def table(results, names, ceilings):
+    """Aligned columns: attend's time, rate and share of the ceiling, and every rival's time as a multiple of its."""
+    lines = [["case", "attend", "rate", "of ceiling", *names]]
     for result in results:
         lines.append([result["name"], duration(result["attend"]["seconds"]["median"]), rate_text(result),
+                      share_text(result, ceilings),
                       *(ratio_text(result["peers"][name]) for name in names)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     align = [str.ljust] + [str.rjust] * (len(widths) - 1)
@@ -150,7 +161,7 @@ def summary(results, names):
 
 def ceiling_lines(ceilings):
     units = {"matmul f32": "torch matmul f32", "matmul bf16": "torch matmul bf16", "FMA": "multiply-add in registers",
-             "read": "read bandwidth"}
+             "bf16": "bf16 products in registers", "read": "read bandwidth"}
     lines = []
     for name, label in units.items():
         value = ceilings.get(name, {"missing": "not measured"})

@@ -140,7 +140,7 @@ def main():
 
     names = [peer.name for peer in peers[1:]]
     print(f"\nattend's time, and each rival's time as a multiple of it: median (quartiles) of the rounds; "
-          f"above 1 attend is faster\n\n{report.table(results, names)}\n")
+          f"above 1 attend is faster\n\n{report.table(results, names, ceilings.summary())}\n")
     for line in [*report.summary(results, names), "", "Ceilings of this run", *report.ceiling_lines(ceilings.summary()),
                  "", "Notes", *report.reasons(results, names)]:
         print(line)

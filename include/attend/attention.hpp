@@ -63,10 +63,18 @@ struct AttentionOptions {
   Dropout dropout{};
 };
 
+// Each row's sum over keys of weight(i, j) * f_n(i, j), gathered in the same sweep as the output.
+struct RowSums {
+  MutableView sums;  // [B, H, M, count], f32
+  // values(n, tile) writes f_n(i, j) for every element of the tile. Called from several threads at once.
+  std::function<void(std::int64_t n, ScoreTile<float> tile)> values;
+};
+
 // On request beside the output.
 struct AttentionExtras {
   std::optional<MutableView> lse{};      // [B, H, M, 1], f32 (f64 for f64 inputs): log of the sum of exp, sink included
   std::optional<MutableView> weights{};  // [B, H, M, N], any dtype: softmax before dropout
+  std::optional<RowSums> row_sums{};     // not for f64
 };
 
 // q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, E] -> out [B, H, M, E], Hk dividing H; query head h reads KV head
@@ -74,6 +82,13 @@ struct AttentionExtras {
 // Throws InvalidArgument before touching memory.
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
                const AttentionExtras& extras = {});
+
+// Shows the weights (softmax before dropout) to `visitor` tile by tile, without storing them: a sweep over QK^T alone,
+// with `lse` [B, H, M, 1] as attention() gave it for the same options. Tiles in which the mask leaves nothing are
+// passed over; the tiles of one query come in rising order of keys, from one thread; several threads call at once. Not
+// for f64.
+using WeightVisitor = std::function<void(ScoreTile<const float>)>;
+void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options = {});
 
 struct AttentionWants {
   bool lse = false;

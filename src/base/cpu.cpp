@@ -2,8 +2,14 @@
 #include "base/cpu.hpp"
 
 #include <sched.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -11,6 +17,26 @@
 #include <thread>
 
 namespace attend {
+
+#if defined(__x86_64__)
+namespace {
+
+// AMX needs the CPU's word, the system's that it saves tiles, and its leave for this process to use them.
+bool has_amx_bf16() {
+  std::uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1U << 27))) return false;  // no XGETBV
+  constexpr std::uint32_t kBf16 = 1U << 22, kTile = 1U << 24;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kBf16) == 0 || (d & kTile) == 0) return false;
+  std::uint32_t low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr std::uint32_t kTileState = 3U << 17;
+  if ((low & kTileState) != kTileState) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+#endif
 
 CpuFeatures cpu_features() {
   CpuFeatures f;
@@ -20,6 +46,9 @@ CpuFeatures cpu_features() {
   f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  f.avx512_bf16 = f.avx512 && __builtin_cpu_supports("avx512bf16");
+  f.amx = f.avx512_bf16 && has_amx_bf16();
+  f.amd = __builtin_cpu_is("amd");
 #endif
   return f;
 }

@@ -28,9 +28,41 @@ struct ScoreHook {  // a user's rule behind plain functions
                    std::int64_t cols, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 };
 
+// Who looks on: each row's sum of weight * f_n(i, j), and tiles of weights, behind plain functions.
+struct RowObserver {
+  void* context;
+  std::int64_t count;  // functions f_n
+  void (*values)(void* context, std::int64_t n, float* values, std::int64_t row_stride, std::int64_t rows,
+                 std::int64_t cols, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
+  float* sums;  // [B, H, M, count]
+};
+struct WeightsVisitor {
+  void* context;
+  void (*visit)(void* context, const float* weights, std::int64_t row_stride, std::int64_t rows, std::int64_t cols,
+                std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
+};
+
+// How numbers lie in a tile of keys: as the kernel's own cells, or smaller, to be widened when the tile is read.
+enum class StoredAs { cells, bf16, f16, int8 };
+
+// Keys and values in tiles, as the kernel reads them: packed once for all rows of the heads [first_head, ...) of the
+// batch*Hk list, or the pages of a cache.
+struct PackedTiles {
+  char* data;
+  std::int64_t tile_bytes, tiles_per_head, first_head;
+  StoredAs stored;
+  const std::int32_t* pages;  // [B, tiles_per_head]: each page holds a tile of every head; null: no pages
+
+  char* tile(std::int64_t b, std::int64_t hk, std::int64_t heads, std::int64_t index) const {
+    if (pages) return data + (pages[b * tiles_per_head + index] * heads + hk) * tile_bytes;
+    return data + ((b * heads + hk - first_head) * tiles_per_head + index) * tile_bytes;
+  }
+};
+
 struct AttentionProblem {
   std::int64_t B, H, Hk, G, M, N, D, E;  // G = H / Hk query heads share a KV head
   Operand q, k, v, out;
+  const PackedTiles* packed;  // null: a kernel packs each tile as it comes to it
 
   const MaskPlan* mask;
   float scale;
@@ -44,8 +76,10 @@ struct AttentionProblem {
   std::uint32_t dropout_threshold;  // 0: off
   float dropout_scale;              // 1 / (1 - p)
 
-  float* lse;              // [B, H, M], always kept when weights are wanted; null: not wanted
-  const Operand* weights;  // null: not wanted
+  float* lse;                     // [B, H, M], always kept when weights are wanted; null: not wanted
+  const Operand* weights;         // null: not wanted
+  const RowObserver* observer;    // null: nobody
+  const WeightsVisitor* visitor;  // null: nobody
 
   // Backward only.
   const Operand* dout;

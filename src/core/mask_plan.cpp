@@ -121,8 +121,9 @@ std::int64_t segment_of(const std::vector<std::int64_t>& cu, std::int64_t i) {
 
 // Calls f(t0, t1, q0, q1, k0, k1) for runs of queries i + t that share a segment; k1 < 0 for queries in none.
 template <class F>
-void for_segments(const MaskPlan& plan, std::int64_t i, std::int64_t count, F&& f) {
-  if (!plan.segment_queries) return f(0, count, std::int64_t{0}, plan.M, std::int64_t{0}, plan.N);
+void for_segments(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::int64_t count, F&& f) {
+  if (!plan.segment_queries)
+    return f(0, count, std::int64_t{0}, plan.M, std::int64_t{0}, plan.key_lengths ? plan.key_lengths[b] : plan.N);
   const auto& cq = *plan.segment_queries;
   const auto& ck = *plan.segment_keys;
   for (std::int64_t t = 0; t < count;) {
@@ -152,15 +153,20 @@ PositionPlan lower_diagonal(const Diagonal& diagonal, const char* what, std::int
   return {diagonal.align, diagonal.offsets};
 }
 
-MaskPlan lower_mask(const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t M, std::int64_t N) {
-  MaskPlan plan{B, M, N, {}, nullptr, nullptr, {}, {}};
-  for (const MaskRule& rule : mask.rules) std::visit(Lowering{plan, H}, rule);
-  return plan;
+MaskPlan::MaskPlan(const Mask& mask, std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys)
+    : memory_(room_.data(), room_.size()),
+      B(batch),
+      M(queries),
+      N(keys),
+      intervals(&memory_),
+      blocks(&memory_),
+      denses(&memory_) {
+  for (const MaskRule& rule : mask.rules) std::visit(Lowering{*this, heads}, rule);
 }
 
 void fill_intervals(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::int64_t count, std::int64_t* lo,
                     std::int64_t* hi) {
-  for_segments(plan, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {
+  for_segments(plan, b, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {
     for (auto t = t0; t < t1; ++t) {
       lo[t] = k0;
       hi[t] = std::max(k1, std::int64_t{0});
@@ -190,7 +196,7 @@ void fill_intervals(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::i
 
 void fill_positions(const MaskPlan& plan, const PositionPlan& position, std::int64_t b, std::int64_t i,
                     std::int64_t count, std::int64_t* p) {
-  for_segments(plan, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {
+  for_segments(plan, b, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {
     const std::int64_t p0 = k1 < 0 ? i : i + position_offset(position, b, q0, q1, k0, k1);
     for (auto t = t0; t < t1; ++t) p[t] = p0 + t;
   });

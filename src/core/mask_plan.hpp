@@ -1,7 +1,10 @@
 // A mask lowered for kernels: one interval of keys for each query, and beside it the rules that can have holes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "attend/mask.hpp"
@@ -24,17 +27,26 @@ struct IntervalRule {
 };
 
 struct MaskPlan {
-  std::int64_t B, M, N;
-  std::vector<IntervalRule> intervals;
-  SharedInts segment_queries, segment_keys;  // null: no segments
-  std::vector<BlocksRule> blocks;
-  std::vector<DenseRule> denses;
+  // Checks the mask against the sizes (InvalidArgument names what is wrong) and lowers it.
+  MaskPlan(const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t M, std::int64_t N);
+  MaskPlan(const MaskPlan&) = delete;  // its lists lie inside it
+  MaskPlan& operator=(const MaskPlan&) = delete;
 
   bool has_holes() const { return !blocks.empty() || !denses.empty(); }
+
+ private:
+  std::array<std::byte, 1024> room_;  // enough for the rules of nearly every mask: a call allocates nothing
+  std::pmr::monotonic_buffer_resource memory_;
+
+ public:
+  std::int64_t B, M, N;
+  const std::int64_t* key_lengths = nullptr;  // [B]: sequences of their own lengths, none above N; null: all N
+  std::pmr::vector<IntervalRule> intervals;
+  SharedInts segment_queries, segment_keys;  // null: no segments
+  std::pmr::vector<BlocksRule> blocks;
+  std::pmr::vector<DenseRule> denses;
 };
 
-// Checks the mask against the sizes (InvalidArgument names what is wrong) and lowers it.
-MaskPlan lower_mask(const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t M, std::int64_t N);
 // The same check for a diagonal on its own (ALiBi).
 PositionPlan lower_diagonal(const Diagonal& diagonal, const char* what, std::int64_t B);
 

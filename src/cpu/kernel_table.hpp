@@ -16,6 +16,13 @@ struct BiasPlace {
   std::int64_t token_step, head_step, key_step;
 };
 
+// What a tile of a KV cache holds.
+struct CacheShape {
+  DType dtype;
+  bool int8;
+  std::int64_t D, E;
+};
+
 struct MatrixRef {
   DType dtype;
   void* data;  // only c is written
@@ -29,12 +36,21 @@ struct MatmulProblem {
 
 struct KernelTable {
   const char* name;
-  int lanes;  // floats in a vector
+  int lanes;       // floats in a vector
+  int block_rows;  // rows a kernel works on at once: items of work are best whole multiples
 
   // Attention forward: see kernels/attention_forward.inl.
   std::int64_t (*forward_scratch_bytes)(const AttentionProblem&, std::int64_t rows);
+  std::int64_t (*tile_bytes)(const AttentionProblem&);
+  void (*pack_tile)(const AttentionProblem&, const KeyTile&, char* dst, void* scratch);
   void (*forward)(const AttentionProblem&, const RowRange&, std::int64_t first_split, std::int64_t last_split,
                   float* partial, void* scratch);
+  // Tiles of a KV cache: see kernels/cache.inl. cache_write puts rows [i, i + count) of head hk into keys from `at` on.
+  StoredAs (*cache_stored_as)(const CacheShape&);
+  std::int64_t (*cache_tile_bytes)(const CacheShape&);
+  void (*cache_clear)(const CacheShape&, char* tile);
+  void (*cache_write)(const CacheShape&, const Operand& k, const Operand& v, std::int64_t hk, std::int64_t i,
+                      std::int64_t count, std::int64_t at, char* tile, float* row);
   std::int64_t (*partial_floats)(const AttentionProblem&, std::int64_t rows);
   void (*merge_partials)(const AttentionProblem&, const RowRange&, const float* partials, std::int64_t stride,
                          std::int64_t splits, void* scratch);
@@ -50,17 +66,24 @@ struct KernelTable {
   void (*bias_gradient)(const AttentionProblem&, const KeyTile&, const RowRange&, const BiasPlace&, double* sums,
                         void* scratch);
 
-  // rows [row, row + rows) and the kKeyTile columns from n0 on.
+  // Rows [row, row + rows) and the kKeyTile columns from n0 on; `packed` holds these columns of b, or is null.
   std::int64_t (*matmul_scratch_bytes)(std::int64_t rows);
-  void (*matmul)(const MatmulProblem&, std::int64_t row, std::int64_t rows, std::int64_t n0, void* scratch);
+  std::int64_t (*matmul_packed_bytes)(const MatmulProblem&);
+  void (*matmul_pack)(const MatmulProblem&, std::int64_t n0, char* dst, void* scratch);
+  void (*matmul)(const MatmulProblem&, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
+                 void* scratch);
 
   // For tests, which bound its error, and for benchmarks, which print the ceiling beside a figure.
   void (*exp2)(const float* x, float* y, std::int64_t n);
   double (*fma_burst)(std::int64_t rounds);
+  double (*pair_burst)(std::int64_t rounds);  // products of bf16; the same as fma_burst where there are none
 };
 
 const KernelTable& kernels_scalar();
 const KernelTable& kernels_avx2();
 const KernelTable& kernels_avx512();
+const KernelTable& kernels_avx512_bf16();
+const KernelTable& kernels_amx();
+const KernelTable& kernels_amx_emulated();  // built for tests alone
 
 }  // namespace attend

@@ -2,7 +2,7 @@
 #include "attend/attention.hpp"
 
 #include <algorithm>
-#include <vector>
+#include <optional>
 
 #include "base/checked.hpp"
 #include "base/elements.hpp"
@@ -17,16 +17,17 @@ namespace attend {
 namespace {
 
 constexpr std::int64_t kMaxPartialBytes = 32 << 20;
+constexpr std::int64_t kMaxPackedBytes = 16 << 20;
 
 // Few rows and many keys (decoding): every split is an item of its own, and a second round merges. False when the
 // problem is better cut by rows alone. The choice never shows in the result.
 bool forward_by_splits(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
   const AttentionProblem& p = call.problem;
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit;
+  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
   if (splits < 2 || tiles.count() >= 2 * thread_count()) return false;
   const std::int64_t stride = table.partial_floats(p, tiles.rows_each);
   if (tiles.count() * splits > kMaxPartialBytes / (stride * std::int64_t{sizeof(float)})) return false;
-  std::vector<float> partials(static_cast<std::size_t>(tiles.count() * splits * stride));
+  const Buffer<float> partials(tiles.count() * splits * stride);
   const Scratch scratch(
       std::max(table.forward_scratch_bytes(p, tiles.rows_each), stride * std::int64_t{sizeof(float)}));
   const auto partial_of = [&](std::int64_t tile, std::int64_t split) {
@@ -34,60 +35,148 @@ bool forward_by_splits(const AttentionCall& call, const KernelTable& table, cons
   };
   parallel_for(tiles.count() * splits, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / splits, split = item % splits;
-    table.forward(p, tiles[tile], split, split + 1, partial_of(tile, split), scratch.of(worker));
+    table.forward(p, tiles.range(tile % heads, tile / heads), split, split + 1, partial_of(tile, split),
+                  scratch.of(worker));
   });
   parallel_for(tiles.count(), scratch.workers(), [&](std::int64_t tile, int worker) {
-    table.merge_partials(p, tiles[tile], partial_of(tile, 0), stride, splits, scratch.of(worker));
+    table.merge_partials(p, tiles.range(tile % heads, tile / heads), partial_of(tile, 0), stride, splits,
+                         scratch.of(worker));
   });
   return true;
 }
 
-void forward_by_rows(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
-  const AttentionProblem& p = call.problem;
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit;
+// Rows are the items. When several read the same keys, these are packed once before, a wave of heads at a time.
+void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
+  AttentionProblem& p = call.problem;
+  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
   const Scratch scratch(table.forward_scratch_bytes(p, tiles.rows_each));
+  const auto run = [&](std::int64_t first, std::int64_t count) {
+    parallel_for(count * tiles.per_head(), scratch.workers(), [&](std::int64_t item, int worker) {
+      table.forward(p, tiles.range(first + item % count, item / count), 0, splits, nullptr, scratch.of(worker));
+    });
+  };
+  PackedTiles packed{nullptr, table.tile_bytes(p), (p.N + kKeyTile - 1) / kKeyTile, 0, StoredAs::cells, nullptr};
+  const std::int64_t head_bytes = packed.tile_bytes * packed.tiles_per_head;
+  if (p.packed || tiles.per_head() == 1 || head_bytes > kMaxPackedBytes) return run(0, heads);
+  const std::int64_t at_once = std::clamp<std::int64_t>(kMaxPackedBytes / head_bytes, 1, heads);
+  const Scratch memory(head_bytes * at_once, 1);
+  packed.data = static_cast<char*>(memory.of(0));
+  for (std::int64_t first = 0; first < heads; first += at_once) {
+    const std::int64_t count = std::min(at_once, heads - first);
+    packed.first_head = first;
+    parallel_for(count * packed.tiles_per_head, scratch.workers(), [&](std::int64_t item, int worker) {
+      const std::int64_t head = first + item / packed.tiles_per_head, tile = item % packed.tiles_per_head;
+      table.pack_tile(p, {head / p.Hk, head % p.Hk, tile * kKeyTile}, packed.tile(head / p.Hk, head % p.Hk, p.Hk, tile),
+                      scratch.of(worker));
+    });
+    p.packed = &packed;
+    run(first, count);
+    p.packed = nullptr;
+  }
+}
+
+void sweep_weights(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
+  const Scratch scratch(table.forward_scratch_bytes(call.problem, tiles.rows_each));
+  const std::int64_t heads = call.problem.B * call.problem.Hk;
   parallel_for(tiles.count(), scratch.workers(), [&](std::int64_t tile, int worker) {
-    table.forward(p, tiles[tile], 0, splits, nullptr, scratch.of(worker));
+    table.weights(call.problem, tiles.range(tile % heads, tile / heads), scratch.of(worker));
   });
 }
 
-void write_weights(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
-  const Scratch scratch(table.forward_scratch_bytes(call.problem, tiles.rows_each));
-  parallel_for(tiles.count(), scratch.workers(),
-               [&](std::int64_t tile, int worker) { table.weights(call.problem, tiles[tile], scratch.of(worker)); });
-}
+// The user's functions behind the plain one that kernels call.
+class Observing {
+ public:
+  Observing(const RowSums& wanted, const AttentionProblem& p)
+      : wanted_(wanted),
+        sums_(checked_product("row sums", {p.B, p.H, p.M, wanted.sums.dim()})),
+        observer_{this, wanted.sums.dim(), call, sums_.data()} {}
+
+  const RowObserver* observer() const { return &observer_; }
+  void finish() {
+    guard_.rethrow();
+    const auto& [B, H, M, count] = wanted_.sums.shape;
+    for (std::int64_t b = 0, at = 0; b < B; ++b)
+      for (std::int64_t h = 0; h < H; ++h)
+        for (std::int64_t i = 0; i < M; ++i)
+          for (std::int64_t n = 0; n < count; ++n) store(wanted_.sums, b, h, i, n, static_cast<double>(sums_[at++]));
+  }
+
+ private:
+  static void call(void* self, std::int64_t n, float* values, std::int64_t stride, std::int64_t rows, std::int64_t cols,
+                   std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    auto& observing = *static_cast<Observing*>(self);
+    observing.guard_.run([&] { observing.wanted_.values(n, {values, stride, rows, cols, b, h, i, j}); });
+  }
+
+  const RowSums& wanted_;
+  Buffer<float> sums_;
+  RowObserver observer_;
+  CallGuard guard_;
+};
 
 }  // namespace
+
+void run_attention(AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+  const KernelTable& table = kernels();
+  AttentionProblem& p = call.problem;
+  p.out = operand_of(out);
+  const bool lse_wanted = extras.lse || extras.weights;
+  const Buffer<float> lse(lse_wanted ? checked_product("lse", {p.B, p.H, p.M}) : 0);
+  if (lse_wanted) p.lse = lse.data();
+  std::optional<Observing> observing;
+  if (extras.row_sums) p.observer = observing.emplace(*extras.row_sums, p).observer();
+  const RowTiles tiles(p, table.block_rows, thread_count());
+  if (!forward_by_splits(call, table, tiles)) forward_by_rows(call, table, tiles);
+  if (extras.weights) {
+    const Operand weights = operand_of(*extras.weights);
+    p.weights = &weights;
+    sweep_weights(call, table, tiles);
+  }
+  call.rule.rethrow();
+  if (observing) observing->finish();
+  if (extras.lse)
+    for (std::int64_t b = 0, at = 0; b < p.B; ++b)
+      for (std::int64_t h = 0; h < p.H; ++h)
+        for (std::int64_t i = 0; i < p.M; ++i) store(*extras.lse, b, h, i, 0, static_cast<double>(lse[at++]));
+}
 
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options,
                const AttentionExtras& extras) {
   check_attention(q, k, v, options);
   check_attention_outputs(q, k, v, out, extras);
-  const KernelTable& table = kernels();
+  kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.dtype == DType::f64) return reference::attention(q, k, v, out, options, extras);
   if (q.batch() == 0 || q.length() == 0) return;
 
   AttentionCall call(q, k, v, options);
+  run_attention(call, out, extras);
+}
+
+void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options) {
+  check_visit_weights(q, k, lse, visitor, options);
+  const KernelTable& table = kernels();
+  if (q.batch() == 0 || q.length() == 0) return;
+  AttentionCall call(q, k, k, options);
   AttentionProblem& p = call.problem;
-  p.out = operand_of(out);
-  std::vector<float> lse;
-  if (extras.lse || extras.weights) {
-    lse.resize(static_cast<std::size_t>(checked_product("lse", {p.B, p.H, p.M})));
-    p.lse = lse.data();
-  }
-  const RowTiles tiles(p, thread_count());
-  if (!forward_by_splits(call, table, tiles)) forward_by_rows(call, table, tiles);
-  if (extras.weights) {
-    const Operand weights = operand_of(*extras.weights);
-    p.weights = &weights;
-    write_weights(call, table, tiles);
-  }
+  const Buffer<float> lse_rows(checked_product("lse", {p.B, p.H, p.M}));
+  for (std::int64_t b = 0, at = 0; b < p.B; ++b)
+    for (std::int64_t h = 0; h < p.H; ++h)
+      for (std::int64_t i = 0; i < p.M; ++i) lse_rows[at++] = static_cast<float>(load(lse, b, h, i, 0));
+  p.lse = lse_rows.data();
+  struct Visiting {
+    const WeightVisitor& visitor;
+    CallGuard guard;
+  } visiting{visitor, {}};
+  const WeightsVisitor plain{
+      &visiting, [](void* self, const float* weights, std::int64_t stride, std::int64_t rows, std::int64_t cols,
+                    std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+        auto& v = *static_cast<Visiting*>(self);
+        v.guard.run([&] { v.visitor({weights, stride, rows, cols, b, h, i, j}); });
+      }};
+  p.visitor = &plain;
+  sweep_weights(call, table, RowTiles(p, table.block_rows, thread_count()));
   call.rule.rethrow();
-  if (extras.lse)
-    for (std::int64_t b = 0, at = 0; b < p.B; ++b)
-      for (std::int64_t h = 0; h < p.H; ++h)
-        for (std::int64_t i = 0; i < p.M; ++i)
-          store(*extras.lse, b, h, i, 0, static_cast<double>(lse[static_cast<std::size_t>(at++)]));
+  visiting.guard.rethrow();
 }
 
 AttentionResult attention(View q, View k, View v, const AttentionOptions& options, AttentionWants wants) {

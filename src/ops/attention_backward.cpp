@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <memory>
-#include <vector>
+#include <new>
 
 #include "attend/attention.hpp"
 #include "base/checked.hpp"
@@ -28,17 +27,16 @@ std::int64_t divide_up(std::int64_t n, std::int64_t by) {
 // then fixed, whoever does it.
 class Turnstile {
  public:
-  explicit Turnstile(std::int64_t pieces) : turns_(new std::atomic<std::int64_t>[static_cast<std::size_t>(pieces)]()) {}
+  explicit Turnstile(std::int64_t pieces) : turns_(pieces) {
+    for (std::int64_t piece = 0; piece < pieces; ++piece) new (&turns_[piece]) std::atomic<std::int64_t>(0);
+  }
   void wait(std::int64_t piece, std::int64_t turn) const {
-    for (int spin = 0; turns_[static_cast<std::size_t>(piece)].load(std::memory_order_acquire) != turn; ++spin)
-      spin_wait(spin);
+    for (int spin = 0; turns_[piece].load(std::memory_order_acquire) != turn; ++spin) spin_wait(spin);
   }
-  void pass(std::int64_t piece, std::int64_t turn) {
-    turns_[static_cast<std::size_t>(piece)].store(turn + 1, std::memory_order_release);
-  }
+  void pass(std::int64_t piece, std::int64_t turn) { turns_[piece].store(turn + 1, std::memory_order_release); }
 
  private:
-  std::unique_ptr<std::atomic<std::int64_t>[]> turns_;
+  Buffer<std::atomic<std::int64_t>> turns_;
 };
 
 // dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
@@ -74,11 +72,10 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
   // Only as many heads at once as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
   const std::int64_t at_once = std::clamp<std::int64_t>(divide_up(std::int64_t{8} * thread_count(), tiles), 1, heads);
-  const std::unique_ptr<float[]> dq_sums(
-      new float[static_cast<std::size_t>(checked_product("dq", {at_once, sums_each}))]);
+  const Buffer<float> dq_sums(checked_product("dq", {at_once, sums_each}));
   const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
   for (std::int64_t first = 0; first < heads; first += at_once)
-    backward_heads(p, table, dq, first, std::min(at_once, heads - first), dq_sums.get(), sums_each, scratch);
+    backward_heads(p, table, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, scratch);
 }
 
 // A piece of dbias has one owner, who sums over what the bias repeats in a fixed order: batch, head, row, key.
@@ -164,12 +161,11 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   p.out = operand_of(out);
   p.dk = operand_of(gradients.dk);
   p.dv = operand_of(gradients.dv);
-  const auto rows_in_all = static_cast<std::size_t>(checked_product("lse", {p.B, p.H, p.M}));
-  std::vector<float> lse_rows, delta(rows_in_all);
-  lse_rows.reserve(rows_in_all);
-  for (std::int64_t b = 0; b < p.B; ++b)
+  const std::int64_t rows_in_all = checked_product("lse", {p.B, p.H, p.M});
+  const Buffer<float> lse_rows(rows_in_all), delta(rows_in_all);
+  for (std::int64_t b = 0, at = 0; b < p.B; ++b)
     for (std::int64_t h = 0; h < p.H; ++h)
-      for (std::int64_t i = 0; i < p.M; ++i) lse_rows.push_back(static_cast<float>(load(lse, b, h, i, 0)));
+      for (std::int64_t i = 0; i < p.M; ++i) lse_rows[at++] = static_cast<float>(load(lse, b, h, i, 0));
   p.lse_in = lse_rows.data();
   p.delta = delta.data();
 

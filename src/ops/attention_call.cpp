@@ -79,7 +79,7 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
     check_readable(kOp, "sinks", *options.sinks);
     check_shape(kOp, "sinks", options.sinks->shape, {1, H, 1, 1});
   }
-  lower_mask(options.mask, B, H, M, N);
+  const MaskPlan checked(options.mask, B, H, M, N);
 }
 
 }  // namespace
@@ -123,8 +123,27 @@ void check_attention_outputs(View q, View k, View v, MutableView out, const Atte
     check_beside(kOp, "weights", extras.weights->dtype, q.dtype);
     check_shape(kOp, "weights", extras.weights->shape, {q.batch(), q.heads(), q.length(), k.length()});
   }
-  check_all_apart(kOp, {{"out", out}, {"lse", extras.lse}, {"weights", extras.weights}},
+  std::optional<MutableView> sums;
+  if (extras.row_sums) {
+    sums = extras.row_sums->sums;
+    check_writable(kOp, "row sums", *sums);
+    check_dtype(kOp, "row sums", sums->dtype, DType::f32);
+    check_shape(kOp, "row sums", sums->shape, {q.batch(), q.heads(), q.length(), sums->dim()});
+    if (!extras.row_sums->values) fail(kOp, "row sums need a function `values`");
+    if (q.dtype == DType::f64) fail(kOp, "row sums are gathered for f32, bf16 and f16, got f64");
+  }
+  check_all_apart(kOp, {{"out", out}, {"lse", extras.lse}, {"weights", extras.weights}, {"row sums", sums}},
                   {{"q", q}, {"k", k}, {"v", v}});
+}
+
+void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options) {
+  constexpr const char* kVisitOp = "visit_weights";
+  check_attention(q, k, k, options);
+  if (q.dtype == DType::f64) fail(kVisitOp, "visits weights of f32, bf16 and f16, got f64");
+  check_readable(kVisitOp, "lse", lse);
+  check_dtype(kVisitOp, "lse", lse.dtype, DType::f32);
+  check_shape(kVisitOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  if (!visitor) fail(kVisitOp, "the visitor is empty");
 }
 
 void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
@@ -184,35 +203,19 @@ RuleHook::RuleHook(const ScoreRule& rule) : rule_(rule ? &rule : nullptr), hook_
   hook_.forward = [](void* self, float* scores, std::int64_t stride, std::int64_t rows, std::int64_t cols,
                      std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
     auto& hook = *static_cast<RuleHook*>(self);
-    hook.guarded([&] { hook.rule_->forward_f32({scores, stride, rows, cols, b, h, i, j}); });
+    hook.guard_.run([&] { hook.rule_->forward_f32({scores, stride, rows, cols, b, h, i, j}); });
   };
   hook_.backward = [](void* self, const float* scores, float* grad, std::int64_t stride, std::int64_t rows,
                       std::int64_t cols, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
     auto& hook = *static_cast<RuleHook*>(self);
-    hook.guarded([&] {
+    hook.guard_.run([&] {
       hook.rule_->backward_f32({scores, stride, rows, cols, b, h, i, j}, {grad, stride, rows, cols, b, h, i, j});
     });
   };
 }
 
-template <class F>
-void RuleHook::guarded(F&& f) noexcept {
-  if (failed_.load(std::memory_order_relaxed)) return;
-  try {
-    f();
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::current_exception();
-    failed_.store(true, std::memory_order_relaxed);
-  }
-}
-
-void RuleHook::rethrow() {
-  if (error_) std::rethrow_exception(error_);
-}
-
 AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& options)
-    : mask(lower_mask(options.mask, q.batch(), q.heads(), q.length(), k.length())),
+    : mask(options.mask, q.batch(), q.heads(), q.length(), k.length()),
       alibi_position(lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch())),
       rule(options.rule) {
   AttentionProblem& p = problem;

@@ -13,23 +13,42 @@
 
 namespace attend {
 
-// The user's rule behind the plain functions that kernels call. An exception it throws is kept and thrown again by
-// rethrow(), once all threads are done.
+// Runs a user's function inside a kernel. An exception it throws is kept and thrown again by rethrow(), once all
+// threads are done; after one, nothing is called any more.
+class CallGuard {
+ public:
+  template <class F>
+  void run(F&& f) noexcept {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      f();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      failed_.store(true, std::memory_order_relaxed);
+    }
+  }
+  void rethrow() {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+// The user's rule behind the plain functions that kernels call.
 class RuleHook {
  public:
   explicit RuleHook(const ScoreRule& rule);
   const ScoreHook* hook() const { return rule_ ? &hook_ : nullptr; }
-  void rethrow();
+  void rethrow() { guard_.rethrow(); }
 
  private:
-  template <class F>
-  void guarded(F&& f) noexcept;
-
   const ScoreRule* rule_;
   ScoreHook hook_;
-  std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  std::exception_ptr error_;
+  CallGuard guard_;
 };
 
 // Owns what the problem points to. Stays where it was made: `problem` holds addresses of its neighbours.
@@ -49,12 +68,16 @@ struct AttentionCall {
   RuleHook rule;
 };
 
+// The forward pass of a checked call.
+void run_attention(AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+
 Operand operand_of(const View& view);
 Operand operand_of(const MutableView& view);
 
 // Throw InvalidArgument. The first also checks what `options` holds.
 void check_attention(View q, View k, View v, const AttentionOptions& options);
 void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionExtras& extras);
+void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options);
 void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
                               const AttentionGradients& gradients, const AttentionOptions& options);
 

@@ -8,22 +8,21 @@
 
 namespace attend {
 
-// The rows of every KV head in pieces of rows_each, numbered so that the last (with a causal mask the longest) rows
-// come first.
+// The rows of every KV head in pieces of rows_each, numbered from the end: with a causal mask the longest come first.
 struct RowTiles {
-  RowTiles(const AttentionProblem& p, int threads) : B(p.B), Hk(p.Hk), rows(p.M * p.G) {
-    constexpr std::int64_t kMostRows = 192, kLeastRows = 24;
+  RowTiles(const AttentionProblem& p, std::int64_t block_rows, int threads) : B(p.B), Hk(p.Hk), rows(p.M * p.G) {
+    constexpr std::int64_t kMostRows = 192;
     constexpr std::int64_t kCacheBytes = 512 << 10;  // what a worker's rows may take of its L2
     const std::int64_t row_bytes = (p.D + 2 * p.E) * std::int64_t{sizeof(float)};
-    rows_each = std::clamp(kCacheBytes / row_bytes / kLeastRows * kLeastRows, kLeastRows, kMostRows);
-    while (rows_each > 2 * kLeastRows && count() < std::int64_t{4} * threads) rows_each /= 2;
+    rows_each = std::clamp(kCacheBytes / row_bytes / block_rows * block_rows, block_rows, kMostRows);
+    while (rows_each > 2 * block_rows && count() < std::int64_t{4} * threads) rows_each /= 2;
     rows_each = std::min(rows_each, std::max<std::int64_t>(rows, 1));
   }
 
   std::int64_t per_head() const { return (rows + rows_each - 1) / rows_each; }
   std::int64_t count() const { return B * Hk * per_head(); }
-  RowRange operator[](std::int64_t item) const {
-    const std::int64_t head = item % (B * Hk), tile = per_head() - 1 - item / (B * Hk);
+  RowRange range(std::int64_t head, std::int64_t nth) const {  // nth from the end
+    const std::int64_t tile = per_head() - 1 - nth;
     return {head / Hk, head % Hk, tile * rows_each, std::min(rows, (tile + 1) * rows_each)};
   }
 

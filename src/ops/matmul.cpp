@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
@@ -12,6 +13,7 @@ namespace attend {
 namespace {
 
 constexpr std::int64_t kRowsPerItem = 96;  // any number gives the same bits
+constexpr std::int64_t kMaxPackedBytes = 16 << 20;
 
 void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c) {
   parallel_for(c.rows, [&](std::int64_t i, int) {
@@ -44,10 +46,25 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
   const std::int64_t row_items = (c.rows + kRowsPerItem - 1) / kRowsPerItem;
   const std::int64_t col_items = (c.cols + kKeyTile - 1) / kKeyTile;
   const Scratch scratch(table.matmul_scratch_bytes(std::min(c.rows, kRowsPerItem)));
-  parallel_for(row_items * col_items, scratch.workers(), [&](std::int64_t item, int worker) {
-    const std::int64_t row = item / col_items * kRowsPerItem;
-    table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), item % col_items * kKeyTile, scratch.of(worker));
-  });
+  // Columns that several items read are packed once before, as many at a time as fit.
+  const std::int64_t tile_bytes = table.matmul_packed_bytes(p);
+  const bool shared = row_items > 1;
+  const std::int64_t at_once =
+      shared ? std::clamp<std::int64_t>(kMaxPackedBytes / tile_bytes, 1, col_items) : col_items;
+  const Scratch memory(shared ? checked_product("matmul", {tile_bytes, at_once}) : 0, 1);
+  auto* packed = static_cast<char*>(memory.of(0));
+  for (std::int64_t first = 0; first < col_items; first += at_once) {
+    const std::int64_t count = std::min(at_once, col_items - first);
+    if (shared)
+      parallel_for(count, scratch.workers(), [&](std::int64_t item, int worker) {
+        table.matmul_pack(p, (first + item) * kKeyTile, packed + item * tile_bytes, scratch.of(worker));
+      });
+    parallel_for(row_items * count, scratch.workers(), [&](std::int64_t item, int worker) {
+      const std::int64_t row = item / count * kRowsPerItem, tile = item % count;
+      table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), (first + tile) * kKeyTile,
+                   shared ? packed + tile * tile_bytes : nullptr, scratch.of(worker));
+    });
+  }
 }
 
 }  // namespace attend

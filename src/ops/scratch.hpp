@@ -1,37 +1,42 @@
-// Working memory of a call: one aligned piece for each worker, taken before the work starts.
+// Working memory of a call. What a call frees its thread keeps for the next one: a shape seen before allocates nothing.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <new>
 
 #include "base/checked.hpp"
 #include "base/threads.hpp"
 
 namespace attend {
 
+// An aligned piece for each worker, taken before the work starts.
 class Scratch {
  public:
   // bytes_each for every worker a parallel_for started now can have.
   explicit Scratch(std::int64_t bytes_each) : Scratch(bytes_each, thread_count()) {}
-  Scratch(std::int64_t bytes_each, int workers)
-      : workers_(workers),
-        each_((bytes_each + kAlign - 1) / kAlign * kAlign),
-        memory_(static_cast<char*>(
-            ::operator new(static_cast<std::size_t>(checked_product("scratch", {each_, workers}) + kAlign),
-                           std::align_val_t{kAlign}))) {}
+  Scratch(std::int64_t bytes_each, int workers);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
 
   int workers() const { return workers_; }
-  void* of(int worker) const { return memory_.get() + worker * each_; }
+  void* of(int worker) const { return memory_ + worker * each_; }
 
  private:
-  static constexpr std::int64_t kAlign = 64;
-  struct Free {
-    void operator()(char* p) const noexcept { ::operator delete(p, std::align_val_t{kAlign}); }
-  };
   int workers_;
-  std::int64_t each_;
-  std::unique_ptr<char, Free> memory_;
+  std::int64_t each_, bytes_;
+  char* memory_;
+};
+
+// An array for the length of a call. Not initialised.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t count) : scratch_(checked_product("buffer", {count, std::int64_t{sizeof(T)}}), 1) {}
+  T* data() const { return static_cast<T*>(scratch_.of(0)); }
+  T& operator[](std::int64_t i) const { return data()[i]; }
+
+ private:
+  Scratch scratch_;
 };
 
 }  // namespace attend

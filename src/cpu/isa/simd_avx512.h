@@ -69,6 +69,9 @@ inline float reduce_add(V x) {
   return _mm512_reduce_add_ps(x);
 }
 
+inline V load_int8(const std::int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
 inline V load_f16(const void* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }

@@ -99,6 +99,9 @@ inline Halves load_halves(const void* p) {
   __builtin_memcpy(h.x, p, sizeof h.x);
   return h;
 }
+inline V load_int8(const std::int8_t* p) {
+  return each([&](int i) { return static_cast<float>(p[i]); });
+}
 inline V load_f16(const void* p) {
   const Halves h = load_halves(p);
   return each([&](int i) { return f16_to_float(h.x[i]); });

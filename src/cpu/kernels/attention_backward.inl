@@ -1,69 +1,80 @@
 // Backward: weights are made again from the LSE; a tile of keys gathers dk and dv while dq passes from tile to tile.
 
-constexpr std::int64_t kBackwardRows = 24;  // rows whose scores and gradients are in cache at once
-
+template <class Math>
 struct BackwardScratch {
-  float *k, *k_t, *v, *v_t;          // the tile of keys, both ways round
-  float *dk, *dv;                    // its gradients, f32
-  float *q, *dout;                   // a block of rows
-  float *scores, *dscores, *before;  // [kBackwardRows][kKeyTile]
-  float* seen;                       // the same: 0 where hidden, for the user's rule
+  using Cell = typename Math::Cell;
+  Cell *tile_rows, *k_t, *v_t, *k;   // the tile of keys: to sum over dimensions, and over keys
   bool* k_finite;                    // no inf or NaN in the tile's keys
+  float *dk, *dv;                    // its gradients
+  Cell *q, *dout;                    // a block of rows
+  Cell *q_rows, *dout_rows;          // the same, to sum over the rows
+  float *scores, *dscores, *before;  // [kBlockRows][kKeyTile]
+  float* seen;                       // the same: 0 where hidden, for the user's rule
+  Cell *weights, *dscores_keys, *dscores_rows;
   RowKeys keys;
 };
 
-inline BackwardScratch carve_backward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
+template <class Math>
+inline BackwardScratch<Math> carve_backward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
+  using Cell = typename Math::Cell;
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
-  BackwardScratch s{};
-  s.k = carver.take<float>(kKeyTile * Dp);
-  s.k_t = carver.take<float>(kKeyTile * Dp);
-  s.v = carver.take<float>(kKeyTile * Ep);
-  s.v_t = carver.take<float>(kKeyTile * Ep);
+  BackwardScratch<Math> s{};
+  s.tile_rows = take_tile_rows<Math>(p, carver);
+  s.k_t = carver.take<Cell>(Math::depth(p.D) * kKeyTile);
+  s.v_t = carver.take<Cell>(Math::depth(p.E) * kKeyTile);
+  s.k = carver.take<Cell>(kKeyTile / Math::kPack * Dp);
+  s.k_finite = carver.take<bool>(1);
   s.dk = carver.take<float>(kKeyTile * Dp);
   s.dv = carver.take<float>(kKeyTile * Ep);
-  s.q = carver.take<float>(kBackwardRows * Dp);
-  s.dout = carver.take<float>(kBackwardRows * Ep);
-  s.scores = carver.take<float>(kBackwardRows * kKeyTile);
-  s.dscores = carver.take<float>(kBackwardRows * kKeyTile);
-  s.before = carver.take<float>(kBackwardRows * kKeyTile);
-  s.seen = carver.take<float>(kBackwardRows * kKeyTile);
-  s.k_finite = carver.take<bool>(1);
+  s.q = carver.take<Cell>(kBlockRows * Math::row_cells(p.D));
+  s.dout = carver.take<Cell>(kBlockRows * Math::row_cells(p.E));
+  s.q_rows = Math::take_along_rows(s.q, kBlockRows, p.D, carver);
+  s.dout_rows = Math::take_along_rows(s.dout, kBlockRows, p.E, carver);
+  s.scores = carver.take<float>(kBlockRows * kKeyTile);
+  s.dscores = carver.take<float>(kBlockRows * kKeyTile);
+  s.before = carver.take<float>(kBlockRows * kKeyTile);
+  s.seen = carver.take<float>(kBlockRows * kKeyTile);
+  s.weights = Math::take_weights(s.scores, kBlockRows, carver);
+  s.dscores_keys = Math::take_weights(s.dscores, kBlockRows, carver);
+  s.dscores_rows = Math::take_weights(s.dscores, kBlockRows, carver);
   s.keys = take_row_keys(p, rows, carver);
   return s;
 }
 
-std::int64_t backward_scratch_bytes(const AttentionProblem& p, std::int64_t rows) {
+template <class Math>
+std::int64_t backward_scratch_bytes_with(const AttentionProblem& p, std::int64_t rows) {
   Carver carver{nullptr};
-  carve_backward(p, rows, carver);
+  carve_backward<Math>(p, rows, carver);
   return carver.used;
 }
 
 // delta = sum over e of dout * out, for rows of the range.
 void delta_rows(const AttentionProblem& p, const RowRange& range, float* delta, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
-  const BackwardScratch s = carve_backward(p, 0, carver);
   const std::int64_t Ep = round_up(p.E, kLanes);
+  float* dout = carver.take<float>(Ep);
+  float* out = carver.take<float>(Ep);
   for (std::int64_t row = range.begin; row < range.end; ++row) {
-    load_rows(p, *p.dout, range.b, range.hk, row, 1, p.E, s.dout, Ep);
-    load_rows(p, p.out, range.b, range.hk, row, 1, p.E, s.v, Ep);
+    load_rows<Floats>(p, *p.dout, range.b, range.hk, row, 1, p.E, dout);
+    load_rows<Floats>(p, p.out, range.b, range.hk, row, 1, p.E, out);
     V sum = set1(0.0F);
-    for (std::int64_t e = 0; e < Ep; e += kLanes) sum = fma(load(s.dout + e), load(s.v + e), sum);
+    for (std::int64_t e = 0; e < Ep; e += kLanes) sum = fma(load(dout + e), load(out + e), sum);
     delta[row_index(p, range.b, range.hk, row)] = reduce_add(sum);
   }
 }
 
-inline void load_keys(const AttentionProblem& p, const KeyTile& tile, BackwardScratch& s) {
-  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
+template <class Math>
+inline void load_keys(const AttentionProblem& p, const KeyTile& tile, BackwardScratch<Math>& s) {
   const std::int64_t count = p.N - tile.j0 < kKeyTile ? p.N - tile.j0 : kKeyTile;
-  *s.k_finite = load_tile(p.k, tile.b, tile.hk, tile.j0, count, p.D, s.k, Dp, kKeyTile);
-  transpose_tile(s.k, Dp, p.D, s.k_t);
-  load_tile(p.v, tile.b, tile.hk, tile.j0, count, p.E, s.v, Ep, kKeyTile);
-  transpose_tile(s.v, Ep, p.E, s.v_t);
+  Math::pack_along_dim(p.k, tile, count, p.D, s.tile_rows, s.k_t);
+  Math::pack_along_dim(p.v, tile, count, p.E, s.tile_rows, s.v_t);
+  *s.k_finite = Math::pack_along_keys(p.k, tile, count, p.D, s.tile_rows, s.k);
 }
 
-void backward_begin(const AttentionProblem& p, const KeyTile& tile, void* scratch) {
+template <class Math>
+void backward_begin_with(const AttentionProblem& p, const KeyTile& tile, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
-  BackwardScratch s = carve_backward(p, 0, carver);
+  BackwardScratch<Math> s = carve_backward<Math>(p, 0, carver);
   load_keys(p, tile, s);
   clear(s.dk, kKeyTile * round_up(p.D, kLanes));
   clear(s.dv, kKeyTile * round_up(p.E, kLanes));
@@ -73,18 +84,23 @@ struct RowsFinite {
   bool q, dout;
 };
 
-inline RowsFinite load_row_block(const AttentionProblem& p, const Block& block, BackwardScratch& s) {
-  return {load_rows(p, p.q, block.b, block.hk, block.row, block.rows, p.D, s.q, round_up(p.D, kLanes)),
-          load_rows(p, *p.dout, block.b, block.hk, block.row, block.rows, p.E, s.dout, round_up(p.E, kLanes))};
+template <class Math>
+inline RowsFinite load_row_block(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
+  return {load_rows<Math>(p, p.q, block.b, block.hk, block.row, block.rows, p.D, s.q),
+          load_rows<Math>(p, *p.dout, block.b, block.hk, block.row, block.rows, p.E, s.dout)};
 }
 
 // scores <- weights (after dropout), dscores <- w * (dw - delta): the gradient of the score as the softmax got it.
-inline void weight_gradients(const AttentionProblem& p, const Block& block, BackwardScratch& s) {
+template <class Math>
+inline void weight_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
+  using Args = ProductArgs<typename Math::Cells>;
   const std::int64_t columns = block.c1 - block.c0;
-  product<false>({s.q, round_up(p.D, kLanes), 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, p.D},
-                 block.rows, columns);
+  product<false>(
+      Args{s.q, Math::row_cells(p.D), 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
+      block.rows, columns);
   finish_scores(p, block, s.keys, s.scores, s.before);
-  product<false>({s.dout, round_up(p.E, kLanes), 1, s.v_t + block.c0, kKeyTile, s.dscores + block.c0, kKeyTile, p.E},
+  product<false>(Args{s.dout, Math::row_cells(p.E), 1, s.v_t + block.c0, kKeyTile, s.dscores + block.c0, kKeyTile,
+                      Math::depth(p.E)},
                  block.rows, columns);
   const V factor = set1(exponent_factor(p)), zero = set1(0.0F);
   float keep[kKeyTile];
@@ -114,7 +130,8 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
 }
 
 // Back through the user's rule and the soft-cap, to the gradient of scale * q.k.
-inline void score_gradients(const AttentionProblem& p, const Block& block, BackwardScratch& s) {
+template <class Math>
+inline void score_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
   const V zero = set1(0.0F);
   if (p.hook) {
     for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
@@ -142,31 +159,42 @@ inline void score_gradients(const AttentionProblem& p, const Block& block, Backw
 
 // The rows of `range` against the tile that backward_begin loaded: adds to the tile's dk and dv, and to dq, f32
 // [rows of (b, hk)][Dp], unscaled.
-void backward_rows(const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq, void* scratch) {
+template <class Math>
+void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq,
+                        void* scratch) {
+  using Args = ProductArgs<typename Math::Cells>;
   Carver carver{static_cast<char*>(scratch)};
-  BackwardScratch s = carve_backward(p, range.end - range.begin, carver);
+  [[maybe_unused]] const typename Math::Session session{};
+  BackwardScratch<Math> s = carve_backward<Math>(p, range.end - range.begin, carver);
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   fill_row_keys(p, range, s.keys);
-  for (std::int64_t row = range.begin; row < range.end; row += kBackwardRows) {
-    Block block{range.b, range.hk, row, range.end - row < kBackwardRows ? range.end - row : kBackwardRows,
+  for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
+    Block block{range.b, range.hk, row, range.end - row < kBlockRows ? range.end - row : kBlockRows,
                 tile.j0, 0,        0,   false};
     if (!place_block(p, s.keys, block)) continue;
     const RowsFinite finite = load_row_block(p, block, s);
     weight_gradients(p, block, s);
-    const std::int64_t columns = block.c1 - block.c0;
-    accumulate({s.scores + block.c0, 1, kKeyTile, s.dout, Ep, s.dv + block.c0 * Ep, Ep, block.rows}, columns, Ep,
-               finite.dout);
+    const std::int64_t columns = block.c1 - block.c0, row_cells = (block.rows + Math::kPack - 1) / Math::kPack;
+    Math::along_rows(s.dout, block.rows, p.E, s.dout_rows);
+    Math::weights_along_rows(s.scores, block.rows, block.c0, block.c1, s.weights);
+    accumulate(Args{s.weights + block.c0, 1, kKeyTile, s.dout_rows, Ep, s.dv + block.c0 * Ep, Ep, row_cells}, columns,
+               Ep, finite.dout);
     score_gradients(p, block, s);
-    accumulate({s.dscores + block.c0, 1, kKeyTile, s.q, Dp, s.dk + block.c0 * Dp, Dp, block.rows}, columns, Dp,
-               finite.q);
-    accumulate({s.dscores + block.c0, kKeyTile, 1, s.k + block.c0 * Dp, Dp, dq + row * Dp, Dp, columns}, block.rows, Dp,
-               *s.k_finite);
+    Math::along_rows(s.q, block.rows, p.D, s.q_rows);
+    Math::weights_along_rows(s.dscores, block.rows, block.c0, block.c1, s.dscores_rows);
+    accumulate(Args{s.dscores_rows + block.c0, 1, kKeyTile, s.q_rows, Dp, s.dk + block.c0 * Dp, Dp, row_cells}, columns,
+               Dp, finite.q);
+    Math::weights_along_keys(s.dscores, block.rows, block.c0, block.c1, s.dscores_keys);
+    accumulate(Args{s.dscores_keys + block.c0 / Math::kPack, Math::kWeightRow, 1, s.k + block.c0 / Math::kPack * Dp, Dp,
+                    dq + row * Dp, Dp, columns / Math::kPack},
+               block.rows, Dp, *s.k_finite);
   }
 }
 
-void backward_end(const AttentionProblem& p, const KeyTile& tile, void* scratch) {
+template <class Math>
+void backward_end_with(const AttentionProblem& p, const KeyTile& tile, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
-  const BackwardScratch s = carve_backward(p, 0, carver);
+  const BackwardScratch<Math> s = carve_backward<Math>(p, 0, carver);
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   const std::int64_t count = p.N - tile.j0 < kKeyTile ? p.N - tile.j0 : kKeyTile;
   for (std::int64_t j = 0; j < count; ++j) {
@@ -188,11 +216,11 @@ void store_dq(const AttentionProblem& p, const Operand& dq, const RowRange& rang
 void bias_gradient(const AttentionProblem& p, const KeyTile& tile, const RowRange& range, const BiasPlace& place,
                    double* sums, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
-  BackwardScratch s = carve_backward(p, range.end - range.begin, carver);
+  BackwardScratch<Floats> s = carve_backward<Floats>(p, range.end - range.begin, carver);
   fill_row_keys(p, range, s.keys);
   bool loaded = false;
-  for (std::int64_t row = range.begin; row < range.end; row += kBackwardRows) {
-    Block block{range.b, range.hk, row, range.end - row < kBackwardRows ? range.end - row : kBackwardRows,
+  for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
+    Block block{range.b, range.hk, row, range.end - row < kBlockRows ? range.end - row : kBlockRows,
                 tile.j0, 0,        0,   false};
     if (!place_block(p, s.keys, block)) continue;
     if (!loaded) load_keys(p, tile, s);

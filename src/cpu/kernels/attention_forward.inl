@@ -1,48 +1,87 @@
 // Forward: one sweep over the keys with an online softmax, a block of rows at a time.
 
-constexpr std::int64_t kForwardRows = 24;  // rows whose scores are in L1 at once
-
 // The running softmax of some rows: sum = sum of exp(s - max), acc = the same weights times v. The
 // empty state (max -inf, sum 0) is the identity of merge.
 struct SoftmaxState {
   float* max;   // [rows]
   float* sums;  // [rows][kLanes]: one sum a lane, added up when the state is merged
-  float* acc;   // [rows][Ep]
+  float* acc;   // [rows][acc_row]
 };
 
+// Sums that an observer asked for stand beside the output in a row of the accumulator, and shrink and merge with it.
+inline std::int64_t acc_row(const AttentionProblem& p) {
+  return round_up(p.E, kLanes) + (p.observer ? round_up(p.observer->count, kLanes) : 0);
+}
+
+// Room for the rows of a tile before they are packed.
+template <class Math>
+inline typename Math::Cell* take_tile_rows(const AttentionProblem& p, Carver& carver) {
+  return carver.take<typename Math::Cell>(kKeyTile * Math::row_cells(p.D > p.E ? p.D : p.E));
+}
+inline std::int64_t keys_in_tile(const AttentionProblem& p, const KeyTile& at) {
+  return p.N - at.j0 < kKeyTile ? p.N - at.j0 : kKeyTile;
+}
+
+template <class Math>
+std::int64_t tile_bytes_with(const AttentionProblem& p) {
+  Carver carver{nullptr};
+  take_tile<Math>(p.D, p.E, carver);
+  return carver.used;
+}
+template <class Math>
+void pack_tile_with(const AttentionProblem& p, const KeyTile& at, char* dst, void* scratch) {
+  Carver scratch_carver{static_cast<char*>(scratch)}, carver{dst};
+  typename Math::Cell* rows = take_tile_rows<Math>(p, scratch_carver);
+  const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
+  Math::pack_along_dim(p.k, at, keys_in_tile(p, at), p.D, rows, tile.k);
+  *tile.v_finite = Math::pack_along_keys(p.v, at, keys_in_tile(p, at), p.E, rows, tile.v);
+}
+
+template <class Math>
 struct ForwardScratch {
-  float *q, *k, *k_t, *v, *scores;
+  typename Math::Cell *tile_rows, *q, *weights;
+  PackedTile<Math> tile;
+  float* scores;
   SoftmaxState part;
   float *total_max, *total_sum, *total_acc;
   RowKeys keys;
 };
 
-inline ForwardScratch carve_forward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
-  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
-  ForwardScratch s{};
-  s.q = carver.take<float>(rows * Dp);
-  s.k = carver.take<float>(kKeyTile * Dp);
-  s.k_t = carver.take<float>(Dp * kKeyTile);
-  s.v = carver.take<float>(kKeyTile * Ep);
-  s.scores = carver.take<float>(kForwardRows * kKeyTile);
-  s.part = {carver.take<float>(rows), carver.take<float>(rows * kLanes), carver.take<float>(rows * Ep)};
+template <class Math>
+inline ForwardScratch<Math> carve_forward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
+  using Cell = typename Math::Cell;
+  const std::int64_t Ap = acc_row(p);
+  ForwardScratch<Math> s{};
+  s.tile_rows = take_tile_rows<Math>(p, carver);
+  s.tile = take_tile<Math>(p.D, p.E, carver);
+  s.q = carver.take<Cell>(rows * Math::row_cells(p.D));
+  s.scores = carver.take<float>(kBlockRows * kKeyTile);
+  s.weights = Math::take_weights(s.scores, kBlockRows, carver);
+  s.part = {carver.take<float>(rows), carver.take<float>(rows * kLanes), carver.take<float>(rows * Ap)};
   s.total_max = carver.take<float>(rows);
   s.total_sum = carver.take<float>(rows);
-  s.total_acc = carver.take<float>(rows * Ep);
+  s.total_acc = carver.take<float>(rows * Ap);
   s.keys = take_row_keys(p, rows, carver);
   return s;
 }
 
-std::int64_t forward_scratch_bytes(const AttentionProblem& p, std::int64_t rows) {
+template <class Math>
+std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t rows) {
   Carver carver{nullptr};
-  carve_forward(p, rows, carver);
+  carve_forward<Math>(p, rows, carver);
   return carver.used;
 }
 
-// Scores to weights, the state brought up to date. One row's arithmetic never depends on another's.
-inline void softmax_block(const Block& block, float factor, float* scores, const SoftmaxState& state, std::int64_t at,
-                          std::int64_t Ep) {
-  float top[kForwardRows];
+// Scores to weights, the state brought up to date. One row's arithmetic never depends on another's. The weights end as
+// Math's products want them, except where dropout or an observer has yet to see them: then as floats in place of the
+// scores.
+template <class Math>
+inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, typename Math::Cell* weights,
+                          const SoftmaxState& state, std::int64_t at) {
+  const float factor = exponent_factor(p);
+  const std::int64_t Ap = acc_row(p);
+  const bool as_floats = p.dropout_threshold || p.observer;
+  float top[kBlockRows];
   for (std::int64_t r = 0; r < block.rows; ++r) {
     V m = set1(-kInfinity);
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) m = max(m, load(scores + r * kKeyTile + c));
@@ -56,8 +95,8 @@ inline void softmax_block(const Block& block, float factor, float* scores, const
       const V shrink = set1(exp2_one((row_max - top[r]) * factor));  // 0 the first time
       row_max = top[r];
       store(sums, mul(load(sums), shrink));
-      float* acc = state.acc + (at + r) * Ep;
-      for (std::int64_t e = 0; e < Ep; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
+      float* acc = state.acc + (at + r) * Ap;
+      for (std::int64_t e = 0; e < Ap; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
     }
     const V base = set1(row_max == -kInfinity ? 0.0F : row_max);  // nothing seen yet: weights must come out 0
     V sum = load(sums);
@@ -65,7 +104,10 @@ inline void softmax_block(const Block& block, float factor, float* scores, const
       // Subtracting first makes the weight of the largest score exactly 1: a row that sees one key returns its value.
       const V w = exp2(mul(sub(load(s + c), base), set1(factor)));
       sum = add(sum, w);
-      store(s + c, w);
+      if (as_floats)
+        store(s + c, w);
+      else
+        Math::store_weights(weights + r * Math::kWeightRow, c, w);
     }
     store(sums, sum);
   }
@@ -73,19 +115,19 @@ inline void softmax_block(const Block& block, float factor, float* scores, const
 
 // total <- merge(total, part) for one row. Merging in rising order of keys is part of the definition of the bits.
 inline void merge_row(float factor, float& total_max, float& total_sum, float* total_acc, float part_max,
-                      float part_sum, const float* part_acc, std::int64_t Ep) {
+                      float part_sum, const float* part_acc, std::int64_t Ap) {
   if (part_max == -kInfinity && part_sum == 0.0F) return;
   if (total_max == -kInfinity && total_sum == 0.0F) {
     total_max = part_max;
     total_sum = part_sum;
-    __builtin_memcpy(total_acc, part_acc, static_cast<std::size_t>(Ep) * sizeof(float));
+    __builtin_memcpy(total_acc, part_acc, static_cast<std::size_t>(Ap) * sizeof(float));
     return;
   }
   const float top = total_max > part_max ? total_max : part_max;
   const float a = exp2_one((total_max - top) * factor), b = exp2_one((part_max - top) * factor);
   total_max = top;
   total_sum = total_sum * a + part_sum * b;
-  for (std::int64_t e = 0; e < Ep; e += kLanes)
+  for (std::int64_t e = 0; e < Ap; e += kLanes)
     store(total_acc + e, fma(load(total_acc + e), set1(a), mul(load(part_acc + e), set1(b))));
 }
 
@@ -106,137 +148,204 @@ inline void finish_row(const AttentionProblem& p, const RowRange& range, std::in
   }
   const float factor = empty ? 0.0F : shrink / sum;
   store_row(p.out.dtype, element_mut(p.out, range.b, h, i), p.out.dim_stride, p.E, acc, factor);
+  if (p.observer) {
+    const float* sums = acc + round_up(p.E, kLanes);
+    float* dst = p.observer->sums + row_index(p, range.b, range.hk, row) * p.observer->count;
+    for (std::int64_t n = 0; n < p.observer->count; ++n) dst[n] = sums[n] * factor;
+  }
   if (p.lse)  // log(0) is -inf: an empty row
     p.lse[row_index(p, range.b, range.hk, row)] = static_cast<float>(top + __builtin_log(static_cast<double>(sum)));
 }
 
-// One tile of keys for all rows of the range.
-inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch& s) {
-  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
-  bool loaded = false, v_finite = true;
-  for (std::int64_t row = range.begin; row < range.end; row += kForwardRows) {
-    const std::int64_t rows = range.end - row < kForwardRows ? range.end - row : kForwardRows;
-    Block block{range.b, range.hk, row, rows, j0, 0, 0, false};
-    if (!place_block(p, s.keys, block)) continue;
-    if (!loaded) {
-      const std::int64_t count = p.N - j0 < kKeyTile ? p.N - j0 : kKeyTile;
-      load_tile(p.k, range.b, range.hk, j0, count, p.D, s.k, Dp, kKeyTile);
-      transpose_tile(s.k, Dp, p.D, s.k_t);
-      v_finite = load_tile(p.v, range.b, range.hk, j0, count, p.E, s.v, Ep, kKeyTile);
-      loaded = true;
+// Adds each row's sum of weight * f(i, j) over the block, for every f of the observer.
+inline void observe_block(const AttentionProblem& p, const Block& block, const float* weights, float* acc) {
+  const std::int64_t Ap = acc_row(p), first = round_up(p.E, kLanes);
+  float values[kBlockRows * kKeyTile];
+  for (std::int64_t n = 0; n < p.observer->count; ++n) {
+    clear(values, block.rows * kKeyTile);
+    for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
+      p.observer->values(p.observer->context, n, values + at, stride, rows, valid_columns(p, block), block.b, h, i,
+                         block.j0 + block.c0);
+    });
+    for (std::int64_t r = 0; r < block.rows; ++r) {
+      V sum = set1(0.0F);
+      for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+        const V w = load(weights + r * kKeyTile + c);
+        // A hidden key adds nothing, whatever f says of it.
+        const V f = select(equal(w, set1(0.0F)), set1(0.0F), load(values + r * kKeyTile + c));
+        sum = fma(w, f, sum);
+      }
+      acc[r * Ap + first + n] += reduce_add(sum);
     }
-    const std::int64_t at = row - range.begin, columns = block.c1 - block.c0;
-    product<false>({s.q + at * Dp, Dp, 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, p.D}, rows,
-                   columns);
-    finish_scores(p, block, s.keys, s.scores, nullptr);
-    softmax_block(block, exponent_factor(p), s.scores, s.part, at, Ep);
-    if (p.dropout_threshold) apply_dropout(p, block, s.scores);
-    accumulate({s.scores + block.c0, kKeyTile, 1, s.v + block.c0 * Ep, Ep, s.part.acc + at * Ep, Ep, columns}, rows, Ep,
-               v_finite);
   }
 }
 
-inline void clear_part(const ForwardScratch& s, std::int64_t rows, std::int64_t Ep) {
+// Keys and values of a tile, wherever they are: packed before, in place, or packed here.
+template <class Math>
+struct TileOperands {
+  const typename Math::Cell *k, *v;
+  std::int64_t v_row;
+  bool v_finite;
+};
+template <class Math>
+inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile& at, const ForwardScratch<Math>& s) {
+  const std::int64_t Ep = round_up(p.E, kLanes), count = keys_in_tile(p, at);
+  if (p.packed) {
+    char* data = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile);
+    if (p.packed->stored != StoredAs::cells) return {s.tile.k, s.tile.v, Ep, widen_tile<Math>(p, data, s.tile)};
+    Carver carver{data};
+    const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
+    return {tile.k, tile.v, Ep, *tile.v_finite};
+  }
+  Math::pack_along_dim(p.k, at, count, p.D, s.tile_rows, s.tile.k);
+  if (const auto* v = Math::in_place(p.v, at, count, p.E))
+    return {s.tile.k, v, p.v.row_stride, Math::finite_in_place(v, p.v.row_stride, p.E)};
+  return {s.tile.k, s.tile.v, Ep, Math::pack_along_keys(p.v, at, count, p.E, s.tile_rows, s.tile.v)};
+}
+
+// One tile of keys for all rows of the range.
+template <class Math>
+inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
+  using Args = ProductArgs<typename Math::Cells>;
+  const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p), q_row = Math::row_cells(p.D);
+  TileOperands<Math> tile{};
+  for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
+    const std::int64_t rows = range.end - row < kBlockRows ? range.end - row : kBlockRows;
+    Block block{range.b, range.hk, row, rows, j0, 0, 0, false};
+    if (!place_block(p, s.keys, block)) continue;
+    if (tile.k == nullptr) tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
+    const std::int64_t at = row - range.begin, columns = block.c1 - block.c0;
+    product<false>(
+        Args{s.q + at * q_row, q_row, 1, tile.k + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
+        rows, columns);
+    finish_scores(p, block, s.keys, s.scores, nullptr);
+    softmax_block<Math>(p, block, s.scores, s.weights, s.part, at);
+    if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * Ap);
+    if (p.dropout_threshold) apply_dropout(p, block, s.scores);
+    if (p.observer || p.dropout_threshold) Math::weights_along_keys(s.scores, rows, block.c0, block.c1, s.weights);
+    accumulate(
+        Args{s.weights + block.c0 / Math::kPack, Math::kWeightRow, 1, tile.v + block.c0 / Math::kPack * tile.v_row,
+             tile.v_row, s.part.acc + at * Ap, Ap, columns / Math::kPack},
+        rows, Ep, tile.v_finite);
+  }
+}
+
+template <class Math>
+inline void clear_part(const ForwardScratch<Math>& s, std::int64_t rows, std::int64_t Ap) {
   for (std::int64_t r = 0; r < rows; ++r) s.part.max[r] = -kInfinity;
   clear(s.part.sums, rows * kLanes);
-  clear(s.part.acc, rows * Ep);
+  clear(s.part.acc, rows * Ap);
 }
 
 // All rows of the range over keys [first_split, last_split) * kKeySplit. With `partial`, the state of the one split
-// goes there ([rows][2 + Ep]: max, sum, acc) and merge_partials finishes; else the rows are finished here. Both ways
+// goes there ([rows][2 + Ap]: max, sum, acc) and merge_partials finishes; else the rows are finished here. Both ways
 // do the same sums in the same order.
-void forward(const AttentionProblem& p, const RowRange& range, std::int64_t first_split, std::int64_t last_split,
-             float* partial, void* scratch) {
+template <class Math>
+void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t first_split, std::int64_t last_split,
+                  float* partial, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
   const std::int64_t rows = range.end - range.begin;
-  ForwardScratch s = carve_forward(p, rows, carver);
-  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
+  [[maybe_unused]] const typename Math::Session session{};
+  ForwardScratch<Math> s = carve_forward<Math>(p, rows, carver);
+  const std::int64_t Ap = acc_row(p);
   fill_row_keys(p, range, s.keys);
   const KeyRange seen = visible_range(p, s.keys, range.begin, range.end);
-  load_rows(p, p.q, range.b, range.hk, range.begin, rows, p.D, s.q, Dp);
+  load_rows<Math>(p, p.q, range.b, range.hk, range.begin, rows, p.D, s.q);
   for (std::int64_t r = 0; r < rows; ++r) {
     s.total_max[r] = -kInfinity;
     s.total_sum[r] = 0.0F;
   }
-  clear(s.total_acc, rows * Ep);
+  clear(s.total_acc, rows * Ap);
 
   for (std::int64_t split = first_split; split < last_split; ++split) {
     const std::int64_t begin = split * kKeySplit;
     const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
     if (end <= begin || begin + kKeySplit <= seen.lo) continue;
-    clear_part(s, rows, Ep);
+    clear_part(s, rows, Ap);
     const std::int64_t first = seen.lo > begin ? seen.lo / kKeyTile * kKeyTile : begin;
-    for (std::int64_t j0 = first; j0 < end; j0 += kKeyTile) forward_tile(p, range, j0, s);
+    for (std::int64_t j0 = first; j0 < end; j0 += kKeyTile) forward_tile<Math>(p, range, j0, s);
     for (std::int64_t r = 0; r < rows; ++r)
-      merge_row(exponent_factor(p), s.total_max[r], s.total_sum[r], s.total_acc + r * Ep, s.part.max[r],
-                reduce_add(load(s.part.sums + r * kLanes)), s.part.acc + r * Ep, Ep);
+      merge_row(exponent_factor(p), s.total_max[r], s.total_sum[r], s.total_acc + r * Ap, s.part.max[r],
+                reduce_add(load(s.part.sums + r * kLanes)), s.part.acc + r * Ap, Ap);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     if (!partial) {
-      finish_row(p, range, range.begin + r, s.total_max[r], s.total_sum[r], s.total_acc + r * Ep);
+      finish_row(p, range, range.begin + r, s.total_max[r], s.total_sum[r], s.total_acc + r * Ap);
       continue;
     }
-    float* state = partial + r * (2 + Ep);
+    float* state = partial + r * (2 + Ap);
     state[0] = s.total_max[r];
     state[1] = s.total_sum[r];
-    __builtin_memcpy(state + 2, s.total_acc + r * Ep, static_cast<std::size_t>(Ep) * sizeof(float));
+    __builtin_memcpy(state + 2, s.total_acc + r * Ap, static_cast<std::size_t>(Ap) * sizeof(float));
   }
 }
 
 std::int64_t partial_floats(const AttentionProblem& p, std::int64_t rows) {
-  return rows * (2 + round_up(p.E, kLanes));
+  return rows * (2 + acc_row(p));
 }
 
 // Finishes rows from the states of all splits, `stride` floats apart.
 void merge_partials(const AttentionProblem& p, const RowRange& range, const float* partials, std::int64_t stride,
                     std::int64_t splits, void* scratch) {
-  const std::int64_t Ep = round_up(p.E, kLanes);
+  const std::int64_t Ap = acc_row(p);
   auto* acc = static_cast<float*>(scratch);
   for (std::int64_t r = 0; r < range.end - range.begin; ++r) {
     float row_max = -kInfinity, sum = 0.0F;
-    clear(acc, Ep);
+    clear(acc, Ap);
     for (std::int64_t split = 0; split < splits; ++split) {
-      const float* state = partials + split * stride + r * (2 + Ep);
-      merge_row(exponent_factor(p), row_max, sum, acc, state[0], state[1], state + 2, Ep);
+      const float* state = partials + split * stride + r * (2 + Ap);
+      merge_row(exponent_factor(p), row_max, sum, acc, state[0], state[1], state + 2, Ap);
     }
     finish_row(p, range, range.begin + r, row_max, sum, acc);
   }
 }
 
-// The weights themselves, exp(s - LSE), for all keys: a second sweep with the LSE known.
+// The weights themselves, exp(s - LSE): a second sweep over QK^T with the LSE known. Stored for all keys, or shown to
+// the visitor where the mask leaves something to see.
 void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
   const std::int64_t rows = range.end - range.begin;
-  ForwardScratch s = carve_forward(p, rows, carver);
+  ForwardScratch<Floats> s = carve_forward<Floats>(p, rows, carver);
   const std::int64_t Dp = round_up(p.D, kLanes);
   fill_row_keys(p, range, s.keys);
-  load_rows(p, p.q, range.b, range.hk, range.begin, rows, p.D, s.q, Dp);
+  load_rows<Floats>(p, p.q, range.b, range.hk, range.begin, rows, p.D, s.q);
   const V factor = set1(exponent_factor(p));
   for (std::int64_t j0 = 0; j0 < p.N; j0 += kKeyTile) {
-    const std::int64_t count = p.N - j0 < kKeyTile ? p.N - j0 : kKeyTile;
-    load_tile(p.k, range.b, range.hk, j0, count, p.D, s.k, Dp, kKeyTile);
-    transpose_tile(s.k, Dp, p.D, s.k_t);
-    for (std::int64_t row = range.begin; row < range.end; row += kForwardRows) {
-      Block block{range.b, range.hk, row, range.end - row < kForwardRows ? range.end - row : kForwardRows,
-                  j0,      0,        0,   false};
+    const KeyTile tile{range.b, range.hk, j0};
+    const std::int64_t count = keys_in_tile(p, tile);
+    bool packed = false;
+    for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
+      Block block{range.b, range.hk, row, range.end - row < kBlockRows ? range.end - row : kBlockRows, j0, 0, 0, false};
       const bool seen = place_block(p, s.keys, block);
+      if (!seen && !p.weights) continue;
+      clear(s.scores, block.rows * kKeyTile);
       if (seen) {
-        product<false>(
-            {s.q + (row - range.begin) * Dp, Dp, 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, p.D},
-            block.rows, block.c1 - block.c0);
+        if (!packed) Floats::pack_along_dim(p.k, tile, count, p.D, s.tile_rows, s.tile.k);
+        packed = true;
+        product<false>(ProductArgs<FloatCells>{s.q + (row - range.begin) * Dp, Dp, 1, s.tile.k + block.c0, kKeyTile,
+                                               s.scores + block.c0, kKeyTile, p.D},
+                       block.rows, block.c1 - block.c0);
         finish_scores(p, block, s.keys, s.scores, nullptr);
+        for (std::int64_t r = 0; r < block.rows; ++r) {
+          float* score = s.scores + r * kKeyTile;
+          const float lse = p.lse[row_index(p, range.b, range.hk, row + r)] * kLog2e;
+          const V base = set1(lse == -kInfinity ? 0.0F : -lse);
+          for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
+            store(score + c, exp2(fma(load(score + c), factor, base)));
+        }
       }
-      for (std::int64_t r = 0; r < block.rows; ++r) {
-        float out[kKeyTile] = {};
-        const float lse = p.lse[row_index(p, range.b, range.hk, row + r)] * kLog2e;
-        const V base = set1(lse == -kInfinity ? 0.0F : -lse);
-        for (std::int64_t c = block.c0; seen && c < block.c1; c += kLanes)
-          store(out + c, exp2(fma(load(s.scores + r * kKeyTile + c), factor, base)));
-        const Operand& w = *p.weights;
-        char* dst = element_mut(w, range.b, head_of(p, range.hk, row + r), token_of(p, row + r)) +
-                    j0 * w.dim_stride * element_size(w.dtype);
-        store_row(w.dtype, dst, w.dim_stride, count, out, 1.0F);
-      }
+      if (p.visitor)
+        for_head_tiles(p, block, [&](auto at, auto stride, auto tile_rows, auto h, auto i) {
+          p.visitor->visit(p.visitor->context, s.scores + at, stride, tile_rows, valid_columns(p, block), block.b, h, i,
+                           j0 + block.c0);
+        });
+      if (p.weights)
+        for (std::int64_t r = 0; r < block.rows; ++r) {
+          const Operand& w = *p.weights;
+          char* dst = element_mut(w, range.b, head_of(p, range.hk, row + r), token_of(p, row + r)) +
+                      j0 * w.dim_stride * element_size(w.dtype);
+          store_row(w.dtype, dst, w.dim_stride, count, s.scores + r * kKeyTile, 1.0F);
+        }
     }
   }
 }

@@ -3,7 +3,20 @@
 #include "cpu/kernels/vector_math.inl"
 #include "cpu/kernels/rows.inl"
 #include "cpu/kernels/product.inl"
+#ifdef ATTEND_TILE_DOT
+#include "cpu/kernels/tile_product.inl"
+constexpr int kBlockRows = 32;  // rows whose scores are worked on at once
+#else
+constexpr int kBlockRows = 24;
+#endif
 #include "cpu/kernels/scores.inl"
+#include "cpu/kernels/operands.inl"
+#ifdef ATTEND_HAS_PAIRS
+#include "cpu/kernels/pairs.inl"
+#else
+using Pairs = Floats;  // half types are widened
+#endif
+#include "cpu/kernels/tiles.inl"
 #include "cpu/kernels/attention_forward.inl"
 #include "cpu/kernels/attention_backward.inl"
 #include "cpu/kernels/matmul.inl"
@@ -16,25 +29,102 @@ void exp2_row(const float* x, float* y, std::int64_t n) {
   for (; i < n; ++i) y[i] = exp2_one(x[i]);
 }
 
+// bf16 is multiplied as pairs where the instruction set can and a row fills a vector of them; below that widening costs
+// nothing and rounds less.
+inline bool paired(DType dtype, std::int64_t D, std::int64_t E) {
+  return dtype == DType::bf16 && D >= 2 * kLanes && E >= 2 * kLanes;
+}
+inline bool paired(const AttentionProblem& p) {
+  return paired(p.q.dtype, p.D, p.E);
+}
+inline bool paired(const CacheShape& shape) {
+  return paired(shape.dtype, shape.D, shape.E);
+}
+inline bool paired(const MatmulProblem& p) {
+  return p.a.dtype == DType::bf16 && p.b.dtype == DType::bf16;
+}
+
 constexpr KernelTable table(const char* name) {
   return {
       .name = name,
       .lanes = kLanes,
-      .forward_scratch_bytes = forward_scratch_bytes,
-      .forward = forward,
+      .block_rows = kBlockRows,
+      .forward_scratch_bytes =
+          [](const AttentionProblem& p, std::int64_t rows) {
+            const std::int64_t floats = forward_scratch_bytes_with<Floats>(p, rows);  // `weights` works in floats
+            const std::int64_t pairs = forward_scratch_bytes_with<Pairs>(p, rows);
+            return floats > pairs ? floats : pairs;
+          },
+      .tile_bytes =
+          [](const AttentionProblem& p) { return paired(p) ? tile_bytes_with<Pairs>(p) : tile_bytes_with<Floats>(p); },
+      .pack_tile =
+          [](const AttentionProblem& p, const KeyTile& tile, char* dst, void* scratch) {
+            (paired(p) ? pack_tile_with<Pairs> : pack_tile_with<Floats>)(p, tile, dst, scratch);
+          },
+      .forward =
+          [](const AttentionProblem& p, const RowRange& range, std::int64_t first_split, std::int64_t last_split,
+             float* partial, void* scratch) {
+            (paired(p) ? forward_with<Pairs> : forward_with<Floats>)(p, range, first_split, last_split, partial,
+                                                                     scratch);
+          },
+      .cache_stored_as =
+          [](const CacheShape& shape) {
+            return (paired(shape) ? cache_stored_as_with<Pairs> : cache_stored_as_with<Floats>)(shape);
+          },
+      .cache_tile_bytes =
+          [](const CacheShape& shape) {
+            return (paired(shape) ? cache_tile_bytes_with<Pairs> : cache_tile_bytes_with<Floats>)(shape);
+          },
+      .cache_clear =
+          [](const CacheShape& shape, char* tile) {
+            (paired(shape) ? cache_clear_with<Pairs> : cache_clear_with<Floats>)(shape, tile);
+          },
+      .cache_write =
+          [](const CacheShape& shape, const Operand& k, const Operand& v, std::int64_t hk, std::int64_t i,
+             std::int64_t count, std::int64_t at, char* tile, float* row) {
+            (paired(shape) ? cache_write_with<Pairs> : cache_write_with<Floats>)(shape, k, v, hk, i, count, at, tile,
+                                                                                 row);
+          },
       .partial_floats = partial_floats,
       .merge_partials = merge_partials,
       .weights = weights,
-      .backward_scratch_bytes = backward_scratch_bytes,
+      .backward_scratch_bytes =
+          [](const AttentionProblem& p, std::int64_t rows) {
+            const std::int64_t floats = backward_scratch_bytes_with<Floats>(p, rows);  // bias_gradient works in floats
+            const std::int64_t pairs = backward_scratch_bytes_with<Pairs>(p, rows);
+            return floats > pairs ? floats : pairs;
+          },
       .delta_rows = delta_rows,
-      .backward_begin = backward_begin,
-      .backward_rows = backward_rows,
-      .backward_end = backward_end,
+      .backward_begin =
+          [](const AttentionProblem& p, const KeyTile& tile, void* scratch) {
+            (paired(p) ? backward_begin_with<Pairs> : backward_begin_with<Floats>)(p, tile, scratch);
+          },
+      .backward_rows =
+          [](const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq, void* scratch) {
+            (paired(p) ? backward_rows_with<Pairs> : backward_rows_with<Floats>)(p, tile, range, dq, scratch);
+          },
+      .backward_end =
+          [](const AttentionProblem& p, const KeyTile& tile, void* scratch) {
+            (paired(p) ? backward_end_with<Pairs> : backward_end_with<Floats>)(p, tile, scratch);
+          },
       .store_dq = store_dq,
       .bias_gradient = bias_gradient,
       .matmul_scratch_bytes = matmul_scratch_bytes,
-      .matmul = matmul,
+      .matmul_packed_bytes =
+          [](const MatmulProblem& p) {
+            return (paired(p) ? matmul_packed_bytes_with<Pairs> : matmul_packed_bytes_with<Floats>)(p);
+          },
+      .matmul_pack =
+          [](const MatmulProblem& p, std::int64_t n0, char* dst, void* scratch) {
+            (paired(p) ? matmul_pack_with<Pairs> : matmul_pack_with<Floats>)(p, n0, dst, scratch);
+          },
+      .matmul =
+          [](const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
+             void* scratch) {
+            (paired(p) ? matmul_with<Pairs> : matmul_with<Floats>)(p, row, rows, n0, packed, scratch);
+          },
       .exp2 = exp2_row,
       .fma_burst = fma_burst,
+      .pair_burst = pair_burst,
   };
 }

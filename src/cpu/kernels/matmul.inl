@@ -1,74 +1,121 @@
 // A block of a strided matrix product: rows of a against kKeyTile columns of b.
 
 constexpr std::int64_t kMatmulInner = 512;  // products summed before they are added to the total; part of the bits
+constexpr std::int64_t kMatmulStep = 128;   // of which so many at once: b's part of them stays in L1
 
+template <class Math>
 struct MatmulScratch {
-  float *a, *b, *b_rows, *part, *total;
+  typename Math::Cell *a, *b, *b_rows;
+  float *part, *total;
 };
 
-inline MatmulScratch carve_matmul(std::int64_t rows, Carver& carver) {
-  return {carver.take<float>(rows * kMatmulInner), carver.take<float>(kMatmulInner * kKeyTile),
-          carver.take<float>(kMatmulInner * kKeyTile), carver.take<float>(rows * kKeyTile),
-          carver.take<float>(rows * kKeyTile)};
+template <class Math>
+inline MatmulScratch<Math> carve_matmul(std::int64_t rows, Carver& carver) {
+  using Cell = typename Math::Cell;
+  constexpr std::int64_t kCells = kMatmulInner / Math::kPack;
+  return {carver.take<Cell>(rows * kCells), carver.take<Cell>(kCells * kKeyTile), carver.take<Cell>(kCells * kKeyTile),
+          carver.take<float>(rows * kKeyTile), carver.take<float>(rows * kKeyTile)};
 }
 
 std::int64_t matmul_scratch_bytes(std::int64_t rows) {
-  Carver carver{nullptr};
-  carve_matmul(rows, carver);
-  return carver.used;
+  Carver floats{nullptr}, pairs{nullptr};
+  carve_matmul<Floats>(rows, floats);
+  carve_matmul<Pairs>(rows, pairs);
+  return floats.used > pairs.used ? floats.used : pairs.used;
 }
 
-inline const char* at(const MatrixRef& m, std::int64_t row, std::int64_t col) {
-  return static_cast<const char*>(m.data) + (row * m.row_stride + col * m.col_stride) * element_size(m.dtype);
+// A matrix as one head of an operand, so that its rows are loaded as those of q and k are.
+inline Operand rows_of(const MatrixRef& m) {
+  return {m.dtype, m.data, 0, 0, m.row_stride, m.col_stride};
+}
+inline Operand columns_of(const MatrixRef& m) {
+  return {m.dtype, m.data, 0, 0, m.col_stride, m.row_stride};
+}
+inline Operand shifted(Operand x, std::int64_t columns) {
+  x.data = static_cast<char*>(x.data) + columns * x.dim_stride * element_size(x.dtype);
+  return x;
 }
 
-// b[k0 .. k0+inner][n0 .. n0+cols] into dst[inner][kKeyTile], read along whichever way is contiguous.
+// b[k0 .. k0+inner][n0 .. n0+cols] into dst[depth(inner)][kKeyTile], read along whichever way is contiguous.
+template <class Math>
 inline void pack_b(const MatrixRef& b, std::int64_t k0, std::int64_t inner, std::int64_t n0, std::int64_t cols,
-                   float* rows, float* dst) {
-  if (b.row_stride == 1 && b.col_stride != 1) {
-    for (std::int64_t n = 0; n < cols; ++n) load_row(b.dtype, at(b, k0, n0 + n), 1, inner, rows + n * kMatmulInner);
-    clear(rows + cols * kMatmulInner, (kKeyTile - cols) * kMatmulInner);
-    transpose_tile(rows, kMatmulInner, inner, dst);
+                   typename Math::Cell* rows, typename Math::Cell* dst) {
+  if (b.col_stride == 1 && cols == kKeyTile) {  // rows of b are contiguous: sum over them
+    for (std::int64_t k = 0; k < inner; k += kKeyTile) {
+      const std::int64_t count = inner - k < kKeyTile ? inner - k : kKeyTile;
+      Math::pack_along_keys(shifted(rows_of(b), n0), {0, 0, k0 + k}, count, cols, rows,
+                            dst + k / Math::kPack * kKeyTile);
+    }
     return;
   }
-  for (std::int64_t k = 0; k < inner; ++k) {
-    float* row = dst + k * kKeyTile;
-    for (std::int64_t n = cols; n < kKeyTile; ++n) row[n] = 0.0F;
-    load_row(b.dtype, at(b, k0 + k, n0), b.col_stride, cols, row);
+  Math::pack_along_dim(shifted(columns_of(b), k0), {0, 0, n0}, cols, inner, rows, dst);
+}
+
+template <class Math>
+void matmul_pack_with(const MatmulProblem& p, std::int64_t n0, char* dst, void* scratch) {
+  Carver carver{static_cast<char*>(scratch)};
+  const MatmulScratch<Math> s = carve_matmul<Math>(0, carver);
+  const std::int64_t cols = p.cols - n0 < kKeyTile ? p.cols - n0 : kKeyTile;
+  auto* cells = reinterpret_cast<typename Math::Cell*>(dst);
+  for (std::int64_t k0 = 0; k0 < p.inner; k0 += kMatmulInner) {
+    const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
+    pack_b<Math>(p.b, k0, inner, n0, cols, s.b_rows, cells + k0 / Math::kPack * kKeyTile);
   }
 }
 
-void matmul(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, void* scratch) {
+// Bytes of kKeyTile packed columns.
+template <class Math>
+std::int64_t matmul_packed_bytes_with(const MatmulProblem& p) {
+  return round_up(Math::depth(round_up(p.inner, kKeyTile)) * kKeyTile * std::int64_t{sizeof(typename Math::Cell)}, 64);
+}
+
+template <class Math>
+void matmul_with(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
+                 void* scratch) {
+  using Cell = typename Math::Cell;
+  using Args = ProductArgs<typename Math::Cells>;
   Carver carver{static_cast<char*>(scratch)};
-  const MatmulScratch s = carve_matmul(rows, carver);
+  [[maybe_unused]] const typename Math::Session session{};
+  const MatmulScratch<Math> s = carve_matmul<Math>(rows, carver);
   const std::int64_t cols = p.cols - n0 < kKeyTile ? p.cols - n0 : kKeyTile;
-  const bool a_direct = p.a.dtype == DType::f32 && reinterpret_cast<std::uintptr_t>(p.a.data) % sizeof(float) == 0;
   clear(s.total, rows * kKeyTile);
   for (std::int64_t k0 = 0; k0 < p.inner; k0 += kMatmulInner) {
     const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
-    pack_b(p.b, k0, inner, n0, cols, s.b_rows, s.b);
-    ProductArgs args{s.a, kMatmulInner, 1, s.b, kKeyTile, k0 == 0 ? s.total : s.part, kKeyTile, inner};
-    if (a_direct) {
-      args.a = reinterpret_cast<const float*>(at(p.a, row, k0));
-      args.a_row = p.a.row_stride;
-      args.a_inner = p.a.col_stride;
+    const Cell* b = s.b;
+    if (packed)
+      b = reinterpret_cast<const Cell*>(packed) + k0 / Math::kPack * kKeyTile;
+    else
+      pack_b<Math>(p.b, k0, inner, n0, cols, s.b_rows, s.b);
+    Args args{s.a, Math::row_cells(inner), 1, b, kKeyTile, k0 == 0 ? s.total : s.part, kKeyTile, 0};
+    if (const Cell* a = Math::rows_in_place(p.a, row, k0, inner)) {
+      args.a = a;
+      args.a_row = p.a.row_stride / Math::kPack;
+      args.a_inner = Math::kPack == 1 ? p.a.col_stride : 1;
     } else {
-      for (std::int64_t r = 0; r < rows; ++r)
-        load_row(p.a.dtype, at(p.a, row + r, k0), p.a.col_stride, inner, s.a + r * kMatmulInner);
+      Math::load_head_rows(shifted(rows_of(p.a), k0), 0, 0, row, rows, inner, s.a);
     }
-    product<false>(args, rows, round_up(cols, kLanes));
+    const std::int64_t depth = Math::depth(inner);
+    for (std::int64_t k = 0; k < depth;
+         k += kMatmulStep, args.a += kMatmulStep * args.a_inner, args.b += kMatmulStep * kKeyTile) {
+      args.inner = depth - k < kMatmulStep ? depth - k : kMatmulStep;
+      if (k == 0)
+        product<false>(args, rows, round_up(cols, kLanes));
+      else
+        product<true>(args, rows, round_up(cols, kLanes));
+    }
     if (k0 > 0)
       for (std::int64_t n = 0; n < rows * kKeyTile; n += kLanes)
         store(s.total + n, add(load(s.total + n), load(s.part + n)));
   }
   float bias[kKeyTile] = {};
+  const auto at = [](const MatrixRef& m, std::int64_t r, std::int64_t c) {
+    return static_cast<char*>(m.data) + (r * m.row_stride + c * m.col_stride) * element_size(m.dtype);
+  };
   if (p.bias) load_row(p.bias->dtype, at(*p.bias, 0, n0), p.bias->col_stride, cols, bias);
   for (std::int64_t r = 0; r < rows; ++r) {
     float* sum = s.total + r * kKeyTile;
     if (p.bias)
       for (std::int64_t n = 0; n < kKeyTile; n += kLanes) store(sum + n, add(load(sum + n), load(bias + n)));
-    char* dst =
-        static_cast<char*>(p.c.data) + ((row + r) * p.c.row_stride + n0 * p.c.col_stride) * element_size(p.c.dtype);
-    store_row(p.c.dtype, dst, p.c.col_stride, cols, sum, 1.0F);
+    store_row(p.c.dtype, at(p.c, row + r, n0), p.c.col_stride, cols, sum, 1.0F);
   }
 }

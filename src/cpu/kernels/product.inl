@@ -1,37 +1,53 @@
 // The one matrix product under everything: c = (c +) a . b on register tiles.
 
+// What a and b are made of: floats, or pairs of bf16 where an instruction set has a product for them.
+struct FloatCells {
+  using Cell = float;
+  using Vector = V;
+};
+inline V load_cells(const float* p) {
+  return load(p);
+}
+inline V set1_cell(float x) {
+  return set1(x);
+}
+inline V multiply_add(V a, V b, V c) {
+  return fma(a, b, c);
+}
+
 // a(r, k) = a[r * a_row + k * a_inner] is broadcast; b[k * b_row + n] and c[r * c_row + n] are vectors along n. Every
 // element is one chain of fused multiply-adds over rising k, whatever tile it lies in: its bits do not depend on how
 // many rows there are.
+template <class Cells>
 struct ProductArgs {
-  const float* a;
+  const typename Cells::Cell* a;
   std::int64_t a_row, a_inner;
-  const float* b;
+  const typename Cells::Cell* b;
   std::int64_t b_row;
   float* c;
   std::int64_t c_row;
   std::int64_t inner;
 };
 
-template <int Rows, int Vectors, bool Accumulate>
-[[gnu::noinline]] void product_tile(const ProductArgs& args) {
+template <class Cells, int Rows, int Vectors, bool Accumulate>
+[[gnu::noinline]] void product_tile(const ProductArgs<Cells>& args) {
   V acc[std::size_t{Rows}][std::size_t{Vectors}];
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) acc[r][n] = Accumulate ? load(args.c + r * args.c_row + n * kLanes) : set1(0.0F);
-  const float* a = args.a;
-  const float* b = args.b;
+  const typename Cells::Cell* a = args.a;
+  const typename Cells::Cell* b = args.b;
   const std::int64_t a_row = args.a_row, a_inner = args.a_inner, b_row = args.b_row;
   for (std::int64_t k = 0; k < args.inner; ++k, a += a_inner, b += b_row) {
-    V bv[std::size_t{Vectors}];
+    typename Cells::Vector bv[std::size_t{Vectors}];
 #pragma GCC unroll 8
-    for (int n = 0; n < Vectors; ++n) bv[n] = load(b + n * kLanes);
+    for (int n = 0; n < Vectors; ++n) bv[n] = load_cells(b + n * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-      const V av = set1(a[r * a_row]);
+      const typename Cells::Vector av = set1_cell(a[r * a_row]);
 #pragma GCC unroll 8
-      for (int n = 0; n < Vectors; ++n) acc[r][n] = fma(av, bv[n], acc[r][n]);
+      for (int n = 0; n < Vectors; ++n) acc[r][n] = multiply_add(av, bv[n], acc[r][n]);
     }
   }
 #pragma GCC unroll 8
@@ -40,33 +56,34 @@ template <int Rows, int Vectors, bool Accumulate>
     for (int n = 0; n < Vectors; ++n) store(args.c + r * args.c_row + n * kLanes, acc[r][n]);
 }
 
-using ProductTile = void (*)(const ProductArgs&);
+template <class Cells>
+using ProductTile = void (*)(const ProductArgs<Cells>&);
 
-template <bool Accumulate, int Vectors, int... Rows>
-constexpr ProductTile product_tile_for(int rows, std::integer_sequence<int, Rows...>) {
-  constexpr ProductTile tiles[] = {product_tile<Rows + 1, Vectors, Accumulate>...};
+template <class Cells, bool Accumulate, int Vectors, int... Rows>
+constexpr ProductTile<Cells> product_tile_for(int rows, std::integer_sequence<int, Rows...>) {
+  constexpr ProductTile<Cells> tiles[] = {product_tile<Cells, Rows + 1, Vectors, Accumulate>...};
   return tiles[rows - 1];
 }
-template <bool Accumulate>
-inline ProductTile product_tile_for(int rows, std::int64_t vectors) {
+template <class Cells, bool Accumulate>
+inline ProductTile<Cells> product_tile_for(int rows, std::int64_t vectors) {
   using AllRows = std::make_integer_sequence<int, kTileRows>;
   if constexpr (kTileVectors >= 4) {
-    if (vectors >= 4) return product_tile_for<Accumulate, 4>(rows, AllRows{});
-    if (vectors == 3) return product_tile_for<Accumulate, 3>(rows, AllRows{});
+    if (vectors >= 4) return product_tile_for<Cells, Accumulate, 4>(rows, AllRows{});
+    if (vectors == 3) return product_tile_for<Cells, Accumulate, 3>(rows, AllRows{});
   }
-  if (vectors >= 2) return product_tile_for<Accumulate, 2>(rows, AllRows{});
-  return product_tile_for<Accumulate, 1>(rows, AllRows{});
+  if (vectors >= 2) return product_tile_for<Cells, Accumulate, 2>(rows, AllRows{});
+  return product_tile_for<Cells, Accumulate, 1>(rows, AllRows{});
 }
 
 // c[rows][cols] = (c +) a . b; cols is a multiple of kLanes and b and c have room for it.
-template <bool Accumulate>
-inline void product(ProductArgs args, std::int64_t rows, std::int64_t cols) {
-  const float* a = args.a;
+template <bool Accumulate, class Cells>
+inline void product(ProductArgs<Cells> args, std::int64_t rows, std::int64_t cols) {
+  const typename Cells::Cell* a = args.a;
   float* c = args.c;
   for (std::int64_t n = 0; n < cols;) {
     const std::int64_t left = (cols - n) / kLanes;
     const std::int64_t vectors = left < kTileVectors ? left : kTileVectors;
-    const ProductTile whole = product_tile_for<Accumulate>(kTileRows, vectors);
+    const ProductTile<Cells> whole = product_tile_for<Cells, Accumulate>(kTileRows, vectors);
     std::int64_t r = 0;
     for (; r + kTileRows <= rows; r += kTileRows) {
       args.a = a + r * args.a_row;
@@ -76,7 +93,7 @@ inline void product(ProductArgs args, std::int64_t rows, std::int64_t cols) {
     if (r < rows) {
       args.a = a + r * args.a_row;
       args.c = c + r * args.c_row + n;
-      product_tile_for<Accumulate>(static_cast<int>(rows - r), vectors)(args);
+      product_tile_for<Cells, Accumulate>(static_cast<int>(rows - r), vectors)(args);
     }
     args.b += vectors * kLanes;
     n += vectors * kLanes;
@@ -85,7 +102,7 @@ inline void product(ProductArgs args, std::int64_t rows, std::int64_t cols) {
 
 // The same sum, but a zero in a passes over its row of b: used when b holds an inf or NaN that a masked (zero) weight
 // must not touch.
-inline void product_skip_zeros(const ProductArgs& args, std::int64_t rows, std::int64_t cols) {
+inline void product_skip_zeros(const ProductArgs<FloatCells>& args, std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t k = 0; k < args.inner; ++k) {
       const float a = args.a[r * args.a_row + k * args.a_inner];
@@ -96,7 +113,8 @@ inline void product_skip_zeros(const ProductArgs& args, std::int64_t rows, std::
     }
 }
 
-inline void accumulate(const ProductArgs& args, std::int64_t rows, std::int64_t cols, bool b_finite) {
+template <class Cells>
+inline void accumulate(const ProductArgs<Cells>& args, std::int64_t rows, std::int64_t cols, bool b_finite) {
   if (b_finite)
     product<true>(args, rows, cols);
   else

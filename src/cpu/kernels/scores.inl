@@ -91,15 +91,6 @@ inline bool place_block(const AttentionProblem& p, const RowKeys& keys, Block& b
   return true;
 }
 
-// Packed rows of q (or dout) into dst[rows][padded]. True when every element is finite.
-inline bool load_rows(const AttentionProblem& p, const Operand& x, std::int64_t b, std::int64_t hk, std::int64_t row,
-                      std::int64_t rows, std::int64_t n, float* dst, std::int64_t padded) {
-  bool finite = true;
-  for (std::int64_t r = 0; r < rows; ++r)
-    finite &= load_tile(x, b, head_of(p, hk, row + r), token_of(p, row + r), 1, n, dst + r * padded, padded, 1);
-  return finite;
-}
-
 // With nothing but a positive scale, scale and log2(e) are one factor inside the exponent.
 inline bool plain_scores(const AttentionProblem& p) {
   return p.softcap == 0.0F && !p.hook && !p.bias && !p.alibi && p.scale > 0.0F;

@@ -1,0 +1,30 @@
+// The kernels built for AVX-512 with BF16 and AMX tiles.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/half.hpp"
+#include "core/dropout.hpp"
+#include "core/mask_plan.hpp"
+#include "cpu/kernel_table.hpp"
+
+namespace attend {
+namespace {
+namespace isa_amx {
+#include "cpu/isa/simd_avx512.h"
+#include "cpu/isa/simd_avx512_bf16.h"
+#include "cpu/isa/tiles_amx.h"
+#define ATTEND_HAS_PAIRS
+// the kernels
+#include "cpu/kernels/kernels.inl"
+constexpr KernelTable kTable = table("amx");
+}  // namespace isa_amx
+}  // namespace
+
+const KernelTable& kernels_amx() {
+  return isa_amx::kTable;
+}
+
+}  // namespace attend

@@ -1,0 +1,31 @@
+// The kernels built for AVX-512 with BF16 and AMX tiles, these in plain C++: a test of the kernels on machines without
+// them.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/half.hpp"
+#include "core/dropout.hpp"
+#include "core/mask_plan.hpp"
+#include "cpu/kernel_table.hpp"
+
+namespace attend {
+namespace {
+namespace isa_amx_emulated {
+#include "cpu/isa/simd_avx512.h"
+#include "cpu/isa/simd_avx512_bf16.h"
+#include "cpu/isa/tiles_emulated.h"
+#define ATTEND_HAS_PAIRS
+// the kernels
+#include "cpu/kernels/kernels.inl"
+constexpr KernelTable kTable = table("amx_emulated");
+}  // namespace isa_amx_emulated
+}  // namespace
+
+const KernelTable& kernels_amx_emulated() {
+  return isa_amx_emulated::kTable;
+}
+
+}  // namespace attend

@@ -1,0 +1,29 @@
+// The kernels built for AVX-512 with BF16.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/half.hpp"
+#include "core/dropout.hpp"
+#include "core/mask_plan.hpp"
+#include "cpu/kernel_table.hpp"
+
+namespace attend {
+namespace {
+namespace isa_avx512_bf16 {
+#include "cpu/isa/simd_avx512.h"
+#include "cpu/isa/simd_avx512_bf16.h"
+#define ATTEND_HAS_PAIRS
+// the kernels
+#include "cpu/kernels/kernels.inl"
+constexpr KernelTable kTable = table("avx512_bf16");
+}  // namespace isa_avx512_bf16
+}  // namespace
+
+const KernelTable& kernels_avx512_bf16() {
+  return isa_avx512_bf16::kTable;
+}
+
+}  // namespace attend

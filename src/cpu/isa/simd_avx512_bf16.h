@@ -1,0 +1,55 @@
+// Pairs of bf16: VDPBF16PS multiplies sixteen pairs of a and b and adds both products to sixteen floats. Included after
+// simd_avx512.h.
+struct PairCells {
+  using Cell = std::uint32_t;  // two neighbours along the sum, the first in the low half
+  using Vector = __m512bh;
+};
+
+inline __m512bh load_cells(const std::uint32_t* p) {
+  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+}
+inline __m512bh set1_cell(std::uint32_t x) {
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(x)));
+}
+inline V multiply_add(__m512bh a, __m512bh b, V c) {
+  return _mm512_dpbf16_ps(c, a, b);
+}
+inline V low_halves(const std::uint32_t* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+inline V high_halves(const std::uint32_t* p) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-65536)));
+}
+
+// Sixteen floats to bf16, to nearest even.
+inline __m256i to_halves(V x) {
+  return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+}
+inline void store_halves(std::uint16_t* p, V x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_halves(x));
+}
+inline __m512i interleave(__m256i low, __m256i high) {
+  return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+}
+// Sixteen cells from two rows.
+inline void store_pairs(std::uint32_t* p, V low, V high) {
+  _mm512_storeu_si512(p, interleave(to_halves(low), to_halves(high)));
+}
+inline void store_pairs(std::uint32_t* p, const std::uint16_t* low, const std::uint16_t* high) {
+  _mm512_storeu_si512(p, interleave(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
+                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high))));
+}
+// The sixteen cells hold no inf or NaN.
+inline bool finite_cells(const std::uint32_t* p) {
+  const __m512i exponent = _mm512_set1_epi16(0x7F80);
+  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) == 0;
+}
+
+struct Int8Pairs {
+  V low, high;
+};
+inline Int8Pairs load_int8_pairs(const std::int8_t* p) {
+  const __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24)),
+          _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 16), 24))};
+}

@@ -1,0 +1,25 @@
+// The tile registers of AMX: eight of sixteen rows of 64 bytes. Included inside an anonymous namespace.
+#define ATTEND_TILE_ZERO(tile) _tile_zero(tile)
+#define ATTEND_TILE_LOAD(tile, from, stride) _tile_loadd(tile, from, stride)
+#define ATTEND_TILE_STORE(tile, to, stride) _tile_stored(tile, to, stride)
+#define ATTEND_TILE_DOT(sum, a, b) _tile_dpbf16ps(sum, a, b)
+
+// Tiles are usable while one of these lives. Their contents are the thread's, so no two may overlap.
+class TileSession {
+ public:
+  TileSession() {
+    struct alignas(64) Config {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t row_bytes[16] = {};
+      std::uint8_t rows[16] = {};
+    } config;
+    for (int tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = 64;
+      config.rows[tile] = 16;
+    }
+    _tile_loadconfig(&config);
+  }
+  ~TileSession() { _tile_release(); }  // else every switch of threads would save eight kilobytes
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
+};

@@ -1,0 +1,87 @@
+// How rows and tiles of keys are held for the products: as floats here, as pairs of bf16 in pairs.inl.
+//
+// A cell holds kPack numbers that follow each other along the sum. For q.k the sum runs along the head dimension, for
+// p.v along the keys, and in backward along the rows too: what is summed over must be packed.
+
+// Packed rows as the products broadcast them: [rows][row_cells(n)].
+template <class Math>
+inline bool load_rows(const AttentionProblem& p, const Operand& x, std::int64_t b, std::int64_t hk, std::int64_t row,
+                      std::int64_t rows, std::int64_t n, typename Math::Cell* dst) {
+  bool finite = true;
+  for (std::int64_t r = 0; r < rows; ++r)
+    finite &=
+        Math::load_head_rows(x, b, head_of(p, hk, row + r), token_of(p, row + r), 1, n, dst + r * Math::row_cells(n));
+  return finite;
+}
+
+struct Floats {
+  using Cells = FloatCells;
+  using Cell = float;
+  struct Session {};  // alive while products run
+  static constexpr std::int64_t kPack = 1;
+
+  static std::int64_t depth(std::int64_t n) { return n; }  // cells of a sum over n numbers
+  static std::int64_t row_cells(std::int64_t n) { return round_up(n, kLanes); }
+
+  // `count` rows of one head, from i on. True when all are finite.
+  static bool load_head_rows(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t count,
+                             std::int64_t n, float* dst) {
+    return load_tile(x, b, h, i, count, n, dst, row_cells(n), count);
+  }
+
+  // A tile of keys (or values) to sum over its dimension: dst[depth(n)][kKeyTile]. `rows` has room for
+  // kKeyTile * row_cells(n) cells.
+  static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, float* rows,
+                             float* dst) {
+    if (whole_vectors(x, count, n))
+      return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride, n, dst);
+    load_tile(x, tile.b, tile.hk, tile.j0, count, n, rows, row_cells(n), kKeyTile);
+    transpose_tile(rows, row_cells(n), n, dst);
+  }
+  // The same to sum over its keys: dst[kKeyTile / kPack][round_up(n, kLanes)]. True when all are finite.
+  static bool pack_along_keys(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, float*,
+                              float* dst) {
+    return load_tile(x, tile.b, tile.hk, tile.j0, count, n, dst, row_cells(n), kKeyTile);
+  }
+  // Where a tile lies ready to be summed over its keys; null: it must be packed.
+  static const float* in_place(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n) {
+    const char* data = element(x, tile.b, tile.hk, tile.j0);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0;
+    return aligned && whole_vectors(x, count, n) ? reinterpret_cast<const float*>(data) : nullptr;
+  }
+  static bool finite_in_place(const float* data, std::int64_t row_stride, std::int64_t n) {
+    V bad = set1(0.0F);
+    for (std::int64_t r = 0; r < kKeyTile; ++r)
+      for (std::int64_t d = 0; d < n; d += kLanes) bad = fma(load(data + r * row_stride + d), set1(0.0F), bad);
+    return reduce_add(bad) == 0.0F;
+  }
+  // int8 with a scale for each column or each row: [rows][cols] numbers (pairs of them) to cells.
+  static void widen_int8(const std::int8_t* src, std::int64_t rows, std::int64_t cols, const float* column_scales,
+                         const float* row_scales, float* dst) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; c += kLanes)
+        store(dst + r * cols + c,
+              mul(load_int8(src + r * cols + c), column_scales ? load(column_scales + c) : set1(row_scales[r])));
+  }
+  // Rows of a matrix where the products can broadcast them from; null: they must be loaded.
+  static const float* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t) {
+    if (m.dtype != DType::f32 || reinterpret_cast<std::uintptr_t>(m.data) % alignof(float) != 0) return nullptr;
+    return static_cast<const float*>(m.data) + row * m.row_stride + column * m.col_stride;
+  }
+  // Rows that were loaded with load_rows, to sum over them: [rows / kPack][round_up(n, kLanes)]. Floats lie so already.
+  static float* take_along_rows(float* rows, std::int64_t, std::int64_t, Carver&) { return rows; }
+  static void along_rows(const float*, std::int64_t, std::int64_t, float*) {}
+
+  // Weights, or gradients of scores, of columns [c0, c1) of [rows][kKeyTile] floats: to sum over keys,
+  // [rows][kWeightRow], and over rows, [rows / kPack][kKeyTile]. Floats are both already.
+  static constexpr std::int64_t kWeightRow = kKeyTile;
+  static float* take_weights(float* scores, std::int64_t, Carver&) { return scores; }
+  static void store_weights(float* row, std::int64_t c, V w) { store(row + c, w); }
+  static void weights_along_keys(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}
+  static void weights_along_rows(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}
+
+ private:
+  static bool whole_vectors(const Operand& x, std::int64_t count, std::int64_t n) {
+    return x.dtype == DType::f32 && x.dim_stride == 1 && count == kKeyTile && n % kLanes == 0;
+  }
+};

@@ -1,0 +1,122 @@
+// Operands as pairs of bf16, for instruction sets that multiply them: twice the numbers for every load and product.
+
+inline void product_skip_zeros(const ProductArgs<PairCells>& args, std::int64_t rows, std::int64_t cols) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t k = 0; k < args.inner; ++k) {
+      const std::uint32_t cell = args.a[r * args.a_row + k * args.a_inner];
+      const float low = bf16_to_float(static_cast<std::uint16_t>(cell));
+      const float high = bf16_to_float(static_cast<std::uint16_t>(cell >> 16));
+      float* c = args.c + r * args.c_row;
+      const std::uint32_t* b = args.b + k * args.b_row;
+      for (std::int64_t n = 0; n < cols; n += kLanes) {
+        V sum = load(c + n);
+        if (low != 0.0F) sum = fma(set1(low), low_halves(b + n), sum);
+        if (high != 0.0F) sum = fma(set1(high), high_halves(b + n), sum);
+        store(c + n, sum);
+      }
+    }
+}
+
+struct Pairs {
+  using Cells = PairCells;
+  using Cell = std::uint32_t;
+#ifdef ATTEND_TILE_DOT
+  using Session = TileSession;
+#else
+  using Session = Floats::Session;
+#endif
+  static constexpr std::int64_t kPack = 2;
+
+  static std::int64_t depth(std::int64_t n) { return (n + 1) / 2; }
+  static std::int64_t row_cells(std::int64_t n) { return round_up(n, 2 * kLanes) / 2; }
+
+  static bool load_head_rows(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t count,
+                             std::int64_t n, Cell* dst) {
+    const std::int64_t width = row_cells(n);
+    bool finite = true;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const char* src = element(x, b, h, i + r);
+      Cell* row = dst + r * width;
+      if (n < 2 * width) __builtin_memset(row + n / 2, 0, static_cast<std::size_t>(width - n / 2) * sizeof(Cell));
+      if (x.dim_stride == 1) {
+        __builtin_memcpy(row, src, static_cast<std::size_t>(2 * n));
+      } else {
+        for (std::int64_t d = 0; d < n; ++d)
+          __builtin_memcpy(reinterpret_cast<char*>(row) + 2 * d, src + 2 * d * x.dim_stride, 2);
+      }
+      for (std::int64_t d = 0; d < width; d += kLanes) finite &= finite_cells(row + d);
+    }
+    return finite;
+  }
+
+  static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, Cell* rows,
+                             Cell* dst) {
+    if (x.dim_stride == 1 && x.row_stride % 2 == 0 && count == kKeyTile && n % (2 * kLanes) == 0)
+      return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride / 2,
+                            n / 2, as_floats(dst));
+    load_head_rows(x, tile.b, tile.hk, tile.j0, count, n, rows);
+    const std::int64_t width = row_cells(n);
+    clear(as_floats(rows) + count * width, (kKeyTile - count) * width);
+    transpose_tile(as_floats(rows), width, depth(n), as_floats(dst));  // moves cells and does not look at them
+  }
+  static bool pack_along_keys(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, Cell* rows,
+                              Cell* dst) {
+    const bool finite = load_head_rows(x, tile.b, tile.hk, tile.j0, count, n, rows);
+    const std::int64_t width = row_cells(n);
+    clear(as_floats(rows) + count * width, (kKeyTile - count) * width);
+    along_rows(rows, kKeyTile, n, dst);
+    return finite;
+  }
+  static const Cell* in_place(const Operand&, const KeyTile&, std::int64_t, std::int64_t) { return nullptr; }
+  static bool finite_in_place(const Cell*, std::int64_t, std::int64_t) { return true; }
+  static void widen_int8(const std::int8_t* src, std::int64_t rows, std::int64_t cols, const float* column_scales,
+                         const float* row_scales, Cell* dst) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; c += kLanes) {
+        const std::int64_t at = r * cols + c;
+        const V low_scale = column_scales ? load(column_scales + c) : set1(row_scales[2 * r]);
+        const V high_scale = column_scales ? low_scale : set1(row_scales[2 * r + 1]);
+        const Int8Pairs x = load_int8_pairs(src + 2 * at);
+        store_pairs(dst + at, mul(x.low, low_scale), mul(x.high, high_scale));
+      }
+  }
+  static const Cell* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t count) {
+    const bool whole = m.col_stride == 1 && m.row_stride % 2 == 0 && count % 2 == 0;
+    if (!whole || reinterpret_cast<std::uintptr_t>(m.data) % alignof(Cell) != 0) return nullptr;
+    return static_cast<const Cell*>(m.data) + (row * m.row_stride + column) / 2;
+  }
+  static Cell* take_along_rows(Cell*, std::int64_t rows, std::int64_t n, Carver& carver) {
+    return carver.take<Cell>((rows + 1) / 2 * round_up(n, kLanes));
+  }
+  static void along_rows(const Cell* src, std::int64_t rows, std::int64_t n, Cell* dst) {
+    const std::int64_t width = row_cells(n), padded = round_up(n, kLanes);
+    static constexpr std::uint16_t kNothing[kLanes] = {};
+    for (std::int64_t r = 0; r < rows; r += 2) {
+      const auto* low = reinterpret_cast<const std::uint16_t*>(src + r * width);
+      const std::uint16_t* high = low + 2 * width;
+      for (std::int64_t d = 0; d < padded; d += kLanes)
+        store_pairs(dst + r / 2 * padded + d, low + d, r + 1 < rows ? high + d : kNothing);
+    }
+  }
+
+  static constexpr std::int64_t kWeightRow = kKeyTile / 2;
+  static Cell* take_weights(float*, std::int64_t rows, Carver& carver) {
+    return carver.take<Cell>((rows + 1) / 2 * kKeyTile);
+  }
+  static void store_weights(Cell* row, std::int64_t c, V w) {
+    store_halves(reinterpret_cast<std::uint16_t*>(row) + c, w);
+  }
+  static void weights_along_keys(const float* s, std::int64_t rows, std::int64_t c0, std::int64_t c1, Cell* dst) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = c0; c < c1; c += kLanes) store_weights(dst + r * kWeightRow, c, load(s + r * kKeyTile + c));
+  }
+  static void weights_along_rows(const float* s, std::int64_t rows, std::int64_t c0, std::int64_t c1, Cell* dst) {
+    for (std::int64_t r = 0; r < rows; r += 2)
+      for (std::int64_t c = c0; c < c1; c += kLanes)
+        store_pairs(dst + r / 2 * kKeyTile + c, load(s + r * kKeyTile + c),
+                    r + 1 < rows ? load(s + (r + 1) * kKeyTile + c) : set1(0.0F));
+  }
+
+ private:
+  static float* as_floats(Cell* cells) { return reinterpret_cast<float*>(cells); }
+};

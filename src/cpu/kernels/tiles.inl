@@ -1,0 +1,139 @@
+// Tiles of keys and values as the products read them, packed for one call or kept in a cache. In a cache a smaller type
+// than Math's own lies in the same order and is widened when the tile is read.
+
+template <class Math>
+struct PackedTile {
+  typename Math::Cell *k, *v;
+  bool* v_finite;
+};
+template <class Math>
+inline PackedTile<Math> take_tile(std::int64_t D, std::int64_t E, Carver& carver) {
+  using Cell = typename Math::Cell;
+  return {carver.take<Cell>(Math::depth(D) * kKeyTile), carver.take<Cell>(kKeyTile / Math::kPack * round_up(E, kLanes)),
+          carver.take<bool>(1)};
+}
+
+// Numbers of a smaller type. int8 has a scale for each key.
+struct StoredTile {
+  char *k, *v;
+  float *k_scales, *v_scales;
+  bool* v_finite;
+};
+template <class Math>
+inline StoredTile take_stored_tile(StoredAs stored, std::int64_t D, std::int64_t E, Carver& carver) {
+  const std::int64_t size = stored == StoredAs::int8 ? 1 : 2, scales = stored == StoredAs::int8 ? kKeyTile : 0;
+  return {carver.take<char>(Math::depth(D) * Math::kPack * kKeyTile * size),
+          carver.take<char>(kKeyTile * round_up(E, kLanes) * size), carver.take<float>(scales),
+          carver.take<float>(scales), carver.take<bool>(1)};
+}
+
+template <class Math>
+StoredAs cache_stored_as_with(const CacheShape& shape) {
+  if (shape.int8) return StoredAs::int8;
+  if (shape.dtype == DType::f32 || Math::kPack == 2) return StoredAs::cells;
+  return shape.dtype == DType::bf16 ? StoredAs::bf16 : StoredAs::f16;
+}
+
+template <class Math>
+std::int64_t cache_tile_bytes_with(const CacheShape& shape) {
+  Carver carver{nullptr};
+  const StoredAs stored = cache_stored_as_with<Math>(shape);
+  if (stored == StoredAs::cells)
+    take_tile<Math>(shape.D, shape.E, carver);
+  else
+    take_stored_tile<Math>(stored, shape.D, shape.E, carver);
+  return carver.used;
+}
+
+// A fresh tile: zeros, because the places of keys to come are multiplied by zero weights.
+template <class Math>
+void cache_clear_with(const CacheShape& shape, char* tile) {
+  __builtin_memset(tile, 0, static_cast<std::size_t>(cache_tile_bytes_with<Math>(shape)));
+  Carver carver{tile};
+  const StoredAs stored = cache_stored_as_with<Math>(shape);
+  *(stored == StoredAs::cells ? take_tile<Math>(shape.D, shape.E, carver).v_finite
+                              : take_stored_tile<Math>(stored, shape.D, shape.E, carver).v_finite) = true;
+}
+
+inline bool all_finite(const float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (!(x[i] - x[i] == 0.0F)) return false;
+  return true;
+}
+
+// Number `at` of a tile. A number that does not fit its type exactly is rounded to nearest.
+inline void store_number(StoredAs stored, bool pairs, char* numbers, std::int64_t at, float x, float per_scale) {
+  if (stored == StoredAs::int8) {
+    numbers[at] = static_cast<char>(static_cast<std::int8_t>(__builtin_rintf(x * per_scale)));
+  } else if (stored == StoredAs::cells && !pairs) {
+    __builtin_memcpy(numbers + 4 * at, &x, 4);
+  } else {
+    store_one(stored == StoredAs::f16 ? DType::f16 : DType::bf16, numbers + 2 * at, x);
+  }
+}
+
+// The scale of an int8 row, and what to multiply by before rounding. A row that is not finite comes back as NaN.
+struct Int8Scale {
+  float scale, inverse;
+};
+inline Int8Scale int8_scale(const float* x, std::int64_t n) {
+  if (!all_finite(x, n)) return {__builtin_nanf(""), 0.0F};
+  float top = 0.0F;
+  for (std::int64_t i = 0; i < n; ++i) top = __builtin_fabsf(x[i]) > top ? __builtin_fabsf(x[i]) : top;
+  const float scale = top / 127.0F;
+  return scale > 1e-37F ? Int8Scale{scale, 1.0F / scale} : Int8Scale{0.0F, 0.0F};
+}
+
+template <class Math>
+void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& v, std::int64_t hk, std::int64_t i,
+                      std::int64_t count, std::int64_t at, char* tile, float* row) {
+  constexpr std::int64_t P = Math::kPack;
+  const std::int64_t Ep = round_up(shape.E, kLanes);
+  const StoredAs stored = cache_stored_as_with<Math>(shape);
+  Carver carver{tile};
+  StoredTile t{};
+  if (stored == StoredAs::cells) {
+    const PackedTile<Math> cells = take_tile<Math>(shape.D, shape.E, carver);
+    t = {reinterpret_cast<char*>(cells.k), reinterpret_cast<char*>(cells.v), nullptr, nullptr, cells.v_finite};
+  } else {
+    t = take_stored_tile<Math>(stored, shape.D, shape.E, carver);
+  }
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t j = at + n;
+    const auto put = [&](const Operand& x, std::int64_t dim, char* numbers, float* scales, auto index) {
+      load_row(x.dtype, element(x, 0, hk, i + n), x.dim_stride, dim, row);
+      float per_scale = 0.0F;
+      if (stored == StoredAs::int8) {
+        const Int8Scale s = int8_scale(row, dim);
+        scales[j] = s.scale;
+        per_scale = s.inverse;
+      }
+      for (std::int64_t d = 0; d < dim; ++d) store_number(stored, P == 2, numbers, index(d), row[d], per_scale);
+    };
+    put(k, shape.D, t.k, t.k_scales, [&](std::int64_t d) { return (d / P * kKeyTile + j) * P + d % P; });
+    put(v, shape.E, t.v, t.v_scales, [&](std::int64_t e) { return (j / P * Ep + e) * P + j % P; });
+    *t.v_finite &= all_finite(row, shape.E);
+  }
+}
+
+// Numbers of a stored tile into cells. True when the values are finite.
+inline void widen(StoredAs stored, const char* src, std::int64_t n, float* dst) {
+  for (std::int64_t i = 0; i < n; i += kLanes)
+    store(dst + i, stored == StoredAs::bf16 ? load_bf16(src + 2 * i) : load_f16(src + 2 * i));
+}
+
+template <class Math>
+inline bool widen_tile(const AttentionProblem& p, char* data, const PackedTile<Math>& dst) {
+  const StoredAs stored = p.packed->stored;
+  Carver carver{data};
+  const StoredTile t = take_stored_tile<Math>(stored, p.D, p.E, carver);
+  const std::int64_t Ep = round_up(p.E, kLanes);
+  if (stored == StoredAs::int8) {
+    Math::widen_int8(reinterpret_cast<const std::int8_t*>(t.k), Math::depth(p.D), kKeyTile, t.k_scales, nullptr, dst.k);
+    Math::widen_int8(reinterpret_cast<const std::int8_t*>(t.v), kKeyTile / Math::kPack, Ep, nullptr, t.v_scales, dst.v);
+  } else if constexpr (Math::kPack == 1) {
+    widen(stored, t.k, p.D * kKeyTile, dst.k);
+    widen(stored, t.v, kKeyTile * Ep, dst.v);
+  }
+  return *t.v_finite;
+}

@@ -1,0 +1,239 @@
+// The KV cache: pages of tiles in the kernels' layout, and the sequences that hold them.
+#include "attend/paged_kv_cache.hpp"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "cpu/dispatch.hpp"
+#include "ops/attention_call.hpp"
+#include "ops/scratch.hpp"
+
+namespace attend {
+namespace {
+
+constexpr const char* kOp = "PagedKvCache";
+static_assert(PagedKvCache::kPageTokens == kKeyTile, "a page is a tile of every head");
+
+std::int64_t pages_for(std::int64_t tokens) {
+  return (tokens + kKeyTile - 1) / kKeyTile;
+}
+
+struct AlignedFree {
+  void operator()(char* p) const noexcept { ::operator delete(p, std::align_val_t{64}); }
+};
+
+}  // namespace
+
+struct PagedKvCache::State {
+  struct Sequence {
+    std::int64_t length = 0;
+    std::vector<std::int32_t> pages;
+  };
+
+  PagedKvCacheOptions options;
+  CacheShape shape;
+  std::int64_t tile_bytes, page_bytes;
+  std::unique_ptr<char, AlignedFree> memory;
+  std::vector<std::int32_t> free;     // pages nobody holds, the next to take last
+  std::vector<std::int32_t> holders;  // of each page
+  std::vector<std::optional<Sequence>> sequences;
+
+  Sequence& at(std::int64_t sequence, const char* op) {
+    if (sequence < 0 || sequence >= std::ssize(sequences) || !sequences[static_cast<std::size_t>(sequence)])
+      fail(op, "there is no sequence " + std::to_string(sequence));
+    return *sequences[static_cast<std::size_t>(sequence)];
+  }
+  char* page(std::int32_t number) const { return memory.get() + number * page_bytes; }
+  void need(std::int64_t count, const char* op) const {
+    if (count > std::ssize(free))
+      throw OutOfPages(std::string(op) + ": needs " + std::to_string(count) + " pages of " +
+                       std::to_string(kPageTokens) + " tokens, " + std::to_string(free.size()) + " of " +
+                       std::to_string(options.pages) + " are free; remove or truncate a sequence");
+  }
+  std::int32_t take() {
+    const std::int32_t number = free.back();
+    free.pop_back();
+    holders[static_cast<std::size_t>(number)] = 1;
+    return number;
+  }
+  void drop(std::int32_t number) {
+    if (--holders[static_cast<std::size_t>(number)] == 0) free.push_back(number);
+  }
+  bool shared(std::int32_t number) const { return holders[static_cast<std::size_t>(number)] > 1; }
+
+  std::int64_t place(Sequence sequence) {
+    const auto empty = std::find(sequences.begin(), sequences.end(), std::nullopt);
+    const std::int64_t number = empty - sequences.begin();
+    if (empty == sequences.end()) sequences.emplace_back();
+    sequences[static_cast<std::size_t>(number)] = std::move(sequence);
+    return number;
+  }
+};
+
+struct CacheAccess {
+  using State = PagedKvCache::State;
+  static State& state(const PagedKvCache& cache) { return *cache.state_; }
+};
+
+PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(new State{}) {
+  if (options.dtype == DType::f64) fail(kOp, "dtype is f64, expected f32, bf16 or f16");
+  for (const auto& [what, value] : {std::pair{"kv_heads", options.kv_heads},
+                                    {"key_dim", options.key_dim},
+                                    {"value_dim", options.value_dim},
+                                    {"pages", options.pages}})
+    if (value < 1) fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected at least 1");
+  constexpr std::int64_t kMostPages = std::int64_t{1} << 31;
+  if (options.pages >= kMostPages) fail(kOp, "pages is " + std::to_string(options.pages) + ", expected less than 2^31");
+  for (const std::int64_t dim : {options.key_dim, options.value_dim})  // room for both sides of a page, padded
+    checked_product("PagedKvCache: a page", {options.kv_heads, dim, kKeyTile, 64});
+  const KernelTable& table = kernels();
+  State& s = *state_;
+  s.options = options;
+  s.shape = {options.dtype, options.int8, options.key_dim, options.value_dim};
+  s.tile_bytes = table.cache_tile_bytes(s.shape);
+  s.page_bytes = checked_product("PagedKvCache: a page", {s.tile_bytes, options.kv_heads});
+  const std::int64_t bytes = checked_product("PagedKvCache: pages", {s.page_bytes, options.pages});
+  s.memory.reset(static_cast<char*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{64})));
+  s.holders.resize(static_cast<std::size_t>(options.pages));
+  s.free.reserve(static_cast<std::size_t>(options.pages));
+  for (std::int64_t page = options.pages; page-- > 0;) s.free.push_back(static_cast<std::int32_t>(page));
+}
+PagedKvCache::~PagedKvCache() = default;
+PagedKvCache::PagedKvCache(PagedKvCache&&) noexcept = default;
+PagedKvCache& PagedKvCache::operator=(PagedKvCache&&) noexcept = default;
+
+const PagedKvCacheOptions& PagedKvCache::options() const {
+  return state_->options;
+}
+std::int64_t PagedKvCache::bytes() const {
+  return state_->page_bytes * state_->options.pages;
+}
+std::int64_t PagedKvCache::bytes_per_token() const {
+  return state_->page_bytes / kPageTokens;
+}
+std::int64_t PagedKvCache::free_pages() const {
+  return std::ssize(state_->free);
+}
+std::int64_t PagedKvCache::length(std::int64_t sequence) const {
+  return state_->at(sequence, "PagedKvCache::length").length;
+}
+
+std::int64_t PagedKvCache::add() {
+  return state_->place({});
+}
+
+std::int64_t PagedKvCache::fork(std::int64_t sequence, std::int64_t length) {
+  constexpr const char* kForkOp = "PagedKvCache::fork";
+  State& s = *state_;
+  const State::Sequence& from = s.at(sequence, kForkOp);
+  if (length < 0 || length > from.length)
+    fail(kForkOp, "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(from.length));
+  const std::int64_t whole = length / kPageTokens;
+  const bool partial = length % kPageTokens != 0;
+  s.need(partial ? 1 : 0, kForkOp);
+  State::Sequence made{length, {from.pages.begin(), from.pages.begin() + whole}};
+  made.pages.reserve(static_cast<std::size_t>(whole + 1));
+  for (const std::int32_t page : made.pages) ++s.holders[static_cast<std::size_t>(page)];
+  if (partial) {
+    const std::int32_t page = s.take();
+    std::copy_n(s.page(from.pages[static_cast<std::size_t>(whole)]), s.page_bytes, s.page(page));
+    made.pages.push_back(page);
+  }
+  return s.place(std::move(made));
+}
+
+void PagedKvCache::remove(std::int64_t sequence) {
+  truncate(sequence, 0);
+  state_->sequences[static_cast<std::size_t>(sequence)].reset();
+}
+
+void PagedKvCache::truncate(std::int64_t sequence, std::int64_t length) {
+  constexpr const char* kTruncateOp = "PagedKvCache::truncate";
+  State& s = *state_;
+  State::Sequence& q = s.at(sequence, kTruncateOp);
+  if (length < 0 || length > q.length)
+    fail(kTruncateOp, "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(q.length));
+  for (; std::ssize(q.pages) > pages_for(length); q.pages.pop_back()) s.drop(q.pages.back());
+  q.length = length;
+}
+
+void PagedKvCache::append(std::int64_t sequence, View k, View v) {
+  constexpr const char* kAppendOp = "PagedKvCache::append";
+  State& s = *state_;
+  State::Sequence& q = s.at(sequence, kAppendOp);
+  const std::int64_t count = k.length();
+  for (const auto& [what, x, dim] : {std::tuple{"k", k, s.shape.D}, {"v", v, s.shape.E}}) {
+    check_readable(kAppendOp, what, x);
+    check_dtype(kAppendOp, what, x.dtype, s.options.dtype);
+    check_shape(kAppendOp, what, x.shape, {1, s.options.kv_heads, count, dim});
+  }
+  if (count == 0) return;
+  const std::int64_t end = q.length + count;
+  const std::int64_t first = q.length / kPageTokens;  // the page that the next token goes to
+  const bool copied = q.length % kPageTokens != 0 && s.shared(q.pages[static_cast<std::size_t>(first)]);
+  s.need(pages_for(end) - std::ssize(q.pages) + (copied ? 1 : 0), kAppendOp);
+  q.pages.reserve(static_cast<std::size_t>(pages_for(end)));
+
+  const KernelTable& table = kernels();
+  if (copied) {
+    std::int32_t& page = q.pages[static_cast<std::size_t>(first)];
+    const std::int32_t own = s.take();
+    std::copy_n(s.page(page), s.page_bytes, s.page(own));
+    s.drop(page);
+    page = own;
+  }
+  while (std::ssize(q.pages) < pages_for(end)) {
+    q.pages.push_back(s.take());
+    for (std::int64_t hk = 0; hk < s.options.kv_heads; ++hk)
+      table.cache_clear(s.shape, s.page(q.pages.back()) + hk * s.tile_bytes);
+  }
+  const Operand k_rows = operand_of(k), v_rows = operand_of(v);
+  const Scratch row(std::int64_t{sizeof(float)} * (std::max(s.shape.D, s.shape.E) + 16));
+  parallel_for(s.options.kv_heads, row.workers(), [&](std::int64_t hk, int worker) {
+    for (std::int64_t i = 0; i < count;) {
+      const std::int64_t at = (q.length + i) % kPageTokens, rows = std::min(kPageTokens - at, count - i);
+      char* tile = s.page(q.pages[static_cast<std::size_t>((q.length + i) / kPageTokens)]) + hk * s.tile_bytes;
+      table.cache_write(s.shape, k_rows, v_rows, hk, i, rows, at, tile, static_cast<float*>(row.of(worker)));
+      i += rows;
+    }
+  });
+  q.length = end;
+}
+
+void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, MutableView out,
+               const AttentionOptions& options, const AttentionExtras& extras) {
+  constexpr const char* kCachedOp = "attention over a cache";
+  CacheAccess::State& s = CacheAccess::state(cache);
+  const auto B = static_cast<std::int64_t>(sequences.size());
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t sequence : sequences) lengths.push_back(s.at(sequence, kCachedOp).length);
+  const std::int64_t N = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  // Views that say what the keys are, for the checks; nobody reads through them.
+  const auto described = [&](std::int64_t dim) {
+    return View{s.options.dtype, s.memory.get(), {B, s.options.kv_heads, N, dim}, {}};
+  };
+  const View k = described(s.shape.D), v = described(s.shape.E);
+  check_attention(q, k, v, options);
+  check_attention_outputs(q, k, v, out, extras);
+  if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use row sums, or attention() over k");
+  for (const MaskRule& rule : options.mask.rules)
+    if (std::holds_alternative<SegmentsRule>(rule)) fail(kCachedOp, "segments make no sense beside sequences");
+  if (B == 0 || q.length() == 0) return;
+
+  AttentionCall call(q, k, v, options);
+  call.mask.key_lengths = lengths.data();
+  const std::int64_t tiles = pages_for(N);
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(B * tiles));
+  for (std::int64_t b = 0; b < B; ++b)
+    std::ranges::copy(s.at(sequences[static_cast<std::size_t>(b)], kCachedOp).pages, pages.begin() + b * tiles);
+  const PackedTiles packed{s.memory.get(), s.tile_bytes, tiles, 0, kernels().cache_stored_as(s.shape), pages.data()};
+  call.problem.packed = &packed;
+  run_attention(call, out, extras);
+}
+
+}  // namespace attend

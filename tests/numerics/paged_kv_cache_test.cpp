@@ -1,0 +1,257 @@
+// The KV cache: the same bits as attention over the same keys, whatever way they came in; int8 within its bound.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "attend/error.hpp"
+#include "attend/paged_kv_cache.hpp"
+#include "base/random.hpp"
+#include "support/buffer.hpp"
+#include "support/tensors.hpp"
+
+namespace attend::test {
+namespace {
+
+using std::int64_t;
+
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16};
+
+Tensor random_tensor(DType dtype, const Shape& shape, std::uint64_t key) {
+  Tensor x(dtype, shape);
+  const MutableView view = x;
+  const std::vector<double> values = [&] {
+    std::vector<double> v(static_cast<std::size_t>(x.size()));
+    for (std::size_t n = 0; n < v.size(); ++n) v[n] = normal(key, n);
+    return v;
+  }();
+  for (int64_t n = 0; n < x.size(); ++n) {
+    const auto value = static_cast<float>(values[static_cast<std::size_t>(n)]);
+    if (dtype == DType::f32) static_cast<float*>(view.data)[n] = value;
+    if (dtype == DType::bf16) static_cast<BFloat16*>(view.data)[n] = to_bfloat16(value);
+    if (dtype == DType::f16) static_cast<Float16*>(view.data)[n] = to_float16(value);
+  }
+  return x;
+}
+
+struct Dims {
+  int64_t H, Hk, D, E;
+};
+
+PagedKvCache make_cache(DType dtype, const Dims& d, int64_t pages, bool int8 = false) {
+  return PagedKvCache(
+      {.dtype = dtype, .kv_heads = d.Hk, .key_dim = d.D, .value_dim = d.E, .pages = pages, .int8 = int8});
+}
+
+// Appends in pieces of the given sizes, over and over.
+void append_in_pieces(PagedKvCache& cache, int64_t sequence, const Tensor& k, const Tensor& v,
+                      const std::vector<int64_t>& pieces) {
+  const int64_t length = View(k).length();
+  for (int64_t at = 0, n = 0; at < length; ++n) {
+    const int64_t count = std::min(length - at, pieces[static_cast<std::size_t>(n % std::ssize(pieces))]);
+    cache.append(sequence, slice(View(k), 2, at, count), slice(View(v), 2, at, count));
+    at += count;
+  }
+}
+
+TEST(PagedKvCache, SameBitsAsPlainAttention) {
+  for (const DType dtype : kDTypes)
+    for (const Dims& d : {Dims{4, 2, 64, 64}, {6, 2, 40, 24}, {3, 3, 1, 33}, {8, 1, 129, 96}})
+      for (const int64_t length : {1, 63, 64, 65, 700, 1100}) {
+        const Tensor k = random_tensor(dtype, {1, d.Hk, length, d.D}, 1),
+                     v = random_tensor(dtype, {1, d.Hk, length, d.E}, 2);
+        for (const auto& pieces : {std::vector<int64_t>{length}, {1}, {3, 64, 130}}) {
+          if (length > 700 && pieces.front() == 1) continue;
+          PagedKvCache cache = make_cache(dtype, d, 20);
+          const int64_t sequence = cache.add();
+          append_in_pieces(cache, sequence, k, v, pieces);
+          ASSERT_EQ(cache.length(sequence), length);
+          for (const int64_t M : {int64_t{1}, std::min<int64_t>(length, 40)}) {
+            const Tensor q = random_tensor(dtype, {1, d.H, M, d.D}, 3);
+            Tensor expected(dtype, {1, d.H, M, d.E}), got(dtype, {1, d.H, M, d.E});
+            Tensor expected_lse(DType::f32, {1, d.H, M, 1}), got_lse(DType::f32, {1, d.H, M, 1});
+            const AttentionOptions options{.mask = causal() & window(300)};
+            attention(q, k, v, expected, options, {.lse = expected_lse});
+            attention(q, cache, std::vector<int64_t>{sequence}, got, options, {.lse = got_lse});
+            ASSERT_TRUE(same_bits(expected, got)) << name(dtype) << " D" << d.D << " length " << length << " M" << M;
+            ASSERT_TRUE(same_bits(expected_lse, got_lse));
+          }
+        }
+      }
+}
+
+// Sequences of different lengths in one call, sharing pages: each as if alone.
+TEST(PagedKvCache, SequencesDoNotSeeEachOther) {
+  const Dims d{4, 2, 32, 48};
+  for (const DType dtype : kDTypes) {
+    PagedKvCache cache = make_cache(dtype, d, 64);
+    std::vector<Tensor> keys, values;
+    std::vector<int64_t> sequences;
+    for (const int64_t length : {5, 0, 600, 130}) {
+      keys.push_back(random_tensor(dtype, {1, d.Hk, length, d.D}, static_cast<std::uint64_t>(length)));
+      values.push_back(random_tensor(dtype, {1, d.Hk, length, d.E}, static_cast<std::uint64_t>(length) + 1));
+      sequences.push_back(cache.add());
+      if (length > 0) cache.append(sequences.back(), keys.back(), values.back());
+    }
+    // A fork shares 512 tokens, has 38 of its own page, and 100 of its own.
+    const int64_t fork = cache.fork(sequences[2], 550);
+    const Tensor more_k = random_tensor(dtype, {1, d.Hk, 100, d.D}, 8),
+                 more_v = random_tensor(dtype, {1, d.Hk, 100, d.E}, 9);
+    cache.append(fork, more_k, more_v);
+    Tensor fork_k(dtype, {1, d.Hk, 650, d.D}), fork_v(dtype, {1, d.Hk, 650, d.E});
+    PagedKvCache plain = make_cache(dtype, d, 64);
+    const int64_t alone = plain.add();
+    plain.append(alone, slice(View(keys[2]), 2, 0, 550), slice(View(values[2]), 2, 0, 550));
+    plain.append(alone, more_k, more_v);
+    sequences.push_back(fork);
+
+    const auto B = std::ssize(sequences);
+    const Tensor q = random_tensor(dtype, {B, d.H, 3, d.D}, 10);
+    Tensor out(dtype, {B, d.H, 3, d.E});
+    const AttentionOptions options{.mask = causal()};
+    attention(q, cache, sequences, out, options);
+    for (int64_t b = 0; b < B; ++b) {
+      Tensor expected(dtype, {1, d.H, 3, d.E});
+      const View q_b = slice(View(q), 0, b, 1);
+      if (b + 1 == B)
+        attention(q_b, plain, std::vector{alone}, expected, options);
+      else
+        attention(q_b, keys[static_cast<std::size_t>(b)], values[static_cast<std::size_t>(b)], expected, options);
+      EXPECT_TRUE(same_bits(expected, slice(View(out), 0, b, 1))) << name(dtype) << " sequence " << b;
+    }
+  }
+}
+
+TEST(PagedKvCache, ForksAndTruncationsKeepTheirOwn) {
+  const Dims d{2, 2, 16, 16};
+  PagedKvCache cache = make_cache(DType::f32, d, 12);
+  const Tensor k = random_tensor(DType::f32, {1, 2, 200, 16}, 1), v = random_tensor(DType::f32, {1, 2, 200, 16}, 2);
+  const Tensor other = random_tensor(DType::f32, {1, 2, 50, 16}, 3), q = random_tensor(DType::f32, {1, 2, 1, 16}, 4);
+  const int64_t a = cache.add();
+  cache.append(a, k, v);
+  EXPECT_EQ(cache.free_pages(), 8);
+  const int64_t b = cache.fork(a, 128);
+  EXPECT_EQ(cache.free_pages(), 8);  // whole pages are shared
+  const int64_t c = cache.fork(a, 100);
+  EXPECT_EQ(cache.free_pages(), 7);  // a part of one is copied
+  const auto look = [&](int64_t sequence) {
+    Tensor out(DType::f32, {1, 2, 1, 16});
+    attention(q, cache, std::vector{sequence}, out);
+    return out;
+  };
+  const auto plain = [&](int64_t length) {
+    Tensor out(DType::f32, {1, 2, 1, 16});
+    attention(q, slice(View(k), 2, 0, length), slice(View(v), 2, 0, length), out);
+    return out;
+  };
+  cache.append(b, other, other);
+  cache.append(c, other, other);
+  EXPECT_TRUE(same_bits(look(a), plain(200)));
+  cache.truncate(b, 128);
+  EXPECT_TRUE(same_bits(look(b), plain(128)));
+  cache.truncate(a, 90);  // its last page is shared with nobody, its first with b and c
+  cache.append(a, other, other);
+  EXPECT_TRUE(same_bits(look(b), plain(128)));
+  cache.truncate(c, 100);
+  EXPECT_TRUE(same_bits(look(c), plain(100)));
+  for (const int64_t sequence : {a, b, c}) cache.remove(sequence);
+  EXPECT_EQ(cache.free_pages(), 12);
+  EXPECT_THROW(cache.length(a), InvalidArgument);
+}
+
+// A page used again holds nothing of its last owner, not even a NaN.
+TEST(PagedKvCache, NothingIsLeftInAPage) {
+  const Dims d{2, 1, 8, 8};
+  for (const bool int8 : {false, true})
+    for (const DType dtype : kDTypes) {
+      PagedKvCache cache = make_cache(dtype, d, 1, int8);
+      Tensor bad = random_tensor(dtype, {1, 1, 64, 8}, 1);
+      set_all(bad, std::nan(""));
+      const int64_t first = cache.add();
+      cache.append(first, bad, bad);
+      cache.remove(first);
+      const Tensor k = random_tensor(dtype, {1, 1, 3, 8}, 2), q = random_tensor(dtype, {1, 2, 1, 8}, 3);
+      const int64_t second = cache.add();
+      cache.append(second, k, k);
+      Tensor out(dtype, {1, 2, 1, 8}), expected(dtype, {1, 2, 1, 8});
+      attention(q, cache, std::vector{second}, out);
+      attention(q, k, k, expected);
+      for (int64_t h = 0; h < 2; ++h) EXPECT_FALSE(row_has_nan(out, 0, h, 0));
+      if (!int8) {
+        EXPECT_TRUE(same_bits(out, expected));
+      }
+    }
+}
+
+// What int8 does to a row: off by at most 1/254 of its largest number. On the output: the error of V, and that of the
+// scores, which shifts weights by a factor of at most exp(2 * error).
+TEST(PagedKvCache, Int8StaysWithinItsBound) {
+  const Dims d{4, 2, 64, 48};
+  for (const DType dtype : kDTypes) {
+    const int64_t length = 700;
+    const Tensor k = random_tensor(dtype, {1, d.Hk, length, d.D}, 1),
+                 v = random_tensor(dtype, {1, d.Hk, length, d.E}, 2);
+    const Tensor q = random_tensor(dtype, {1, d.H, 5, d.D}, 3);
+    PagedKvCache cache = make_cache(dtype, d, 11, true), whole = make_cache(dtype, d, 11);
+    EXPECT_LT(cache.bytes_per_token() * 10, whole.bytes_per_token() * (dtype == DType::f32 ? 4 : 6));
+    const int64_t sequence = cache.add();
+    append_in_pieces(cache, sequence, k, v, {1, 200});
+    Tensor out(dtype, {1, d.H, 5, d.E}), exact(dtype, {1, d.H, 5, d.E});
+    attention(q, cache, std::vector{sequence}, out);
+    attention(q, k, v, exact);
+
+    const auto largest = [&](const Tensor& x) {
+      double top = 0;
+      for (const double value : to_doubles(x)) top = std::max(top, std::abs(value));
+      return top;
+    };
+    double q_sum = 0;
+    const std::vector<double> queries = to_doubles(q);
+    for (std::size_t row = 0; row < queries.size() / 64; ++row) {
+      double sum = 0;
+      for (std::size_t n = 0; n < 64; ++n) sum += std::abs(queries[row * 64 + n]);
+      q_sum = std::max(q_sum, sum);
+    }
+    const double rounding = dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-10;
+    const double per_number = 1.0 / 254 + rounding;
+    const double score_error = q_sum / 8 * largest(k) * per_number;
+    const double bound = largest(v) * (per_number + std::expm1(2 * score_error) + rounding);
+    const std::vector<double> got = to_doubles(out), expected = to_doubles(exact);
+    double worst = 0;
+    for (std::size_t n = 0; n < got.size(); ++n) worst = std::max(worst, std::abs(got[n] - expected[n]));
+    EXPECT_LE(worst, bound) << name(dtype);
+    EXPECT_LE(worst, 0.02) << name(dtype);  // what is seen in practice, on normal numbers
+    RecordProperty(std::string("worst_") + name(dtype), std::to_string(worst));
+  }
+}
+
+TEST(PagedKvCache, BadArguments) {
+  const Dims d{4, 2, 8, 8};
+  EXPECT_THROW(make_cache(DType::f64, d, 1), InvalidArgument);
+  EXPECT_THROW(make_cache(DType::f32, d, 0), InvalidArgument);
+  EXPECT_THROW(make_cache(DType::f32, {1, 1, int64_t{1} << 60, 8}, 1), InvalidArgument);
+  EXPECT_THROW(make_cache(DType::f32, {1, 1, 8, 8}, int64_t{1} << 31), InvalidArgument);
+  PagedKvCache cache = make_cache(DType::f32, d, 2);
+  const int64_t sequence = cache.add();
+  const Tensor k = random_tensor(DType::f32, {1, 2, 100, 8}, 1), q = random_tensor(DType::f32, {1, 4, 1, 8}, 2);
+  Tensor out(DType::f32, {1, 4, 1, 8});
+  cache.append(sequence, k, k);
+  EXPECT_THROW(cache.append(sequence, k, k), OutOfPages);
+  EXPECT_EQ(cache.length(sequence), 100);
+  EXPECT_THROW(cache.append(7, k, k), InvalidArgument);
+  EXPECT_THROW(cache.append(sequence, k, slice(View(k), 2, 0, 3)), InvalidArgument);
+  EXPECT_THROW(cache.append(sequence, slice(View(k), 1, 0, 1), k), InvalidArgument);
+  EXPECT_THROW(cache.truncate(sequence, 101), InvalidArgument);
+  EXPECT_THROW(cache.fork(sequence, -1), InvalidArgument);
+  EXPECT_THROW(cache.remove(-1), InvalidArgument);
+  const std::vector<int64_t> one{sequence}, none{9}, two{sequence, sequence};
+  EXPECT_THROW(attention(q, cache, none, out), InvalidArgument);
+  EXPECT_THROW(attention(q, cache, two, out), InvalidArgument);
+  EXPECT_THROW(attention(q, cache, one, out, {.mask = segments({0, 1})}), InvalidArgument);
+  Tensor weights(DType::f32, {1, 4, 1, 100});
+  EXPECT_THROW(attention(q, cache, one, out, {}, {.weights = weights}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace attend::test
