@@ -17,19 +17,24 @@
 namespace attend {
 namespace {
 
+constexpr std::int64_t kMaxSumsBytes = 32 << 20;
 constexpr std::int64_t kRowsPerTurn = 192;  // rows between two looks at the turnstile
 
 std::int64_t divide_up(std::int64_t n, std::int64_t by) {
   return (n + by - 1) / by;
 }
 
-// For each piece of rows, whose turn it is: key tile j may add to dq when tiles 0 .. j-1 have. The order of addition is
-// then fixed, whoever does it.
+// The key tiles that a piece of rows looks into: first to last, none when first > last.
+struct TileSpan {
+  std::int64_t first, last;
+};
+
+// For each piece of rows, whose turn it is: key tile j may add to dq when the piece's tiles before it have. The order
+// of addition is then fixed, whoever does it.
 class Turnstile {
  public:
-  explicit Turnstile(std::int64_t pieces) : turns_(pieces) {
-    for (std::int64_t piece = 0; piece < pieces; ++piece) new (&turns_[piece]) std::atomic<std::int64_t>(0);
-  }
+  explicit Turnstile(std::int64_t pieces) : turns_(pieces) {}
+  void open(std::int64_t piece, std::int64_t first) { new (&turns_[piece]) std::atomic<std::int64_t>(first); }
   void wait(std::int64_t piece, std::int64_t turn) const {
     for (int spin = 0; turns_[piece].load(std::memory_order_acquire) != turn; ++spin) spin_wait(spin);
   }
@@ -39,12 +44,36 @@ class Turnstile {
   Buffer<std::atomic<std::int64_t>> turns_;
 };
 
+// What each piece of rows of each batch sees, [B, pieces]: the mask's intervals are the same for all heads.
+void fill_spans(const AttentionProblem& p, std::int64_t pieces, TileSpan* spans) {
+  const std::int64_t rows = p.M * p.G;
+  const Buffer<std::int64_t> lo(kRowsPerTurn + 1), hi(kRowsPerTurn + 1);
+  for (std::int64_t b = 0; b < p.B; ++b)
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      const std::int64_t begin = piece * kRowsPerTurn, end = std::min(rows, begin + kRowsPerTurn);
+      const std::int64_t token = begin / p.G, tokens = (end - 1) / p.G + 1 - token;
+      fill_intervals(*p.mask, b, token, tokens, lo.data(), hi.data());
+      TileSpan span{p.N, -1};
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        if (lo[t] >= hi[t]) continue;
+        span.first = std::min(span.first, lo[t] / kKeyTile);
+        span.last = std::max(span.last, (hi[t] - 1) / kKeyTile);
+      }
+      spans[b * pieces + piece] = span;
+    }
+}
+
 // dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
-void backward_heads(const AttentionProblem& p, const KernelTable& table, const Operand& dq, std::int64_t first,
-                    std::int64_t count, float* dq_sums, std::int64_t sums_each, const Scratch& scratch) {
+void backward_heads(const AttentionProblem& p, const KernelTable& table, const TileSpan* spans, const Operand& dq,
+                    std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
+                    const Scratch& scratch) {
   const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
   std::fill_n(dq_sums, count * sums_each, 0.0F);
   Turnstile turnstile(count * pieces);
+  const auto span_of = [&](std::int64_t head, std::int64_t piece) { return spans[head / p.Hk * pieces + piece]; };
+  for (std::int64_t local = 0; local < count; ++local)
+    for (std::int64_t piece = 0; piece < pieces; ++piece)
+      turnstile.open(local * pieces + piece, span_of(first + local, piece).first);
   const auto range_of = [&](std::int64_t head, std::int64_t piece) {
     return RowRange{head / p.Hk, head % p.Hk, piece * kRowsPerTurn, std::min(rows, (piece + 1) * kRowsPerTurn)};
   };
@@ -55,6 +84,8 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const O
     void* memory = scratch.of(worker);
     table.backward_begin(p, keys, memory);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      const TileSpan span = span_of(head, piece);
+      if (tile < span.first || tile > span.last) continue;
       turnstile.wait(local * pieces + piece, tile);
       table.backward_rows(p, keys, range_of(head, piece), dq_sums + local * sums_each, memory);
       turnstile.pass(local * pieces + piece, tile);
@@ -70,12 +101,20 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
   const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
-  // Only as many heads at once as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
-  const std::int64_t at_once = std::clamp<std::int64_t>(divide_up(std::int64_t{8} * thread_count(), tiles), 1, heads);
+  // Several heads at once, so that neighbouring items are tiles of different heads and seldom wait for each other; but
+  // only as many as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
+  const std::int64_t enough = divide_up(std::int64_t{8} * thread_count(), tiles);
+  const std::int64_t fitting =
+      std::min<std::int64_t>(kMaxSumsBytes / (sums_each * 4), std::int64_t{4} * thread_count());
+  const std::int64_t at_once = std::clamp<std::int64_t>(std::max(enough, fitting), 1, heads);
   const Buffer<float> dq_sums(checked_product("dq", {at_once, sums_each}));
   const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
+  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn);
+  const Buffer<TileSpan> spans(p.B * pieces);
+  fill_spans(p, pieces, spans.data());
   for (std::int64_t first = 0; first < heads; first += at_once)
-    backward_heads(p, table, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, scratch);
+    backward_heads(p, table, spans.data(), dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each,
+                   scratch);
 }
 
 // A piece of dbias has one owner, who sums over what the bias repeats in a fixed order: batch, head, row, key.

@@ -50,6 +50,9 @@ inline Mask less(V a, V b) {
 inline Mask equal(V a, V b) {
   return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
 }
+inline bool any(Mask m) {
+  return _mm256_movemask_ps(m) != 0;
+}
 inline V select(Mask m, V a, V b) {
   return _mm256_blendv_ps(b, a, m);
 }  // m ? a : b

@@ -50,6 +50,9 @@ inline Mask less(V a, V b) {
 inline Mask equal(V a, V b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
 }
+inline bool any(Mask m) {
+  return m != 0;
+}
 inline V select(Mask m, V a, V b) {
   return _mm512_mask_blend_ps(m, b, a);
 }  // m ? a : b

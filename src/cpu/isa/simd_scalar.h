@@ -62,6 +62,9 @@ inline Mask less(V a, V b) {
 inline Mask equal(V a, V b) {
   return {{a.x[0] == b.x[0], a.x[1] == b.x[1], a.x[2] == b.x[2], a.x[3] == b.x[3]}};
 }
+inline bool any(Mask m) {
+  return m.x[0] || m.x[1] || m.x[2] || m.x[3];
+}
 inline V select(Mask m, V a, V b) {
   return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
 }

@@ -168,10 +168,9 @@ void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const Ro
   BackwardScratch<Math> s = carve_backward<Math>(p, range.end - range.begin, carver);
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   fill_row_keys(p, range, s.keys);
-  for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
-    Block block{range.b, range.hk, row, range.end - row < kBlockRows ? range.end - row : kBlockRows,
-                tile.j0, 0,        0,   false};
-    if (!place_block(p, s.keys, block)) continue;
+  Block block{range.b, range.hk, range.begin, 0, tile.j0, 0, 0, false};
+  for (; block.row < range.end; block.row += block.rows) {
+    if (!place_next_block(p, s.keys, range.end, block)) continue;
     const RowsFinite finite = load_row_block(p, block, s);
     weight_gradients(p, block, s);
     const std::int64_t columns = block.c1 - block.c0, row_cells = (block.rows + Math::kPack - 1) / Math::kPack;
@@ -186,7 +185,7 @@ void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const Ro
                Dp, finite.q);
     Math::weights_along_keys(s.dscores, block.rows, block.c0, block.c1, s.dscores_keys);
     accumulate(Args{s.dscores_keys + block.c0 / Math::kPack, Math::kWeightRow, 1, s.k + block.c0 / Math::kPack * Dp, Dp,
-                    dq + row * Dp, Dp, columns / Math::kPack},
+                    dq + block.row * Dp, Dp, columns / Math::kPack},
                block.rows, Dp, *s.k_finite);
   }
 }

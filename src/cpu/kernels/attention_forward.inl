@@ -34,12 +34,17 @@ void pack_tile_with(const AttentionProblem& p, const KeyTile& at, char* dst, voi
   typename Math::Cell* rows = take_tile_rows<Math>(p, scratch_carver);
   const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
   Math::pack_along_dim(p.k, at, keys_in_tile(p, at), p.D, rows, tile.k);
-  *tile.v_finite = Math::pack_along_keys(p.v, at, keys_in_tile(p, at), p.E, rows, tile.v);
+  if (const auto* v = Math::in_place(p.v, at, keys_in_tile(p, at), p.E))
+    *tile.v_finite = Math::finite_in_place(v, p.v.row_stride, p.E);
+  else
+    *tile.v_finite = Math::pack_along_keys(p.v, at, keys_in_tile(p, at), p.E, rows, tile.v);
 }
 
 template <class Math>
 struct ForwardScratch {
   typename Math::Cell *tile_rows, *q, *weights;
+  const typename Math::Cell* queries;  // the range's rows, query_row cells apart
+  std::int64_t query_row;
   PackedTile<Math> tile;
   float* scores;
   SoftmaxState part;
@@ -78,31 +83,30 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 template <class Math>
 inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, typename Math::Cell* weights,
                           const SoftmaxState& state, std::int64_t at) {
-  const float factor = exponent_factor(p);
+  const V factor = set1(exponent_factor(p));
   const std::int64_t Ap = acc_row(p);
   const bool as_floats = p.dropout_threshold || p.observer;
-  float top[kBlockRows];
-  for (std::int64_t r = 0; r < block.rows; ++r) {
-    V m = set1(-kInfinity);
-    for (std::int64_t c = block.c0; c < block.c1; c += kLanes) m = max(m, load(scores + r * kKeyTile + c));
-    top[r] = reduce_max(m);
-  }
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* s = scores + r * kKeyTile;
     float& row_max = state.max[at + r];
     float* sums = state.sums + (at + r) * kLanes;
-    if (top[r] > row_max) {
-      const V shrink = set1(exp2_one((row_max - top[r]) * factor));  // 0 the first time
-      row_max = top[r];
-      store(sums, mul(load(sums), shrink));
-      float* acc = state.acc + (at + r) * Ap;
-      for (std::int64_t e = 0; e < Ap; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
+    V top = load(s + block.c0);
+    for (std::int64_t c = block.c0 + kLanes; c < block.c1; c += kLanes) top = max(top, load(s + c));
+    if (any(less(set1(row_max), top))) {  // seldom, once the first tiles are behind
+      const float larger = reduce_max(top);
+      if (row_max != -kInfinity) {  // else there is nothing yet to shrink
+        const V shrink = set1(exp2_one((row_max - larger) * exponent_factor(p)));
+        store(sums, mul(load(sums), shrink));
+        float* acc = state.acc + (at + r) * Ap;
+        for (std::int64_t e = 0; e < Ap; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
+      }
+      row_max = larger;
     }
     const V base = set1(row_max == -kInfinity ? 0.0F : row_max);  // nothing seen yet: weights must come out 0
     V sum = load(sums);
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
       // Subtracting first makes the weight of the largest score exactly 1: a row that sees one key returns its value.
-      const V w = exp2(mul(sub(load(s + c), base), set1(factor)));
+      const V w = exp2(mul(sub(load(s + c), base), factor));
       sum = add(sum, w);
       if (as_floats)
         store(s + c, w);
@@ -195,7 +199,8 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
     if (p.packed->stored != StoredAs::cells) return {s.tile.k, s.tile.v, Ep, widen_tile<Math>(p, data, s.tile)};
     Carver carver{data};
     const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
-    return {tile.k, tile.v, Ep, *tile.v_finite};
+    const auto* v = p.packed->pages ? nullptr : Math::in_place(p.v, at, count, p.E);
+    return {tile.k, v ? v : tile.v, v ? p.v.row_stride : Ep, *tile.v_finite};
   }
   Math::pack_along_dim(p.k, at, count, p.D, s.tile_rows, s.tile.k);
   if (const auto* v = Math::in_place(p.v, at, count, p.E))
@@ -207,17 +212,17 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
 template <class Math>
 inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
   using Args = ProductArgs<typename Math::Cells>;
-  const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p), q_row = Math::row_cells(p.D);
+  const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
   TileOperands<Math> tile{};
-  for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
-    const std::int64_t rows = range.end - row < kBlockRows ? range.end - row : kBlockRows;
-    Block block{range.b, range.hk, row, rows, j0, 0, 0, false};
-    if (!place_block(p, s.keys, block)) continue;
+  Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
+  for (; block.row < range.end; block.row += block.rows) {
+    if (!place_next_block(p, s.keys, range.end, block)) continue;
+    const std::int64_t rows = block.rows;
     if (tile.k == nullptr) tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
-    const std::int64_t at = row - range.begin, columns = block.c1 - block.c0;
-    product<false>(
-        Args{s.q + at * q_row, q_row, 1, tile.k + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
-        rows, columns);
+    const std::int64_t at = block.row - range.begin, columns = block.c1 - block.c0;
+    product<false>(Args{s.queries + at * s.query_row, s.query_row, 1, tile.k + block.c0, kKeyTile, s.scores + block.c0,
+                        kKeyTile, Math::depth(p.D)},
+                   rows, columns);
     finish_scores(p, block, s.keys, s.scores, nullptr);
     softmax_block<Math>(p, block, s.scores, s.weights, s.part, at);
     if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * Ap);
@@ -237,6 +242,22 @@ inline void clear_part(const ForwardScratch<Math>& s, std::int64_t rows, std::in
   clear(s.part.acc, rows * Ap);
 }
 
+// The rows' queries where the products can broadcast them from: in place if they lie so, else loaded.
+template <class Math>
+inline void load_queries(const AttentionProblem& p, const RowRange& range, ForwardScratch<Math>& s) {
+  const MatrixRef rows{p.q.dtype, const_cast<char*>(element(p.q, range.b, range.hk * p.G, 0)), p.q.row_stride,
+                       p.q.dim_stride};
+  const typename Math::Cell* in_place = p.G == 1 ? Math::rows_in_place(rows, range.begin, 0, p.D) : nullptr;
+  if (in_place && p.q.dim_stride == 1) {
+    s.queries = in_place;
+    s.query_row = p.q.row_stride / Math::kPack;
+    return;
+  }
+  load_rows<Math>(p, p.q, range.b, range.hk, range.begin, range.end - range.begin, p.D, s.q);
+  s.queries = s.q;
+  s.query_row = Math::row_cells(p.D);
+}
+
 // All rows of the range over keys [first_split, last_split) * kKeySplit. With `partial`, the state of the one split
 // goes there ([rows][2 + Ap]: max, sum, acc) and merge_partials finishes; else the rows are finished here. Both ways
 // do the same sums in the same order.
@@ -250,13 +271,9 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
   const std::int64_t Ap = acc_row(p);
   fill_row_keys(p, range, s.keys);
   const KeyRange seen = visible_range(p, s.keys, range.begin, range.end);
-  load_rows<Math>(p, p.q, range.b, range.hk, range.begin, rows, p.D, s.q);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    s.total_max[r] = -kInfinity;
-    s.total_sum[r] = 0.0F;
-  }
-  clear(s.total_acc, rows * Ap);
+  load_queries<Math>(p, range, s);
 
+  bool merging = false;
   for (std::int64_t split = first_split; split < last_split; ++split) {
     const std::int64_t begin = split * kKeySplit;
     const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
@@ -264,9 +281,29 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
     clear_part(s, rows, Ap);
     const std::int64_t first = seen.lo > begin ? seen.lo / kKeyTile * kKeyTile : begin;
     for (std::int64_t j0 = first; j0 < end; j0 += kKeyTile) forward_tile<Math>(p, range, j0, s);
-    for (std::int64_t r = 0; r < rows; ++r)
-      merge_row(exponent_factor(p), s.total_max[r], s.total_sum[r], s.total_acc + r * Ap, s.part.max[r],
-                reduce_add(load(s.part.sums + r * kLanes)), s.part.acc + r * Ap, Ap);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float part_sum = reduce_add(load(s.part.sums + r * kLanes));
+      if (merging) {
+        merge_row(exponent_factor(p), s.total_max[r], s.total_sum[r], s.total_acc + r * Ap, s.part.max[r], part_sum,
+                  s.part.acc + r * Ap, Ap);
+      } else {
+        s.total_max[r] = s.part.max[r];
+        s.total_sum[r] = part_sum;
+      }
+    }
+    if (!merging) {  // merging with nothing would copy: the parts become the totals instead
+      float* parts = s.part.acc;
+      s.part.acc = s.total_acc;
+      s.total_acc = parts;
+    }
+    merging = true;
+  }
+  if (!merging) {  // nothing was seen
+    for (std::int64_t r = 0; r < rows; ++r) {
+      s.total_max[r] = -kInfinity;
+      s.total_sum[r] = 0.0F;
+    }
+    clear(s.total_acc, rows * Ap);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     if (!partial) {

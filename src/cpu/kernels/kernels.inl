@@ -6,8 +6,10 @@
 #ifdef ATTEND_TILE_DOT
 #include "cpu/kernels/tile_product.inl"
 constexpr int kBlockRows = 32;  // rows whose scores are worked on at once
+constexpr int kCutRows = 16;    // and where the mask cuts through them
 #else
-constexpr int kBlockRows = 24;
+constexpr int kBlockRows = 48;
+constexpr int kCutRows = 12;
 #endif
 #include "cpu/kernels/scores.inl"
 #include "cpu/kernels/operands.inl"

@@ -34,7 +34,8 @@ struct Floats {
   static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, float* rows,
                              float* dst) {
     if (whole_vectors(x, count, n))
-      return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride, n, dst);
+      return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride, n, dst,
+                            kKeyTile * x.row_stride);
     load_tile(x, tile.b, tile.hk, tile.j0, count, n, rows, row_cells(n), kKeyTile);
     transpose_tile(rows, row_cells(n), n, dst);
   }
@@ -52,7 +53,11 @@ struct Floats {
   static bool finite_in_place(const float* data, std::int64_t row_stride, std::int64_t n) {
     V bad = set1(0.0F);
     for (std::int64_t r = 0; r < kKeyTile; ++r)
-      for (std::int64_t d = 0; d < n; d += kLanes) bad = fma(load(data + r * row_stride + d), set1(0.0F), bad);
+      for (std::int64_t d = 0; d < n; d += kLanes) {
+        const float* x = data + r * row_stride + d;
+        bad = fma(load(x), set1(0.0F), bad);
+        __builtin_prefetch(x + kKeyTile * row_stride, 0, 2);
+      }
     return reduce_add(bad) == 0.0F;
   }
   // int8 with a scale for each column or each row: [rows][cols] numbers (pairs of them) to cells.

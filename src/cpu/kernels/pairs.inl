@@ -51,9 +51,9 @@ struct Pairs {
 
   static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, Cell* rows,
                              Cell* dst) {
-    if (x.dim_stride == 1 && x.row_stride % 2 == 0 && count == kKeyTile && n % (2 * kLanes) == 0)
+    if (whole_vectors(x, count, n) && x.row_stride % 2 == 0)
       return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride / 2,
-                            n / 2, as_floats(dst));
+                            n / 2, as_floats(dst), kKeyTile * x.row_stride / 2);
     load_head_rows(x, tile.b, tile.hk, tile.j0, count, n, rows);
     const std::int64_t width = row_cells(n);
     clear(as_floats(rows) + count * width, (kKeyTile - count) * width);
@@ -61,6 +61,9 @@ struct Pairs {
   }
   static bool pack_along_keys(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, Cell* rows,
                               Cell* dst) {
+    if (whole_vectors(x, count, n))
+      return pair_rows(reinterpret_cast<const std::uint16_t*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride,
+                       kKeyTile, n, dst, kKeyTile * x.row_stride);
     const bool finite = load_head_rows(x, tile.b, tile.hk, tile.j0, count, n, rows);
     const std::int64_t width = row_cells(n);
     clear(as_floats(rows) + count * width, (kKeyTile - count) * width);
@@ -89,14 +92,7 @@ struct Pairs {
     return carver.take<Cell>((rows + 1) / 2 * round_up(n, kLanes));
   }
   static void along_rows(const Cell* src, std::int64_t rows, std::int64_t n, Cell* dst) {
-    const std::int64_t width = row_cells(n), padded = round_up(n, kLanes);
-    static constexpr std::uint16_t kNothing[kLanes] = {};
-    for (std::int64_t r = 0; r < rows; r += 2) {
-      const auto* low = reinterpret_cast<const std::uint16_t*>(src + r * width);
-      const std::uint16_t* high = low + 2 * width;
-      for (std::int64_t d = 0; d < padded; d += kLanes)
-        store_pairs(dst + r / 2 * padded + d, low + d, r + 1 < rows ? high + d : kNothing);
-    }
+    pair_rows(reinterpret_cast<const std::uint16_t*>(src), 2 * row_cells(n), rows, n, dst, 0);
   }
 
   static constexpr std::int64_t kWeightRow = kKeyTile / 2;
@@ -118,5 +114,29 @@ struct Pairs {
   }
 
  private:
+  static bool whole_vectors(const Operand& x, std::int64_t count, std::int64_t n) {
+    return x.dim_stride == 1 && count == kKeyTile && n % (2 * kLanes) == 0;
+  }
+
+  // Rows r and r + 1 into one row of cells. True when all are finite. What lies `ahead` is called into the cache.
+  static bool pair_rows(const std::uint16_t* src, std::int64_t stride, std::int64_t rows, std::int64_t n, Cell* dst,
+                        std::int64_t ahead) {
+    static constexpr std::uint16_t kNothing[kLanes] = {};
+    const std::int64_t padded = round_up(n, kLanes);
+    bool finite = true;
+    for (std::int64_t r = 0; r < rows; r += 2)
+      for (std::int64_t d = 0; d < padded; d += kLanes) {
+        const std::uint16_t* low = src + r * stride + d;
+        const std::uint16_t* high = r + 1 < rows ? low + stride : kNothing;
+        Cell* cells = dst + r / 2 * padded + d;
+        store_pairs(cells, low, high);
+        finite &= finite_cells(cells);
+        if (ahead != 0) {
+          __builtin_prefetch(low + ahead, 0, 2);
+          __builtin_prefetch(high + ahead, 0, 2);
+        }
+      }
+    return finite;
+  }
   static float* as_floats(Cell* cells) { return reinterpret_cast<float*>(cells); }
 };

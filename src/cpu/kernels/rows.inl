@@ -93,12 +93,17 @@ inline bool load_tile(const Operand& x, std::int64_t b, std::int64_t h, std::int
   return reduce_add(bad) == 0.0F;
 }
 
-// dst[d][row] = src[row][d]: columns of kKeyTile rows, so that a vector holds one dimension of many keys.
-inline void transpose_tile(const float* src, std::int64_t padded, std::int64_t n, float* dst) {
+// dst[d][row] = src[row][d]: columns of kKeyTile rows, so that a vector holds one dimension of many keys. The same rows
+// `ahead` cells further on, which come next, are called into the cache.
+inline void transpose_tile(const float* src, std::int64_t padded, std::int64_t n, float* dst, std::int64_t ahead = 0) {
   for (std::int64_t r = 0; r < kKeyTile; r += kLanes)
     for (std::int64_t d = 0; d < n; d += kLanes) {
       V block[kLanes];
-      for (int l = 0; l < kLanes; ++l) block[l] = load(src + (r + l) * padded + d);
+      for (int l = 0; l < kLanes; ++l) {
+        const float* row = src + (r + l) * padded + d;
+        block[l] = load(row);
+        if (ahead != 0) __builtin_prefetch(row + ahead, 0, 2);
+      }
       transpose(block);
       const std::int64_t count = n - d < kLanes ? n - d : kLanes;
       for (std::int64_t l = 0; l < count; ++l) store(dst + (d + l) * kKeyTile + r, block[l]);

@@ -21,11 +21,15 @@ struct Block {
   bool full;  // every row sees every key of [c0, c1)
 };
 
+// A division of 64 bits costs more than a row's bookkeeping should: most heads are their own group, and the rest are
+// short.
 inline std::int64_t token_of(const AttentionProblem& p, std::int64_t row) {
-  return row / p.G;
+  if (p.G == 1) return row;
+  if (row >> 32 != 0) return row / p.G;
+  return static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(p.G);
 }
 inline std::int64_t head_of(const AttentionProblem& p, std::int64_t hk, std::int64_t row) {
-  return hk * p.G + row % p.G;
+  return hk * p.G + row - token_of(p, row) * p.G;
 }
 inline std::int64_t row_index(const AttentionProblem& p, std::int64_t b, std::int64_t hk, std::int64_t row) {
   return (b * p.H + head_of(p, hk, row)) * p.M + token_of(p, row);
@@ -89,6 +93,16 @@ inline bool place_block(const AttentionProblem& p, const RowKeys& keys, Block& b
     block.full &= coverage == Coverage::all;
   }
   return true;
+}
+
+// The block of at most kBlockRows rows from block.row on. Where the mask cuts through it, a smaller one: less is
+// computed only to be hidden. False when none of its rows sees a key of the tile.
+inline bool place_next_block(const AttentionProblem& p, const RowKeys& keys, std::int64_t end, Block& block) {
+  block.rows = end - block.row < kBlockRows ? end - block.row : kBlockRows;
+  const bool seen = place_block(p, keys, block);
+  if (!seen || block.full || block.rows <= kCutRows) return seen;
+  block.rows = kCutRows;
+  return place_block(p, keys, block);
 }
 
 // With nothing but a positive scale, scale and log2(e) are one factor inside the exponent.
