@@ -14,7 +14,12 @@ const char* version();
 void set_threads(int count);
 int threads();
 
-// The instruction set in use: "scalar", "avx2" or "avx512". Chosen once, at first use; ATTEND_ISA overrides.
+// Each thread keeps up to 64 MiB of working memory for its next call, so that a shape seen before allocates nothing. This
+// gives the calling thread's back.
+void release_memory();
+
+// The instruction set in use: "scalar", "avx2", "avx512", "avx512_bf16" or "amx". Chosen once, at first use; ATTEND_ISA
+// overrides.
 const char* kernel_name();
 
 struct CpuInfo {

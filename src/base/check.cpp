@@ -18,9 +18,10 @@ bool known(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
 }
 
-void check_known(const std::string& op, const std::string& what, DType dtype) {
+void check_known(std::string_view op, std::string_view what, DType dtype) {
   if (known(dtype)) return;
-  fail(op, what + " dtype is " + std::to_string(static_cast<std::int32_t>(dtype)) + ", expected f32, f16, bf16 or f64");
+  fail(op, std::string(what) + " dtype is " + std::to_string(static_cast<std::int32_t>(dtype)) +
+               ", expected f32, f16, bf16 or f64");
 }
 
 // Each dimension, from the smallest step up, must step over everything the smaller ones reach. Layouts that
@@ -78,27 +79,26 @@ bool may_share_memory(const View& a, const View& b) {
 
 }  // namespace
 
-void fail(const std::string& op, const std::string& text) {
-  throw InvalidArgument(op + ": " + text);
+void fail(std::string_view op, std::string_view text) {
+  throw InvalidArgument(std::string(op) + ": " + std::string(text));
 }
 
-void check_equal(const std::string& op, const std::string& what, std::int64_t got, std::int64_t expected,
-                 const char* why) {
+void check_equal(std::string_view op, std::string_view what, std::int64_t got, std::int64_t expected, const char* why) {
   if (got == expected) return;
   const std::string reason = *why == '\0' ? "" : " (" + std::string(why) + ")";
-  fail(op, what + " is " + std::to_string(got) + ", expected " + std::to_string(expected) + reason);
+  fail(op, std::string(what) + " is " + std::to_string(got) + ", expected " + std::to_string(expected) + reason);
 }
 
-void check_layout(const std::string& op, const std::string& what, const void* data, const Shape& shape,
+void check_layout(std::string_view op, std::string_view what, const void* data, const Shape& shape,
                   const Strides& strides, std::int64_t element_bytes) {
   for (const std::int64_t size : shape) {
-    if (size < 0) fail(op, what + " shape is " + to_string(shape) + ", expected sizes >= 0");
+    if (size < 0) fail(op, std::string(what) + " shape is " + to_string(shape) + ", expected sizes >= 0");
   }
   std::int64_t bytes = 0;
   try {
     bytes = checked_product("bytes", {shape[0], shape[1], shape[2], shape[3], element_bytes});
   } catch (const InvalidArgument& error) {
-    fail(op, what + " " + error.what());
+    fail(op, std::string(what) + " " + error.what());
   }
   if (bytes == 0) return;
 
@@ -110,43 +110,44 @@ void check_layout(const std::string& op, const std::string& what, const void* da
                       !__builtin_mul_overflow(step, element_bytes, &step) &&
                       !__builtin_add_overflow(reach, step, &reach);
     if (!fits) {
-      fail(op, what + " shape is " + to_string(shape) + " with strides " + to_string(strides) +
+      fail(op, std::string(what) + " shape is " + to_string(shape) + " with strides " + to_string(strides) +
                    ", expected offsets below 2^63 bytes");
     }
   }
-  if (data == nullptr) fail(op, what + " data is null, expected a pointer to " + to_string(shape) + " elements");
+  if (data == nullptr)
+    fail(op, std::string(what) + " data is null, expected a pointer to " + to_string(shape) + " elements");
 }
 
-void check_readable(const std::string& op, const std::string& what, const View& view) {
+void check_readable(std::string_view op, std::string_view what, const View& view) {
   check_known(op, what, view.dtype);
   check_layout(op, what, view.data, view.shape, view.strides, size_of(view.dtype));
 }
 
-void check_writable(const std::string& op, const std::string& what, const MutableView& view) {
+void check_writable(std::string_view op, std::string_view what, const MutableView& view) {
   check_readable(op, what, view);
   const bool empty = std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
   if (!empty && !elements_apart(view.shape, view.strides)) {
-    fail(op, what + " shape is " + to_string(view.shape) + " with strides " + to_string(view.strides) +
+    fail(op, std::string(what) + " shape is " + to_string(view.shape) + " with strides " + to_string(view.strides) +
                  ", expected every element in a place of its own");
   }
 }
 
-void check_apart(const std::string& op, const std::string& what, const MutableView& written, const std::string& other,
+void check_apart(std::string_view op, std::string_view what, const MutableView& written, std::string_view other,
                  const View& view) {
   if (may_share_memory(written, view)) {
-    fail(op, what + " shares memory with " + other + ", expected a place of its own");
+    fail(op, std::string(what) + " shares memory with " + std::string(other) + ", expected a place of its own");
   }
 }
 
-void check_shape(const std::string& op, const std::string& what, const Shape& got, const Shape& expected) {
+void check_shape(std::string_view op, std::string_view what, const Shape& got, const Shape& expected) {
   if (got == expected) return;
-  fail(op, what + " shape is " + to_string(got) + ", expected " + to_string(expected));
+  fail(op, std::string(what) + " shape is " + to_string(got) + ", expected " + to_string(expected));
 }
 
-void check_dtype(const std::string& op, const std::string& what, DType got, DType expected) {
+void check_dtype(std::string_view op, std::string_view what, DType got, DType expected) {
   check_known(op, what, got);
   if (got == expected) return;
-  fail(op, what + " dtype is " + name(got) + ", expected " + name(expected));
+  fail(op, std::string(what) + " dtype is " + name(got) + ", expected " + name(expected));
 }
 
 std::string to_string(const Shape& shape) {

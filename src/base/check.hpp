@@ -3,35 +3,36 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "attend/error.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend {
 
-[[noreturn]] void fail(const std::string& op, const std::string& text);  // "op: text"
+[[noreturn]] void fail(std::string_view op, std::string_view text);  // "op: text"
 
 // "attention: v heads is 4, expected 2 (k heads)"
-void check_equal(const std::string& op, const std::string& what, std::int64_t got, std::int64_t expected,
+void check_equal(std::string_view op, std::string_view what, std::int64_t got, std::int64_t expected,
                  const char* why = "");
 
 // A view that can be read: known dtype, sizes >= 0 whose product fits, all offsets inside int64 bytes, a pointer
 // unless it is empty.
-void check_readable(const std::string& op, const std::string& what, const View& view);
+void check_readable(std::string_view op, std::string_view what, const View& view);
 // Also: no two elements in the same place.
-void check_writable(const std::string& op, const std::string& what, const MutableView& view);
+void check_writable(std::string_view op, std::string_view what, const MutableView& view);
 
 // What check_readable asks of the memory, for elements of any size.
-void check_layout(const std::string& op, const std::string& what, const void* data, const Shape& shape,
+void check_layout(std::string_view op, std::string_view what, const void* data, const Shape& shape,
                   const Strides& strides, std::int64_t element_bytes);
 
-// The two do not share memory, as far as can be told: views of one layout are compared element by element, others by the
-// stretch of memory they lie in.
-void check_apart(const std::string& op, const std::string& what, const MutableView& written, const std::string& other,
+// The two do not share memory, as far as can be told: views of one layout are compared element by element, others by
+// the stretch of memory they lie in.
+void check_apart(std::string_view op, std::string_view what, const MutableView& written, std::string_view other,
                  const View& view);
 
-void check_shape(const std::string& op, const std::string& what, const Shape& got, const Shape& expected);
-void check_dtype(const std::string& op, const std::string& what, DType got, DType expected);
+void check_shape(std::string_view op, std::string_view what, const Shape& got, const Shape& expected);
+void check_dtype(std::string_view op, std::string_view what, DType got, DType expected);
 
 std::string to_string(const Shape& shape);  // "[1, 8, 4096, 64]"
 

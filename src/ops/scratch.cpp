@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <new>
 
+#include "attend/runtime.hpp"
+
 namespace attend {
 namespace {
 
@@ -21,11 +23,13 @@ void release(char* p) {
 class Shelf {
  public:
   Shelf() = default;
-  ~Shelf() {
-    for (int n = 0; n < count_; ++n) release(pieces_[n].memory);
-  }
+  ~Shelf() { clear(); }
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
+
+  void clear() {
+    while (count_ > 0) release(remove(0).memory);
+  }
 
   // The smallest kept piece that is large enough; `bytes` becomes its size. Null when there is none.
   char* take(std::int64_t& bytes) {
@@ -78,6 +82,10 @@ Scratch::Scratch(std::int64_t bytes_each, int workers)
       bytes_(checked_product("scratch", {each_, workers}) + kAlign),
       memory_(shelf.take(bytes_)) {
   if (memory_ == nullptr) memory_ = allocate(bytes_);
+}
+
+void release_memory() {
+  shelf.clear();
 }
 
 Scratch::~Scratch() {
