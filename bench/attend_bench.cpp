@@ -11,6 +11,7 @@
 #include "attend/attend.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
+#include "lengths.hpp"
 #include "measure.hpp"
 #include "support/buffer.hpp"
 #include "support/cases.hpp"
@@ -101,19 +102,26 @@ void run(const test::Case& c, int rounds) {
 int main(int argc, char** argv) {
   CLI::App app{"Measures attention on the shapes that matter, beside the multiply-add ceiling of the same run."};
   int rounds = 7, thread_option = 0;
-  std::string only;
-  bool ceilings = false;
+  std::string only, svg;
+  bool ceilings = false, lengths = false;
   app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--only", only, "Only cases whose name contains this, e.g. f32 or M4096");
   app.add_flag("--ceilings", ceilings, "Only measure multiply-add rate and read bandwidth, once, as JSON");
+  app.add_flag("--lengths", lengths, "Cost against length instead: 1,024 to 65,536 tokens, time and working memory");
+  app.add_option("--svg", svg, "With --lengths: draw the curves into this file");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
   if (ceilings) {
     fma_rate();  // wakes the threads
     fmt::print("{{\"FMA\": {:.6g}, \"bf16\": {:.6g}, \"read\": {:.6g}}}\n", fma_rate(), pair_rate(), read_rate());
+    return 0;
+  }
+
+  if (lengths) {
+    run_lengths(rounds, svg);
     return 0;
   }
 
