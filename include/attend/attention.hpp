@@ -49,6 +49,14 @@ struct Dropout {
   std::uint64_t seed = 0;  // the kept set is a function of (seed, batch, head, query, key) alone
 };
 
+// How f32 and f16 inputs are multiplied.
+enum class Precision {
+  f32,
+  // As hi + lo, both bf16, in three products on AMX: 16 bits of each factor count, and 16 of each weight. Forward
+  // alone, and only where that is faster: on other CPUs, in backward and over a cache it is the same as f32.
+  split_bf16,
+};
+
 // How a score is made, in this order:
 //   s = scale * q.k;  s = softcap * tanh(s / softcap);  s = rule(s);  s += bias;  s -= slope * |p(i) - j|;  mask
 struct AttentionOptions {
@@ -61,6 +69,7 @@ struct AttentionOptions {
   Diagonal alibi_diagonal = Align::last_key;
   std::optional<View> sinks{};  // [1, H, 1, 1]: one more logit per row that takes weight and gives no value
   Dropout dropout{};
+  Precision precision = Precision::f32;
 };
 
 // Each row's sum over keys of weight(i, j) * f_n(i, j), gathered in the same sweep as the output.

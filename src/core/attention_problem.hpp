@@ -65,6 +65,7 @@ struct AttentionProblem {
   const PackedTiles* packed;  // null: a kernel packs each tile as it comes to it
 
   const MaskPlan* mask;
+  bool split_bf16;  // Precision::split_bf16
   float scale;
   float softcap;          // 0: off
   const ScoreHook* hook;  // null: off

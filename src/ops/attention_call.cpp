@@ -223,6 +223,7 @@ AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& opt
   p.M = q.length(), p.N = k.length(), p.D = q.dim(), p.E = v.dim();
   p.q = operand_of(q), p.k = operand_of(k), p.v = operand_of(v);
   p.mask = &mask;
+  p.split_bf16 = options.precision == Precision::split_bf16;
   p.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(p.D))));
   p.softcap = static_cast<float>(options.softcap);
   p.hook = rule.hook();

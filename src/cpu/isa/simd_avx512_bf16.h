@@ -25,6 +25,9 @@ inline V high_halves(const std::uint32_t* p) {
 inline __m256i to_halves(V x) {
   return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
 }
+inline V widen_halves(__m256i halves) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
 inline void store_halves(std::uint16_t* p, V x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_halves(x));
 }

@@ -213,6 +213,7 @@ template <class Math>
 inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
   using Args = ProductArgs<typename Math::Cells>;
   const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
+  const std::int64_t depth = Math::depth(p.D);
   TileOperands<Math> tile{};
   Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
   for (; block.row < range.end; block.row += block.rows) {
@@ -220,18 +221,31 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
     const std::int64_t rows = block.rows;
     if (tile.k == nullptr) tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
     const std::int64_t at = block.row - range.begin, columns = block.c1 - block.c0;
-    product<false>(Args{s.queries + at * s.query_row, s.query_row, 1, tile.k + block.c0, kKeyTile, s.scores + block.c0,
-                        kKeyTile, Math::depth(p.D)},
-                   rows, columns);
+    for (const Term& term : Math::kProducts) {
+      const Args args{s.queries + at * s.query_row + term.a * depth,
+                      s.query_row,
+                      1,
+                      tile.k + term.b * depth * kKeyTile + block.c0,
+                      kKeyTile,
+                      s.scores + block.c0,
+                      kKeyTile,
+                      depth};
+      if (&term == Math::kProducts)
+        product<false>(args, rows, columns);
+      else
+        product<true>(args, rows, columns);
+    }
     finish_scores(p, block, s.keys, s.scores, nullptr);
     softmax_block<Math>(p, block, s.scores, s.weights, s.part, at);
     if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * Ap);
     if (p.dropout_threshold) apply_dropout(p, block, s.scores);
     if (p.observer || p.dropout_threshold) Math::weights_along_keys(s.scores, rows, block.c0, block.c1, s.weights);
-    accumulate(
-        Args{s.weights + block.c0 / Math::kPack, Math::kWeightRow, 1, tile.v + block.c0 / Math::kPack * tile.v_row,
-             tile.v_row, s.part.acc + at * Ap, Ap, columns / Math::kPack},
-        rows, Ep, tile.v_finite);
+    constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
+    for (const Term& term : Math::kProducts)
+      accumulate(Args{s.weights + term.a * kTileCells + block.c0 / Math::kPack, Math::kWeightRow, 1,
+                      tile.v + (term.b * kTileCells + block.c0 / Math::kPack) * tile.v_row, tile.v_row,
+                      s.part.acc + at * Ap, Ap, columns / Math::kPack},
+                 rows, Ep, tile.v_finite);
   }
 }
 

@@ -18,6 +18,11 @@ constexpr int kCutRows = 12;
 #else
 using Pairs = Floats;  // half types are widened
 #endif
+#ifdef ATTEND_TILE_DOT
+#include "cpu/kernels/split.inl"
+#else
+using Split = Floats;  // three products of pairs would be slower than one of floats
+#endif
 #include "cpu/kernels/tiles.inl"
 #include "cpu/kernels/attention_forward.inl"
 #include "cpu/kernels/attention_backward.inl"
@@ -39,6 +44,18 @@ inline bool paired(DType dtype, std::int64_t D, std::int64_t E) {
 inline bool paired(const AttentionProblem& p) {
   return paired(p.q.dtype, p.D, p.E);
 }
+// Forward alone, and not over the pages of a cache, which hold other cells.
+inline bool split(const AttentionProblem& p) {
+  const bool wanted = p.split_bf16 && p.q.dtype != DType::bf16 && !(p.packed && p.packed->pages);
+  return wanted && p.D >= 2 * kLanes && p.E >= 2 * kLanes;
+}
+// Calls f with the Math that this problem's forward pass works in.
+template <class F>
+inline auto with_forward_math(const AttentionProblem& p, F&& f) {
+  if (paired(p)) return f(Pairs{});
+  if (split(p)) return f(Split{});
+  return f(Floats{});
+}
 inline bool paired(const CacheShape& shape) {
   return paired(shape.dtype, shape.D, shape.E);
 }
@@ -54,20 +71,24 @@ constexpr KernelTable table(const char* name) {
       .forward_scratch_bytes =
           [](const AttentionProblem& p, std::int64_t rows) {
             const std::int64_t floats = forward_scratch_bytes_with<Floats>(p, rows);  // `weights` works in floats
-            const std::int64_t pairs = forward_scratch_bytes_with<Pairs>(p, rows);
-            return floats > pairs ? floats : pairs;
+            const std::int64_t own =
+                with_forward_math(p, [&](auto math) { return forward_scratch_bytes_with<decltype(math)>(p, rows); });
+            return floats > own ? floats : own;
           },
       .tile_bytes =
-          [](const AttentionProblem& p) { return paired(p) ? tile_bytes_with<Pairs>(p) : tile_bytes_with<Floats>(p); },
+          [](const AttentionProblem& p) {
+            return with_forward_math(p, [&](auto math) { return tile_bytes_with<decltype(math)>(p); });
+          },
       .pack_tile =
           [](const AttentionProblem& p, const KeyTile& tile, char* dst, void* scratch) {
-            (paired(p) ? pack_tile_with<Pairs> : pack_tile_with<Floats>)(p, tile, dst, scratch);
+            with_forward_math(p, [&](auto math) { pack_tile_with<decltype(math)>(p, tile, dst, scratch); });
           },
       .forward =
           [](const AttentionProblem& p, const RowRange& range, std::int64_t first_split, std::int64_t last_split,
              float* partial, void* scratch) {
-            (paired(p) ? forward_with<Pairs> : forward_with<Floats>)(p, range, first_split, last_split, partial,
-                                                                     scratch);
+            with_forward_math(p, [&](auto math) {
+              forward_with<decltype(math)>(p, range, first_split, last_split, partial, scratch);
+            });
           },
       .cache_stored_as =
           [](const CacheShape& shape) {

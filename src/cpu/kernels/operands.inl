@@ -14,13 +14,20 @@ inline bool load_rows(const AttentionProblem& p, const Operand& x, std::int64_t 
   return finite;
 }
 
+// A number may be held as a sum of terms; kProducts says which terms of a and b are multiplied.
+struct Term {
+  int a, b;
+};
+
 struct Floats {
   using Cells = FloatCells;
   using Cell = float;
   struct Session {};  // alive while products run
   static constexpr std::int64_t kPack = 1;
+  static constexpr int kTerms = 1;
+  static constexpr Term kProducts[] = {{0, 0}};
 
-  static std::int64_t depth(std::int64_t n) { return n; }  // cells of a sum over n numbers
+  static std::int64_t depth(std::int64_t n) { return n; }  // cells of a sum over n numbers, one term
   static std::int64_t row_cells(std::int64_t n) { return round_up(n, kLanes); }
 
   // `count` rows of one head, from i on. True when all are finite.

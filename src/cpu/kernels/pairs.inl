@@ -26,6 +26,8 @@ struct Pairs {
   using Session = Floats::Session;
 #endif
   static constexpr std::int64_t kPack = 2;
+  static constexpr int kTerms = 1;
+  static constexpr Term kProducts[] = {{0, 0}};
 
   static std::int64_t depth(std::int64_t n) { return (n + 1) / 2; }
   static std::int64_t row_cells(std::int64_t n) { return round_up(n, 2 * kLanes) / 2; }

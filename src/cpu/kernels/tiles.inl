@@ -9,8 +9,8 @@ struct PackedTile {
 template <class Math>
 inline PackedTile<Math> take_tile(std::int64_t D, std::int64_t E, Carver& carver) {
   using Cell = typename Math::Cell;
-  return {carver.take<Cell>(Math::depth(D) * kKeyTile), carver.take<Cell>(kKeyTile / Math::kPack * round_up(E, kLanes)),
-          carver.take<bool>(1)};
+  return {carver.take<Cell>(Math::kTerms * Math::depth(D) * kKeyTile),
+          carver.take<Cell>(Math::kTerms * kKeyTile / Math::kPack * round_up(E, kLanes)), carver.take<bool>(1)};
 }
 
 // Numbers of a smaller type. int8 has a scale for each key.
