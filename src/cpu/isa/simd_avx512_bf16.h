@@ -48,6 +48,18 @@ inline bool finite_cells(const std::uint32_t* p) {
   return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) == 0;
 }
 
+// 2^t to 3 ULP in eight operations, for weights that are rounded to bf16: 2^floor(t) times a fit of 2^r, 0 <= r < 1,
+// that is exactly 1 at 0. -inf gives 0; NaN stays NaN.
+inline V quick_exp2(V t) {
+  const V r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  V p = fma(r, set1(1.867130166e-3F), set1(9.017029777e-3F));
+  p = fma(r, p, set1(5.579991266e-2F));
+  p = fma(r, p, set1(2.401644439e-1F));
+  p = fma(r, p, set1(6.931512952e-1F));
+  p = fma(r, p, set1(1.0F));
+  return _mm512_scalef_ps(p, t);
+}
+
 struct Int8Pairs {
   V low, high;
 };

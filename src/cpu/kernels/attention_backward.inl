@@ -117,7 +117,7 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
       const V x = load(score + c);
       const Mask hidden = equal(x, set1(-kInfinity));  // decided by the score: an LSE may be NaN
-      V w = exp2(fma(x, factor, minus_lse));
+      V w = Math::power_of_two(fma(x, factor, minus_lse));
       V dw = load(dscore + c);
       const V kept = p.dropout_threshold ? load(keep + c) : set1(1.0F);
       dw = mul(dw, kept);

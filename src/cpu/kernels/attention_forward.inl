@@ -83,7 +83,6 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 template <class Math>
 inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, typename Math::Cell* weights,
                           const SoftmaxState& state, std::int64_t at) {
-  const V factor = set1(exponent_factor(p));
   const std::int64_t Ap = acc_row(p);
   const bool as_floats = p.dropout_threshold || p.observer;
   for (std::int64_t r = 0; r < block.rows; ++r) {
@@ -102,11 +101,11 @@ inline void softmax_block(const AttentionProblem& p, const Block& block, float* 
       }
       row_max = larger;
     }
-    const V base = set1(row_max == -kInfinity ? 0.0F : row_max);  // nothing seen yet: weights must come out 0
+    // Nothing seen yet: weights must come out 0.
+    const typename Math::Exponent exponent(row_max == -kInfinity ? 0.0F : row_max, exponent_factor(p));
     V sum = load(sums);
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-      // Subtracting first makes the weight of the largest score exactly 1: a row that sees one key returns its value.
-      const V w = exp2(mul(sub(load(s + c), base), factor));
+      const V w = exponent.weight(load(s + c));
       sum = add(sum, w);
       if (as_floats)
         store(s + c, w);

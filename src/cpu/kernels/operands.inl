@@ -89,6 +89,15 @@ struct Floats {
   static constexpr std::int64_t kWeightRow = kKeyTile;
   static float* take_weights(float* scores, std::int64_t, Carver&) { return scores; }
   static void store_weights(float* row, std::int64_t c, V w) { store(row + c, w); }
+
+  static V power_of_two(V t) { return exp2(t); }
+  // Weights of a row whose largest score so far is row_max. Subtracting before multiplying makes that weight exactly 1:
+  // a row that sees one key returns its value.
+  struct Exponent {
+    V base, factor;
+    Exponent(float row_max, float scale) : base(set1(row_max)), factor(set1(scale)) {}
+    V weight(V score) const { return exp2(mul(sub(score, base), factor)); }
+  };
   static void weights_along_keys(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}
   static void weights_along_rows(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}
 

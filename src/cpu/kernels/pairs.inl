@@ -104,6 +104,15 @@ struct Pairs {
   static void store_weights(Cell* row, std::int64_t c, V w) {
     store_halves(reinterpret_cast<std::uint16_t*>(row) + c, w);
   }
+
+  // Weights are rounded to bf16, so the exponent may be a little off, and so may the largest weight.
+  static V power_of_two(V t) { return quick_exp2(t); }
+  struct Exponent {
+    V base, factor;
+    Exponent(float row_max, float scale) : base(set1(-row_max * scale)), factor(set1(scale)) {}
+    V weight(V score) const { return quick_exp2(fma(score, factor, base)); }
+  };
+
   static void weights_along_keys(const float* s, std::int64_t rows, std::int64_t c0, std::int64_t c1, Cell* dst) {
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = c0; c < c1; c += kLanes) store_weights(dst + r * kWeightRow, c, load(s + r * kKeyTile + c));

@@ -62,6 +62,7 @@ struct Split {
   static void widen_int8(const std::int8_t*, std::int64_t, std::int64_t, const float*, const float*, Cell*) {}
 
   static constexpr std::int64_t kWeightRow = kTerms * kKeyTile / kPack;
+  using Exponent = Floats::Exponent;
   static Cell* take_weights(float*, std::int64_t rows, Carver& carver) { return carver.take<Cell>(rows * kWeightRow); }
   static void store_weights(Cell* row, std::int64_t c, V w) {
     const V high = to_high(w);
