@@ -13,6 +13,7 @@
 #include "cpu/dispatch.hpp"
 #include "lengths.hpp"
 #include "measure.hpp"
+#include "parts.hpp"
 #include "support/buffer.hpp"
 #include "support/cases.hpp"
 #include "support/problem.hpp"
@@ -103,7 +104,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures attention on the shapes that matter, beside the multiply-add ceiling of the same run."};
   int rounds = 7, thread_option = 0;
   std::string only, svg;
-  bool ceilings = false, lengths = false;
+  bool ceilings = false, lengths = false, parts = false;
   app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
@@ -111,6 +112,7 @@ int main(int argc, char** argv) {
   app.add_option("--only", only, "Only cases whose name contains this, e.g. f32 or M4096");
   app.add_flag("--ceilings", ceilings, "Only measure multiply-add rate and read bandwidth, once, as JSON");
   app.add_flag("--lengths", lengths, "Cost against length instead: 1,024 to 65,536 tokens, time and working memory");
+  app.add_flag("--parts", parts, "Matrix products, decoding over caches and the cost of a call instead");
   app.add_option("--svg", svg, "With --lengths: draw the curves into this file");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
@@ -120,6 +122,10 @@ int main(int argc, char** argv) {
     return 0;
   }
 
+  if (parts) {
+    run_parts(rounds, {fma_rate, pair_rate, read_rate});
+    return 0;
+  }
   if (lengths) {
     run_lengths(rounds, svg);
     return 0;

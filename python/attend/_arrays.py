@@ -9,6 +9,9 @@ import numpy as np
 from . import _core
 
 _NUMPY_NAMES = {"float32": "f32", "float16": "f16", "float64": "f64", "bfloat16": "bf16"}
+_numpy_dtypes = {np.dtype(name): short for name, short in _NUMPY_NAMES.items() if name != "bfloat16"}
+_IN_ORDER = (0, 1, 2, 3)
+_torch_dtypes = {}  # both ways round; filled when the first tensor comes
 
 
 class Array:
@@ -20,10 +23,11 @@ class Array:
         self.kind, self.keep, self.address, self.dtype = kind, keep, address, dtype
         self.shape, self.strides, self.writable = tuple(shape), tuple(strides), writable
 
-    def view(self, order=(0, 1, 2, 3)):
+    def view(self, order=_IN_ORDER):
         """The engine's [batch, heads, length, dim] view; `order` says where those four stand in the array."""
-        shape = tuple(self.shape[axis] for axis in order)
-        strides = tuple(self.strides[axis] for axis in order)
+        shape, strides = self.shape, self.strides
+        if order != _IN_ORDER:
+            shape, strides = tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
         return _core.View(self.address, self.dtype, shape, strides, self.writable)
 
 
@@ -37,21 +41,29 @@ def _is_jax(x):
     return jax is not None and isinstance(x, jax.Array)
 
 
+def _dtypes_of_torch():
+    if not _torch_dtypes:
+        torch = sys.modules["torch"]
+        names = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
+        _torch_dtypes.update(names)
+        _torch_dtypes.update({name: dtype for dtype, name in names.items()})
+    return _torch_dtypes
+
+
 def _from_torch(x, name, kind):
     torch = sys.modules["torch"]
     if x.device.type != "cpu":
         raise ValueError(f"{name} is on {x.device}, expected a CPU tensor: move it with .cpu()")
     if x.layout is not torch.strided:
         raise TypeError(f"{name} is a {x.layout} tensor, expected a dense one: .to_dense()")
-    if x.numel() and not x.untyped_storage().data_ptr():
+    if type(x) is not torch.Tensor and x.numel() and not x.untyped_storage().data_ptr():
         raise ValueError(f"{name} has no memory (a fake or meta tensor), expected a CPU tensor with values")
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"{name} needs a gradient, which this function does not record: use attend.torch, or call it under "
             "torch.no_grad() or on .detach()"
         )
-    names = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
-    dtype = names.get(x.dtype)
+    dtype = _dtypes_of_torch().get(x.dtype)
     if dtype is None:
         raise TypeError(f"{name} dtype is {x.dtype}, expected float32, float16, bfloat16 or float64")
     if x.is_neg():
@@ -60,7 +72,7 @@ def _from_torch(x, name, kind):
 
 
 def _from_numpy(x, name, kind):
-    dtype = _NUMPY_NAMES.get(x.dtype.name)
+    dtype = _numpy_dtypes.get(x.dtype) or _NUMPY_NAMES.get(x.dtype.name)  # the name takes a microsecond
     if dtype is None or not x.dtype.isnative:
         raise TypeError(f"{name} dtype is {x.dtype}, expected float32, float16, float64 or ml_dtypes' bfloat16")
     size = x.dtype.itemsize
@@ -72,12 +84,12 @@ def _from_numpy(x, name, kind):
 
 def describe(x, name):
     """The memory of `x`, without a copy wherever its library allows."""
+    if _is_torch(x):
+        return _from_torch(x, name, "torch")
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost: give x.data and a mask of attend's")
     if isinstance(x, np.ndarray):
         return _from_numpy(x, name, "numpy")
-    if _is_torch(x):
-        return _from_torch(x, name, "torch")
     if _is_jax(x):
         return _from_numpy(np.asarray(x), name, "jax")
     if hasattr(x, "__dlpack__"):
@@ -100,9 +112,7 @@ def _numpy_dtype(dtype):
 def empty(kind, dtype, shape):
     """A new array of the library `kind`, and its description. JAX arrays are made from NumPy memory at the end."""
     if kind == "torch":
-        torch = sys.modules["torch"]
-        dtypes = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
-        x = torch.empty(tuple(shape), dtype=dtypes[dtype])
+        x = sys.modules["torch"].empty(tuple(shape), dtype=_dtypes_of_torch()[dtype])
         return x, Array(kind, x, x.data_ptr(), dtype, x.shape, x.stride(), True)
     x = np.empty(tuple(shape), dtype=_numpy_dtype(dtype))
     return x, _from_numpy(x, "result", kind)

@@ -164,6 +164,13 @@ MaskPlan::MaskPlan(const Mask& mask, std::int64_t batch, std::int64_t heads, std
   for (const MaskRule& rule : mask.rules) std::visit(Lowering{*this, heads}, rule);
 }
 
+bool MaskPlan::ragged_keys() const {
+  const auto differs = [](const SharedInts& x) { return x && x->size() > 1; };
+  return key_lengths != nullptr || std::any_of(intervals.begin(), intervals.end(), [&](const IntervalRule& rule) {
+           return differs(rule.starts) || differs(rule.ends) || differs(rule.prefix) || differs(rule.position.offsets);
+         });
+}
+
 void fill_intervals(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::int64_t count, std::int64_t* lo,
                     std::int64_t* hi) {
   for_segments(plan, b, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {

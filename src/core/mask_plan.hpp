@@ -33,6 +33,7 @@ struct MaskPlan {
   MaskPlan& operator=(const MaskPlan&) = delete;
 
   bool has_holes() const { return !blocks.empty() || !denses.empty(); }
+  bool ragged_keys() const;  // batches may see different numbers of keys
 
  private:
   std::array<std::byte, 1024> room_;  // enough for the rules of nearly every mask: a call allocates nothing

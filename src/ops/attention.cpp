@@ -45,14 +45,52 @@ bool forward_by_splits(const AttentionCall& call, const KernelTable& table, cons
   return true;
 }
 
+// The items of the heads [first, first + count), those that see the most keys first: whoever works last then has little
+// left. A causal mask alone needs no list, its last rows are the longest.
+class ItemOrder {
+ public:
+  ItemOrder(const AttentionProblem& p, const RowTiles& tiles, std::int64_t first, std::int64_t count)
+      : tiles_(tiles), first_(first), count_(count), ragged_(p.mask->segment_queries || p.mask->ragged_keys()) {
+    if (!ragged_) return;
+    const std::int64_t tokens_each = tiles.rows_each / p.G + 2;
+    const Buffer<std::int64_t> lo(tokens_each), hi(tokens_each);
+    items_.emplace(count * tiles.per_head());
+    for (std::int64_t n = 0, at = 0; n < tiles.per_head(); ++n)
+      for (std::int64_t head = first; head < first + count; ++head) {
+        const RowRange range = tiles.range(head, n);
+        const std::int64_t token = range.begin / p.G, tokens = (range.end - 1) / p.G + 1 - token;
+        fill_intervals(*p.mask, range.b, token, tokens, lo.data(), hi.data());
+        std::int64_t keys = 0;
+        for (std::int64_t t = 0; t < tokens; ++t) keys += std::max<std::int64_t>(0, hi[t] - lo[t]);
+        (*items_)[at++] = {keys, range};
+      }
+    Item* begin = items_->data();
+    std::sort(begin, begin + count * tiles.per_head(), [](const Item& a, const Item& b) { return a.keys > b.keys; });
+  }
+  RowRange operator[](std::int64_t item) const {
+    return ragged_ ? (*items_)[item].range : tiles_.range(first_ + item % count_, item / count_);
+  }
+
+ private:
+  struct Item {
+    std::int64_t keys;
+    RowRange range;
+  };
+  const RowTiles& tiles_;
+  std::int64_t first_, count_;
+  bool ragged_;
+  std::optional<Buffer<Item>> items_;
+};
+
 // Rows are the items. When several read the same keys, these are packed once before, a wave of heads at a time.
 void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
   AttentionProblem& p = call.problem;
   const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
   const Scratch scratch(table.forward_scratch_bytes(p, tiles.rows_each));
   const auto run = [&](std::int64_t first, std::int64_t count) {
+    const ItemOrder order(p, tiles, first, count);
     parallel_for(count * tiles.per_head(), scratch.workers(), [&](std::int64_t item, int worker) {
-      table.forward(p, tiles.range(first + item % count, item / count), 0, splits, nullptr, scratch.of(worker));
+      table.forward(p, order[item], 0, splits, nullptr, scratch.of(worker));
     });
   };
   PackedTiles packed{nullptr, table.tile_bytes(p), (p.N + kKeyTile - 1) / kKeyTile, 0, StoredAs::cells, nullptr};

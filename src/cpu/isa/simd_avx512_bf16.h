@@ -60,11 +60,11 @@ inline V quick_exp2(V t) {
   return _mm512_scalef_ps(p, t);
 }
 
-struct Int8Pairs {
-  V low, high;
-};
-inline Int8Pairs load_int8_pairs(const std::int8_t* p) {
-  const __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24)),
-          _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 16), 24))};
+// Sixteen cells from 32 int8: whole numbers below 2^8 fit bf16 exactly.
+inline void store_int8_pairs(std::uint32_t* p, const std::int8_t* src) {
+  const __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
+  const V low = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24));
+  const V high = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 16), 24));
+  const __m512i top = _mm512_and_si512(_mm512_castps_si512(high), _mm512_set1_epi32(-65536));
+  _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16), top));
 }

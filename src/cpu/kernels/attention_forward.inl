@@ -78,13 +78,11 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 }
 
 // Scores to weights, the state brought up to date. One row's arithmetic never depends on another's. The weights end as
-// Math's products want them, except where dropout or an observer has yet to see them: then as floats in place of the
-// scores.
+// Math's products want them or, as floats, in place of the scores: where somebody has yet to see them.
 template <class Math>
-inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, typename Math::Cell* weights,
-                          const SoftmaxState& state, std::int64_t at) {
+inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
+                          typename Math::Cell* weights, const SoftmaxState& state, std::int64_t at) {
   const std::int64_t Ap = acc_row(p);
-  const bool as_floats = p.dropout_threshold || p.observer;
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* s = scores + r * kKeyTile;
     float& row_max = state.max[at + r];
@@ -189,22 +187,30 @@ struct TileOperands {
   const typename Math::Cell *k, *v;
   std::int64_t v_row;
   bool v_finite;
+  const float *k_scales, *v_scales;  // of an int8 cache, for each key; else null
 };
 template <class Math>
 inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile& at, const ForwardScratch<Math>& s) {
   const std::int64_t Ep = round_up(p.E, kLanes), count = keys_in_tile(p, at);
   if (p.packed) {
     char* data = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile);
-    if (p.packed->stored != StoredAs::cells) return {s.tile.k, s.tile.v, Ep, widen_tile<Math>(p, data, s.tile)};
+    if (p.packed->pages && at.j0 + kKeyTile < p.N) {
+      const char* next = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile + 1);
+      for (std::int64_t n = 0; n < p.packed->tile_bytes; n += 64) __builtin_prefetch(next + n, 0, 2);
+    }
+    if (p.packed->stored != StoredAs::cells) {
+      const StoredTile t = widen_tile<Math>(p, data, s.tile);
+      return {s.tile.k, s.tile.v, Ep, *t.v_finite, t.k_scales, t.v_scales};
+    }
     Carver carver{data};
     const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
     const auto* v = p.packed->pages ? nullptr : Math::in_place(p.v, at, count, p.E);
-    return {tile.k, v ? v : tile.v, v ? p.v.row_stride : Ep, *tile.v_finite};
+    return {tile.k, v ? v : tile.v, v ? p.v.row_stride : Ep, *tile.v_finite, nullptr, nullptr};
   }
   Math::pack_along_dim(p.k, at, count, p.D, s.tile_rows, s.tile.k);
   if (const auto* v = Math::in_place(p.v, at, count, p.E))
-    return {s.tile.k, v, p.v.row_stride, Math::finite_in_place(v, p.v.row_stride, p.E)};
-  return {s.tile.k, s.tile.v, Ep, Math::pack_along_keys(p.v, at, count, p.E, s.tile_rows, s.tile.v)};
+    return {s.tile.k, v, p.v.row_stride, Math::finite_in_place(v, p.v.row_stride, p.E), nullptr, nullptr};
+  return {s.tile.k, s.tile.v, Ep, Math::pack_along_keys(p.v, at, count, p.E, s.tile_rows, s.tile.v), nullptr, nullptr};
 }
 
 // One tile of keys for all rows of the range.
@@ -234,11 +240,14 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
       else
         product<true>(args, rows, columns);
     }
+    if (tile.k_scales) scale_columns(block, s.scores, tile.k_scales);
     finish_scores(p, block, s.keys, s.scores, nullptr);
-    softmax_block<Math>(p, block, s.scores, s.weights, s.part, at);
+    const bool as_floats = p.dropout_threshold || p.observer || tile.v_scales;
+    softmax_block<Math>(p, block, s.scores, as_floats, s.weights, s.part, at);
     if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * Ap);
     if (p.dropout_threshold) apply_dropout(p, block, s.scores);
-    if (p.observer || p.dropout_threshold) Math::weights_along_keys(s.scores, rows, block.c0, block.c1, s.weights);
+    if (tile.v_scales) scale_columns(block, s.scores, tile.v_scales);
+    if (as_floats) Math::weights_along_keys(s.scores, rows, block.c0, block.c1, s.weights);
     constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
     for (const Term& term : Math::kProducts)
       accumulate(Args{s.weights + term.a * kTileCells + block.c0 / Math::kPack, Math::kWeightRow, 1,

@@ -67,13 +67,9 @@ struct Floats {
       }
     return reduce_add(bad) == 0.0F;
   }
-  // int8 with a scale for each column or each row: [rows][cols] numbers (pairs of them) to cells.
-  static void widen_int8(const std::int8_t* src, std::int64_t rows, std::int64_t cols, const float* column_scales,
-                         const float* row_scales, float* dst) {
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < cols; c += kLanes)
-        store(dst + r * cols + c,
-              mul(load_int8(src + r * cols + c), column_scales ? load(column_scales + c) : set1(row_scales[r])));
+  // int8 numbers to cells, exactly: their scales are applied to scores and weights.
+  static void widen_int8(const std::int8_t* src, std::int64_t cells, float* dst) {
+    for (std::int64_t n = 0; n < cells; n += kLanes) store(dst + n, load_int8(src + n));
   }
   // Rows of a matrix where the products can broadcast them from; null: they must be loaded.
   static const float* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t) {

@@ -74,16 +74,8 @@ struct Pairs {
   }
   static const Cell* in_place(const Operand&, const KeyTile&, std::int64_t, std::int64_t) { return nullptr; }
   static bool finite_in_place(const Cell*, std::int64_t, std::int64_t) { return true; }
-  static void widen_int8(const std::int8_t* src, std::int64_t rows, std::int64_t cols, const float* column_scales,
-                         const float* row_scales, Cell* dst) {
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < cols; c += kLanes) {
-        const std::int64_t at = r * cols + c;
-        const V low_scale = column_scales ? load(column_scales + c) : set1(row_scales[2 * r]);
-        const V high_scale = column_scales ? low_scale : set1(row_scales[2 * r + 1]);
-        const Int8Pairs x = load_int8_pairs(src + 2 * at);
-        store_pairs(dst + at, mul(x.low, low_scale), mul(x.high, high_scale));
-      }
+  static void widen_int8(const std::int8_t* src, std::int64_t cells, Cell* dst) {
+    for (std::int64_t n = 0; n < cells; n += kLanes) store_int8_pairs(dst + n, src + 2 * n);
   }
   static const Cell* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t count) {
     const bool whole = m.col_stride == 1 && m.row_stride % 2 == 0 && count % 2 == 0;

@@ -116,24 +116,37 @@ void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& 
   }
 }
 
-// Numbers of a stored tile into cells. True when the values are finite.
 inline void widen(StoredAs stored, const char* src, std::int64_t n, float* dst) {
   for (std::int64_t i = 0; i < n; i += kLanes)
     store(dst + i, stored == StoredAs::bf16 ? load_bf16(src + 2 * i) : load_f16(src + 2 * i));
 }
 
+// A stored tile into cells; what is left to apply are the scales of int8.
 template <class Math>
-inline bool widen_tile(const AttentionProblem& p, char* data, const PackedTile<Math>& dst) {
+inline StoredTile widen_tile(const AttentionProblem& p, char* data, const PackedTile<Math>& dst) {
   const StoredAs stored = p.packed->stored;
   Carver carver{data};
-  const StoredTile t = take_stored_tile<Math>(stored, p.D, p.E, carver);
+  StoredTile t = take_stored_tile<Math>(stored, p.D, p.E, carver);
   const std::int64_t Ep = round_up(p.E, kLanes);
   if (stored == StoredAs::int8) {
-    Math::widen_int8(reinterpret_cast<const std::int8_t*>(t.k), Math::depth(p.D), kKeyTile, t.k_scales, nullptr, dst.k);
-    Math::widen_int8(reinterpret_cast<const std::int8_t*>(t.v), kKeyTile / Math::kPack, Ep, nullptr, t.v_scales, dst.v);
-  } else if constexpr (Math::kPack == 1) {
+    Math::widen_int8(reinterpret_cast<const std::int8_t*>(t.k), Math::depth(p.D) * kKeyTile, dst.k);
+    Math::widen_int8(reinterpret_cast<const std::int8_t*>(t.v), kKeyTile / Math::kPack * Ep, dst.v);
+    return t;
+  }
+  if constexpr (Math::kPack == 1) {
     widen(stored, t.k, p.D * kKeyTile, dst.k);
     widen(stored, t.v, kKeyTile * Ep, dst.v);
   }
-  return *t.v_finite;
+  t.k_scales = t.v_scales = nullptr;
+  return t;
+}
+
+// Scores or weights times the scale of their key. A zero stays one, whatever the scale: it may be NaN.
+inline void scale_columns(const Block& block, float* scores, const float* scales) {
+  const V zero = set1(0.0F);
+  for (std::int64_t r = 0; r < block.rows; ++r)
+    for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+      const V x = load(scores + r * kKeyTile + c);
+      store(scores + r * kKeyTile + c, select(equal(x, zero), zero, mul(x, load(scales + c))));
+    }
 }

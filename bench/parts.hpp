@@ -1,0 +1,14 @@
+// What attention stands on, each beside its ceiling: matrix products, decoding over caches, the cost of a call.
+#pragma once
+
+#include <functional>
+
+namespace attend::bench {
+
+struct Ceilings {
+  std::function<double()> fma, pairs, read;  // operations or bytes per second
+};
+
+void run_parts(int rounds, const Ceilings& ceilings);
+
+}  // namespace attend::bench
