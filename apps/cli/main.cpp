@@ -31,7 +31,7 @@ int parse_and_run(int argc, char** argv) {
       "  attend cpu                      see what this machine has and which kernel is used\n"
       "  attend demo --help              every command explains itself\n"
       "\nEnvironment:\n"
-      "  ATTEND_ISA=scalar|avx2|avx512   use this kernel instead of the best one\n"
+      "  ATTEND_ISA=scalar|avx2|...      use these kernels instead of the best ones (attend cpu lists them)\n"
       "  ATTEND_THREADS=N                use this many threads\n"
       "  NO_COLOR=1                      print no colours\n"
       "\nExit codes: 0 success, 1 the job failed, 2 wrong use.");

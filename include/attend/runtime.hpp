@@ -9,17 +9,17 @@ namespace attend {
 const char* version();
 
 // Threads that work on one call, the calling one included. Results have the same bits for any number.
-// From 1 to 1024. Starts as ATTEND_THREADS if set (InvalidArgument unless it is such a number), else the number of CPUs this
-// process may use.
+// From 1 to 1024. Starts as ATTEND_THREADS if set (InvalidArgument unless it is such a number), else the number of CPUs
+// this process may use.
 void set_threads(int count);
 int threads();
 
-// Each thread keeps up to 64 MiB of working memory for its next call, so that a shape seen before allocates nothing. This
-// gives the calling thread's back.
+// Each thread keeps up to 64 MiB of working memory for its next call, so that a shape seen before allocates nothing.
+// This gives the calling thread's back.
 void release_memory();
 
-// The instruction set in use: "scalar", "avx2", "avx512", "avx512_bf16" or "amx". Chosen once, at first use; ATTEND_ISA
-// overrides.
+// The instruction set in use: "scalar", "avx2", "avx512", "avx512_bf16", "amx" or "neon". Chosen once, at first use;
+// ATTEND_ISA overrides.
 const char* kernel_name();
 
 struct CpuInfo {

@@ -34,6 +34,8 @@ std::vector<const KernelTable*> usable_kernels() {
   if (cpu.avx512) tables.push_back(&kernels_avx512());
   if (cpu.avx512_bf16 && !cpu.amd) tables.push_back(&kernels_avx512_bf16());
   if (cpu.avx2) tables.push_back(&kernels_avx2());
+#elif defined(__aarch64__)
+  tables.push_back(&kernels_neon());  // every aarch64 has it
 #endif
   tables.push_back(&kernels_scalar());
 #if defined(ATTEND_EMULATED_AMX)

@@ -80,6 +80,7 @@ struct KernelTable {
 };
 
 const KernelTable& kernels_scalar();
+const KernelTable& kernels_neon();
 const KernelTable& kernels_avx2();
 const KernelTable& kernels_avx512();
 const KernelTable& kernels_avx512_bf16();
