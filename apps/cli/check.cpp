@@ -89,8 +89,10 @@ void check_row(const Problem& problem, const DoubleHead& head, const View& q_row
   const double eps = 8 * std::ldexp(1.0, -23) * (1 + largest_score(problem, head, q, i));
   for (std::int64_t d = 0; d < D; ++d) {
     const double expected = exact[static_cast<std::size_t>(d)];
-    const double f32_bound = eps * exact[static_cast<std::size_t>(D + d)];
-    const double allowed = f32_bound + rounding(problem.dtype) * (std::abs(expected) + f32_bound);
+    // Kernels that multiply bf16 round each weight to it too.
+    const double weights = problem.dtype == DType::bf16 ? rounding(DType::bf16) : 0;
+    const double sum_bound = (eps + weights) * exact[static_cast<std::size_t>(D + d)];
+    const double allowed = sum_bound + rounding(problem.dtype) * (std::abs(expected) + sum_bound);
     const double error = std::abs(element(out_row, d) - expected);
     const double ratio = error == 0 ? 0 : error / allowed;
     if (!(ratio <= 1)) result.passed = false;  // also for NaN

@@ -53,7 +53,8 @@ struct PackedTiles {
   StoredAs stored;
   const std::int32_t* pages;  // [B, tiles_per_head]: each page holds a tile of every head; null: no pages
 
-  char* tile(std::int64_t b, std::int64_t hk, std::int64_t heads, std::int64_t index) const {
+  // always_inline: an out-of-line copy in an object built for an instruction set could serve the others too.
+  [[gnu::always_inline]] char* tile(std::int64_t b, std::int64_t hk, std::int64_t heads, std::int64_t index) const {
     if (pages) return data + (pages[b * tiles_per_head + index] * heads + hk) * tile_bytes;
     return data + ((b * heads + hk - first_head) * tiles_per_head + index) * tile_bytes;
   }

@@ -32,7 +32,7 @@ struct MaskPlan {
   MaskPlan(const MaskPlan&) = delete;  // its lists lie inside it
   MaskPlan& operator=(const MaskPlan&) = delete;
 
-  bool has_holes() const { return !blocks.empty() || !denses.empty(); }
+  [[gnu::always_inline]] bool has_holes() const { return !blocks.empty() || !denses.empty(); }
   bool ragged_keys() const;  // batches may see different numbers of keys
 
  private:
