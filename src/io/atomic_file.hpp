@@ -4,15 +4,10 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
-#include <stdexcept>
+
+#include "io/file_error.hpp"
 
 namespace attend::io {
-
-// A file that could not be written: which, at what step, and what the system said.
-class FileError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // Temporary in the same folder, write all, fsync, rename, fsync the folder. A file that was there before keeps its
 // permissions and, when anything fails before the rename, its content; a symbolic link is followed. Only regular files

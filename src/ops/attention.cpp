@@ -94,8 +94,10 @@ void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTil
     });
   };
   PackedTiles packed{nullptr, table.tile_bytes(p), (p.N + kKeyTile - 1) / kKeyTile, 0, StoredAs::cells, nullptr};
+  // By division: repeated keys (stride 0) may be more than there is memory for.
+  const bool fits = packed.tiles_per_head > 0 && packed.tiles_per_head <= kMaxPackedBytes / packed.tile_bytes;
+  if (p.packed || tiles.per_head() == 1 || !fits) return run(0, heads);
   const std::int64_t head_bytes = packed.tile_bytes * packed.tiles_per_head;
-  if (p.packed || tiles.per_head() == 1 || head_bytes == 0 || head_bytes > kMaxPackedBytes) return run(0, heads);
   const std::int64_t at_once = std::clamp<std::int64_t>(kMaxPackedBytes / head_bytes, 1, heads);
   const Scratch memory(head_bytes * at_once, 1);
   packed.data = static_cast<char*>(memory.of(0));

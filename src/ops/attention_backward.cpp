@@ -104,8 +104,7 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   // Several heads at once, so that neighbouring items are tiles of different heads and seldom wait for each other; but
   // only as many as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
   const std::int64_t enough = divide_up(std::int64_t{8} * thread_count(), tiles);
-  const std::int64_t fitting =
-      std::min<std::int64_t>(kMaxSumsBytes / (sums_each * 4), std::int64_t{4} * thread_count());
+  const std::int64_t fitting = std::min<std::int64_t>(kMaxSumsBytes / 4 / sums_each, std::int64_t{4} * thread_count());
   const std::int64_t at_once = std::clamp<std::int64_t>(std::max(enough, fitting), 1, heads);
   const Buffer<float> dq_sums(checked_product("dq", {at_once, sums_each}));
   const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));

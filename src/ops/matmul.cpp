@@ -47,8 +47,9 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
   const std::int64_t col_items = (c.cols + kKeyTile - 1) / kKeyTile;
   const Scratch scratch(table.matmul_scratch_bytes(std::min(c.rows, kRowsPerItem)));
   // Columns that several items read are packed once before, as many at a time as fit.
-  const std::int64_t tile_bytes = table.matmul_packed_bytes(p);
-  const bool shared = row_items > 1;
+  constexpr std::int64_t kLongestShared = std::int64_t{1} << 32;  // repeated columns (stride 0) may be any number
+  const bool shared = row_items > 1 && a.cols > 0 && a.cols <= kLongestShared;
+  const std::int64_t tile_bytes = shared ? table.matmul_packed_bytes(p) : 0;
   const std::int64_t at_once =
       shared ? std::clamp<std::int64_t>(kMaxPackedBytes / tile_bytes, 1, col_items) : col_items;
   const Scratch memory(shared ? checked_product("matmul", {tile_bytes, at_once}) : 0, 1);

@@ -37,8 +37,8 @@ TEST(Exp2, WithinTwoUlpOnEveryInstructionSet) {
 
 TEST(Exp2, EndsOfTheRange) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  const std::vector<float> x = {0.0F, -0.0F, 1.0F, -1.0F, -126.0F, -151.0F, -1e30F, -kInf,
-                                std::numeric_limits<float>::quiet_NaN()};
+  const std::vector<float> x = {
+      0.0F, -0.0F, 1.0F, -1.0F, -126.0F, -151.0F, -1e30F, -kInf, std::numeric_limits<float>::quiet_NaN()};
   for (const KernelTable* table : usable_kernels()) {
     std::vector<float> y(x.size());
     table->exp2(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
@@ -58,9 +58,14 @@ struct MatmulCase {
 };
 
 TEST(Matmul, EqualsTheSumInEveryLayout) {
-  for (const MatmulCase& c : {MatmulCase{1, 1, 1, false, false, false}, {7, 65, 33, false, true, true},
-                              {97, 130, 600, true, false, false}, {5, 64, 1100, true, true, true},
-                              {3, 0, 5, false, false, false}, {4, 6, 0, false, true, true}}) {
+  for (const MatmulCase& c : {MatmulCase{1, 1, 1, false, false, false},
+                              {7, 65, 33, false, true, true},
+                              {97, 130, 600, true, false, false},
+                              {5, 64, 1100, true, true, true},
+                              {3, 0, 5, false, false, false},
+                              {4, 6, 0, false, true, true},
+                              {130, 6, 0, false, true, true},
+                              {130, 70, 64, false, false, true}}) {
     std::vector<float> a(static_cast<std::size_t>(c.rows * c.inner)), b(static_cast<std::size_t>(c.inner * c.cols));
     std::vector<float> bias(static_cast<std::size_t>(c.cols)), out(static_cast<std::size_t>(c.rows * c.cols), -1.0F);
     std::uint64_t n = 0;
@@ -87,8 +92,49 @@ TEST(Matmul, EqualsTheSumInEveryLayout) {
   }
 }
 
+// bf16 in, f32 sums, one rounding at the end, in place and not, in every layout.
+TEST(Matmul, Bf16EqualsTheSum) {
+  for (const MatmulCase& c : {MatmulCase{1, 1, 1, false, false, false},
+                              {7, 65, 33, false, true, true},
+                              {97, 130, 600, true, false, false},
+                              {130, 64, 1100, false, true, true},
+                              {130, 70, 64, false, false, true},
+                              {130, 192, 513, false, false, false}}) {
+    auto draw = [n = std::uint64_t{0}](std::int64_t count) mutable {
+      std::vector<BFloat16> x(static_cast<std::size_t>(count));
+      for (BFloat16& value : x) value = to_bfloat16(static_cast<float>(normal(12, n++)));
+      return x;
+    };
+    const std::vector<BFloat16> a = draw(c.rows * c.inner), b = draw(c.inner * c.cols), bias = draw(c.cols);
+    std::vector<BFloat16> out(static_cast<std::size_t>(c.rows * c.cols));
+    const Matrix A{DType::bf16, a.data(), c.rows, c.inner, c.a_transposed ? 1 : c.inner, c.a_transposed ? c.rows : 1};
+    const Matrix B{DType::bf16, b.data(), c.inner, c.cols, c.b_transposed ? 1 : c.cols, c.b_transposed ? c.inner : 1};
+    std::optional<Matrix> bias_row;
+    if (c.bias) bias_row = Matrix{DType::bf16, bias.data(), 1, c.cols, c.cols, 1};
+    matmul(A, B, bias_row, {DType::bf16, out.data(), c.rows, c.cols, c.cols, 1});
+    const auto at = [](const std::vector<BFloat16>& x, std::int64_t n) {
+      return static_cast<double>(to_float(x[static_cast<std::size_t>(n)]));
+    };
+    for (std::int64_t i = 0; i < c.rows; ++i)
+      for (std::int64_t j = 0; j < c.cols; ++j) {
+        double sum = c.bias ? at(bias, j) : 0, size = std::abs(sum);
+        for (std::int64_t k = 0; k < c.inner; ++k) {
+          const double product =
+              at(a, i * A.row_stride + k * A.col_stride) * at(b, k * B.row_stride + j * B.col_stride);
+          sum += product;
+          size += std::abs(product);
+        }
+        const double bound = 4 * std::numeric_limits<float>::epsilon() * size + std::abs(sum) * 0x1p-8;
+        ASSERT_NEAR(at(out, i * c.cols + j), sum, bound) << c.rows << "x" << c.inner << "x" << c.cols;
+      }
+  }
+}
+
 TEST(Ceiling, DoesTheWorkItCounts) {
-  for (const KernelTable* table : usable_kernels()) EXPECT_GE(table->fma_burst(1000), 1000.0 * 2 * table->lanes);
+  for (const KernelTable* table : usable_kernels()) {
+    EXPECT_GE(table->fma_burst(1000), 1000.0 * 2 * table->lanes);
+    EXPECT_GE(table->pair_burst(1000), 1000.0 * 2 * table->lanes);
+  }
 }
 
 }  // namespace

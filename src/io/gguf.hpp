@@ -1,0 +1,74 @@
+// GGUF: llama.cpp's file of weights, tokenizer and settings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "io/mapped_file.hpp"
+
+namespace attend::io {
+
+enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+
+// An array as it lies in the file: checked to be whole, decoded when it is asked for. A vocabulary costs nothing until
+// then.
+struct GgufArray {
+  GgufType type = GgufType::u8;  // never array: nested arrays are refused
+  std::uint64_t count = 0;
+  std::span<const std::byte> bytes;
+
+  std::vector<std::string_view> strings() const;  // empty unless type is string
+  std::vector<double> numbers() const;            // empty if type is string; whole numbers up to 2^53 exactly
+  std::vector<std::int64_t> integers() const;     // empty unless they are whole numbers of at most 63 bits
+};
+
+// Whole numbers are widened to int64 (u64 above 2^63 - 1 is refused), f32 to double.
+using GgufValue = std::variant<std::int64_t, double, bool, std::string_view, GgufArray>;
+
+struct GgufTensor {
+  std::string_view name;
+  std::uint32_t type = 0;           // ggml's number: 0 F32, 1 F16, 2 Q4_0, ...
+  std::vector<std::int64_t> shape;  // row-major, the last dimension contiguous: the reverse of the file's order
+  std::span<const std::byte> data;
+};
+
+// A block of ggml's formats: so many numbers in so many bytes. {0, 0} for one that is not known here.
+struct GgmlBlock {
+  const char* name;
+  std::int64_t numbers, bytes;
+};
+GgmlBlock ggml_block(std::uint32_t type);
+
+// Checked whole before anything is used: every count against the bytes that are left, every offset against the end.
+class Gguf {
+ public:
+  explicit Gguf(const std::filesystem::path& path);
+
+  std::uint32_t version() const { return version_; }
+  const std::vector<std::pair<std::string_view, GgufValue>>& values() const { return values_; }
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  const GgufValue* value(std::string_view key) const;
+  const GgufTensor* tensor(std::string_view name) const;
+
+ private:
+  friend class GgufReader;
+  friend Gguf parse_gguf(std::span<const std::byte>, const std::string&);
+  Gguf() = default;
+
+  MappedFile file_;
+  std::uint32_t version_ = 0;
+  std::vector<std::pair<std::string_view, GgufValue>> values_;
+  std::vector<GgufTensor> tensors_;
+  std::unordered_map<std::string_view, std::size_t> value_places_, tensor_places_;
+};
+
+Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& what);  // views into `bytes`
+
+}  // namespace attend::io

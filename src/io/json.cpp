@@ -1,0 +1,133 @@
+// The strict reader of JSON, on nlohmann's parser. The only file that includes its header.
+#include "io/json.hpp"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+namespace attend::io {
+namespace {
+
+using Parser = nlohmann::json;
+
+// Builds the tree; says no, and why, where a limit is met.
+class Builder : public nlohmann::json_sax<Parser> {
+ public:
+  explicit Builder(int most_depth) : most_depth_(most_depth) {}
+
+  Json root;
+  std::string error;
+
+  bool null() override { return add(Json(nullptr)); }
+  bool boolean(bool x) override { return add(Json(x)); }
+  bool number_integer(std::int64_t x) override { return add(Json(x)); }
+  bool number_unsigned(std::uint64_t x) override {
+    if (x > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      return refuse("the number " + std::to_string(x) + " is beyond 2^63 - 1");
+    return add(Json(static_cast<std::int64_t>(x)));
+  }
+  bool number_float(double x, const std::string& text) override {
+    // A whole number too long for 64 bits comes here as well, rounded.
+    if (text.find_first_of(".eE") == std::string::npos) return refuse("the number " + text + " is beyond 64 bits");
+    return add(Json(x));
+  }
+  bool string(std::string& x) override { return add(Json(std::move(x))); }
+  bool binary(Parser::binary_t&) override { return refuse("binary data"); }
+  bool start_array(std::size_t) override { return open(Json(Json::Array{})); }
+  bool start_object(std::size_t) override { return open(Json(Json::Object{})); }
+  bool end_array() override { return close(); }
+  bool end_object() override { return close(); }
+
+  bool key(std::string& x) override {
+    if (!keys_.back().insert(x).second) return refuse("the key " + json_quoted(x) + " stands twice in one object");
+    auto& object = std::get<Json::Object>(open_.back()->value());
+    object.emplace_back(std::move(x), Json());
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    if (error.empty()) {
+      const std::string text = e.what();  // "[json.exception.parse_error.101] parse error at ...: what"
+      const std::size_t after = text.find("] ");
+      error = (after == std::string::npos ? text : text.substr(after + 2)) + " (byte " + std::to_string(position) + ")";
+    }
+    return false;
+  }
+
+ private:
+  bool refuse(const std::string& why) {
+    error = why;
+    return false;
+  }
+  Json* place() {
+    if (open_.empty()) return &root;
+    if (auto* array = std::get_if<Json::Array>(&open_.back()->value())) return &array->emplace_back();
+    return &std::get<Json::Object>(open_.back()->value()).back().second;
+  }
+  bool add(Json value) {
+    *place() = std::move(value);
+    return true;
+  }
+  bool open(Json value) {
+    if (static_cast<int>(open_.size()) == most_depth_)
+      return refuse("it nests deeper than " + std::to_string(most_depth_) + " levels");
+    Json* at = place();
+    *at = std::move(value);
+    keys_.emplace_back();
+    open_.push_back(at);  // stays where it is: its parent grows only when it is closed
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    keys_.pop_back();
+    return true;
+  }
+
+  int most_depth_;
+  std::vector<Json*> open_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of each open object
+};
+
+}  // namespace
+
+bool Json::number(double& x) const {
+  if (const std::int64_t* whole = integer()) {
+    x = static_cast<double>(*whole);
+    return true;
+  }
+  if (const double* real = std::get_if<double>(&value_)) {
+    x = *real;
+    return true;
+  }
+  return false;
+}
+
+const Json* Json::find(std::string_view key) const {
+  const Object* fields = object();
+  if (fields == nullptr) return nullptr;
+  for (const auto& [name, value] : *fields)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+const char* Json::kind() const {
+  static constexpr const char* kKinds[] = {"null",     "a boolean", "a whole number", "a number",
+                                           "a string", "an array",  "an object"};
+  return kKinds[value_.index()];
+}
+
+Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits) {
+  if (text.size() > limits.bytes)
+    throw FileError(what + ": it has " + std::to_string(text.size()) + " bytes, expected at most " +
+                    std::to_string(limits.bytes));
+  Builder builder(limits.depth);
+  if (!Parser::sax_parse(text.begin(), text.end(), &builder) || !builder.error.empty())
+    throw FileError(what + ": " + builder.error);
+  return std::move(builder.root);
+}
+
+std::string json_quoted(std::string_view text) {
+  return Parser(text).dump(-1, ' ', false, Parser::error_handler_t::replace);
+}
+
+}  // namespace attend::io

@@ -1,0 +1,54 @@
+// JSON, read strictly: every limit is checked before memory is spent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "io/file_error.hpp"
+
+namespace attend::io {
+
+// A value that does not change. Objects keep the order of the text.
+class Json {
+ public:
+  using Array = std::vector<Json>;
+  using Object = std::vector<std::pair<std::string, Json>>;
+  using Value = std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object>;
+
+  Json() = default;
+  explicit Json(Value value) : value_(std::move(value)) {}
+
+  bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
+  // Null when it is of another kind. number() also takes whole numbers.
+  const bool* boolean() const { return std::get_if<bool>(&value_); }
+  const std::int64_t* integer() const { return std::get_if<std::int64_t>(&value_); }
+  const std::string* string() const { return std::get_if<std::string>(&value_); }
+  const Array* array() const { return std::get_if<Array>(&value_); }
+  const Object* object() const { return std::get_if<Object>(&value_); }
+  bool number(double& x) const;
+
+  const Json* find(std::string_view key) const;  // null when it is no object or has no such key
+  const char* kind() const;                      // "a string", "an object", ... for messages
+  Value& value() { return value_; }
+
+ private:
+  Value value_ = nullptr;
+};
+
+struct JsonLimits {
+  std::size_t bytes = std::size_t{64} << 20;
+  int depth = 64;
+};
+
+// UTF-8, one value and nothing after it but white space, no key twice in an object, no number beyond int64 or double.
+// FileError begins with `what` and names the place.
+Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits = {});
+
+std::string json_quoted(std::string_view text);  // as JSON writes it, quotes included; broken UTF-8 is replaced
+
+}  // namespace attend::io
