@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 #include <unordered_set>
 
 #include "attend/error.hpp"
@@ -154,8 +155,9 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
     else
       tensors.push_back(read_entry(what, name, value, data));
   }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
-    return a.data.data() != b.data.data() ? a.data.data() < b.data.data() : a.data.size() < b.data.size();
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tuple(a.data.data(), a.data.size(), std::string_view(a.name)) <
+           std::tuple(b.data.data(), b.data.size(), std::string_view(b.name));
   });
   const std::byte* expected = data.data();
   for (const StoredTensor& tensor : tensors) {

@@ -175,12 +175,12 @@ TEST(Safetensors, EveryTruncationAndEveryBit) {
 }
 
 TEST(MappedFile, RefusesWhatIsNoFile) {
-  EXPECT_THROW(MappedFile("/does/not/exist"), FileError);
-  EXPECT_THROW(MappedFile(testing::TempDir()), FileError);
-  EXPECT_THROW(MappedFile("/dev/null"), FileError);
+  EXPECT_THROW(MappedFile{"/does/not/exist"}, FileError);
+  EXPECT_THROW(MappedFile{testing::TempDir()}, FileError);
+  EXPECT_THROW(MappedFile{"/dev/null"}, FileError);
   const fs::path empty = fs::path(testing::TempDir()) / "attend_empty_file";
   std::ofstream(empty).close();
-  EXPECT_TRUE(MappedFile(empty).bytes().empty());
+  EXPECT_TRUE(MappedFile{empty}.bytes().empty());
   fs::remove(empty);
 }
 
