@@ -64,7 +64,8 @@ inline bool all_finite(const float* x, std::int64_t n) {
 // Number `at` of a tile. A number that does not fit its type exactly is rounded to nearest.
 inline void store_number(StoredAs stored, bool pairs, char* numbers, std::int64_t at, float x, float per_scale) {
   if (stored == StoredAs::int8) {
-    numbers[at] = static_cast<char>(static_cast<std::int8_t>(__builtin_rintf(x * per_scale)));
+    // No scale: a row of zeros, or one that is not finite, whose scale makes all of it NaN.
+    numbers[at] = static_cast<char>(per_scale == 0.0F ? 0 : static_cast<std::int8_t>(__builtin_rintf(x * per_scale)));
   } else if (stored == StoredAs::cells && !pairs) {
     __builtin_memcpy(numbers + 4 * at, &x, 4);
   } else {
