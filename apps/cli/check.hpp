@@ -14,7 +14,8 @@ struct CheckResult {
 };
 
 // Computes rows of every head once more, in double, and holds each element to its bound: 8 eps (1 + max|s|) sum p|v|
-// for f32, one rounding of the result on top for f16 and bf16, and for bf16 one of each weight.
+// for f32, one rounding of the result on top for f16 and bf16, and one of each weight where
+// the kernels round them.
 CheckResult check_rows(const Problem& problem, const Inputs& inputs, const Tensor& out);
 
 }  // namespace attend::cli

@@ -19,20 +19,9 @@ using std::int64_t;
 constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 Tensor random_tensor(DType dtype, const Shape& shape, std::uint64_t key) {
-  Tensor x(dtype, shape);
-  const MutableView view = x;
-  const std::vector<double> values = [&] {
-    std::vector<double> v(static_cast<std::size_t>(x.size()));
-    for (std::size_t n = 0; n < v.size(); ++n) v[n] = normal(key, n);
-    return v;
-  }();
-  for (int64_t n = 0; n < x.size(); ++n) {
-    const auto value = static_cast<float>(values[static_cast<std::size_t>(n)]);
-    if (dtype == DType::f32) static_cast<float*>(view.data)[n] = value;
-    if (dtype == DType::bf16) static_cast<BFloat16*>(view.data)[n] = to_bfloat16(value);
-    if (dtype == DType::f16) static_cast<Float16*>(view.data)[n] = to_float16(value);
-  }
-  return x;
+  std::vector<float> values(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
+  for (std::size_t n = 0; n < values.size(); ++n) values[n] = static_cast<float>(normal(key, n));
+  return to_tensor(dtype, shape, values);
 }
 
 struct Dims {
@@ -99,7 +88,6 @@ TEST(PagedKvCache, SequencesDoNotSeeEachOther) {
     const Tensor more_k = random_tensor(dtype, {1, d.Hk, 100, d.D}, 8),
                  more_v = random_tensor(dtype, {1, d.Hk, 100, d.E}, 9);
     cache.append(fork, more_k, more_v);
-    Tensor fork_k(dtype, {1, d.Hk, 650, d.D}), fork_v(dtype, {1, d.Hk, 650, d.E});
     PagedKvCache plain = make_cache(dtype, d, 64);
     const int64_t alone = plain.add();
     plain.append(alone, slice(View(keys[2]), 2, 0, 550), slice(View(values[2]), 2, 0, 550));
