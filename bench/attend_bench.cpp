@@ -13,6 +13,7 @@
 #include "cpu/dispatch.hpp"
 #include "lengths.hpp"
 #include "measure.hpp"
+#include "model_rates.hpp"
 #include "parts.hpp"
 #include "support/buffer.hpp"
 #include "support/cases.hpp"
@@ -114,6 +115,9 @@ int main(int argc, char** argv) {
   app.add_flag("--lengths", lengths, "Cost against length instead: 1,024 to 65,536 tokens, time and working memory");
   app.add_flag("--parts", parts, "Matrix products, decoding over caches and the cost of a call instead");
   app.add_option("--svg", svg, "With --lengths: draw the curves into this file");
+  std::string model, cache = "f16";
+  app.add_option("--model", model, "Load this language model and obey standard input (model_rates.hpp says what)");
+  app.add_option("--cache", cache, "With --model: f16, f32 or bf16");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
   if (ceilings) {
@@ -122,6 +126,10 @@ int main(int argc, char** argv) {
     return 0;
   }
 
+  if (!model.empty()) {
+    serve_model(model, cache);
+    return 0;
+  }
   if (parts) {
     run_parts(rounds, {fma_rate, pair_rate, read_rate});
     return 0;

@@ -1,4 +1,4 @@
-// Matrix products, decoding over a cache of each kind, and what a call costs beside its work.
+// Matrix products, projections, decoding over a cache of each kind, and what a call costs beside its work.
 #include "parts.hpp"
 
 #include <fmt/core.h>
@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "attend/attend.hpp"
+#include "attend/weight.hpp"
+#include "base/threads.hpp"
+#include "cpu/dispatch.hpp"
 #include "measure.hpp"
 #include "ops/matmul.hpp"
 #include "support/buffer.hpp"
@@ -77,6 +80,89 @@ void cache_row(DType dtype, bool int8, std::int64_t length, int rounds, const st
   std::fflush(stdout);
 }
 
+// Products of bytes of all threads together, an addition for each.
+double byte_rate() {
+  constexpr std::int64_t kRounds = 1'000'000;
+  std::vector<double> operations(static_cast<std::size_t>(threads()));
+  const double time = timed([&] {
+    parallel_for(threads(),
+                 [&](std::int64_t n, int) { operations[static_cast<std::size_t>(n)] = kernels().byte_burst(kRounds); });
+  });
+  double total = 0;
+  for (const double n : operations) total += n;
+  return total / time;
+}
+
+// Any numbers, with scales (f16) or numbers of a size that is usual.
+Weight random_weight(WeightFormat format, std::int64_t out, std::int64_t in) {
+  const auto [numbers, bytes] = block_of(format);
+  std::vector<std::byte> data(static_cast<std::size_t>(out * in / numbers * bytes));
+  std::uint32_t state = 1;
+  for (std::size_t n = 0; n < data.size(); ++n) {
+    state = state * 1664525U + 1013904223U;
+    const auto place = static_cast<std::int64_t>(n) % bytes;
+    const bool scale = format == WeightFormat::q6_k ? place >= 208 : place < 4;
+    data[n] = static_cast<std::byte>(scale && place % 2 == 1 ? 0x28U : state >> 24U);
+  }
+  if (format == WeightFormat::f32)  // the upper byte of each
+    for (std::size_t n = 3; n < data.size(); n += 4) data[n] = std::byte{0x3D};
+  return {format, out, in, data};
+}
+
+void projection_row(WeightFormat format, std::int64_t rows, std::int64_t in, std::int64_t out, int rounds,
+                    const std::function<double()>& ceiling) {
+  const Tensor x = random_tensor(DType::f32, {1, 1, rows, in});
+  Tensor y(DType::f32, {1, 1, rows, out});
+  const Weight weight = random_weight(format, out, in);
+  const Projection p{.weight = &weight, .y = y};
+  const double work = 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+  const std::vector<Sample> s =
+      interleave({ceiling, [&] { return work / timed([&] { project(x, {&p, 1}); }); }}, rounds);
+  fmt::print("{:<5} {:>5} rows, {:>4} -> {:<4}  {:7.1f} GOP/s ({:.1f}-{:.1f}), {:.0f} % of {:.1f}\n", name(format),
+             rows, in, out, s[1].median / 1e9, s[1].low / 1e9, s[1].high / 1e9, 100 * s[1].median / s[0].median,
+             s[0].median / 1e9);
+  std::fflush(stdout);
+}
+
+// The projections of 30 layers of a small model (SmolLM2-135M), one row each: more than the caches hold.
+void decode_row(WeightFormat format, int rounds, const std::function<double()>& read) {
+  const std::int64_t wide = block_of(format).numbers > 32 ? 768 : 576, inner = wide * 8 / 3;
+  struct Layer {
+    Weight q, k, v, o, gate, up, down;
+  };
+  std::vector<Layer> layers;
+  double bytes = 0;
+  for (int n = 0; n < 30; ++n) {
+    const auto make = [&](std::int64_t out, std::int64_t in) {
+      Weight weight = random_weight(format, out, in);
+      bytes += static_cast<double>(weight.bytes());
+      return weight;
+    };
+    layers.push_back({make(wide, wide), make(wide / 3, wide), make(wide / 3, wide), make(wide, wide), make(inner, wide),
+                      make(inner, wide), make(wide, inner)});
+  }
+  const Tensor x = random_tensor(DType::f32, {1, 1, 1, wide}), h = random_tensor(DType::f32, {1, 1, 1, inner});
+  Tensor q(DType::f32, x.shape()), k(DType::f32, {1, 1, 1, wide / 3}), v(DType::f32, k.shape()),
+      o(DType::f32, x.shape());
+  Tensor gate(DType::f32, h.shape()), up(DType::f32, h.shape()), down(DType::f32, x.shape());
+  const auto run = [&] {
+    for (const Layer& l : layers) {
+      const Projection first[] = {{.weight = &l.q, .y = q}, {.weight = &l.k, .y = k}, {.weight = &l.v, .y = v}};
+      const Projection second{.weight = &l.o, .y = o}, last{.weight = &l.down, .y = down};
+      const Projection third[] = {{.weight = &l.gate, .y = gate}, {.weight = &l.up, .y = up}};
+      project(x, first);
+      project(x, {&second, 1});
+      project(x, third);
+      project(h, {&last, 1});
+    }
+  };
+  const std::vector<Sample> s = interleave({read, [&] { return bytes / timed(run); }}, rounds);
+  fmt::print("{:<5} {:5.1f} MB  {:6.2f} ms at {:5.1f} GB/s ({:.1f}-{:.1f}), {:.0f} % of {:.1f}\n", name(format),
+             bytes / 1e6, 1e3 * bytes / s[1].median, s[1].median / 1e9, s[1].low / 1e9, s[1].high / 1e9,
+             100 * s[1].median / s[0].median, s[0].median / 1e9);
+  std::fflush(stdout);
+}
+
 void call_row(DType dtype, std::int64_t dim, int rounds) {
   const Tensor q = random_tensor(dtype, {1, 1, 1, dim});
   Tensor out(dtype, q.shape()), lse(DType::f32, {1, 1, 1, 1}), dq(dtype, q.shape()), dk(dtype, q.shape()),
@@ -106,6 +192,21 @@ void run_parts(int rounds, const Ceilings& ceilings) {
     for (const std::int64_t n : {512, 2048}) product_row(dtype, n, n, n, rounds, ceiling);
     product_row(dtype, 1, 4096, 4096, rounds, ceiling);
   }
+  fmt::print("\nProjections with weights as files hold them: share of products of floats, of bytes where quantised\n");
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::q4_0, WeightFormat::q4_1,
+                                    WeightFormat::q5_1, WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::q6_k}) {
+    const auto& ceiling = block_of(format).numbers == 1 ? ceilings.fma : std::function<double()>(byte_rate);
+    if (block_of(format).numbers <= 32) {
+      projection_row(format, 1024, 576, 576, rounds, ceiling);
+      projection_row(format, 1024, 576, 1536, rounds, ceiling);
+    }
+    projection_row(format, 1024, 1536, 576, rounds, ceiling);
+  }
+  fmt::print("\nProjections of one row, 30 layers: bytes read as a share of read bandwidth\n");
+  for (const WeightFormat format :
+       {WeightFormat::f16, WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0, WeightFormat::q5_1,
+        WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::q5_k, WeightFormat::q6_k})
+    decode_row(format, rounds, ceilings.read);
   fmt::print("\nDecoding, one query, 32/8 heads, D128: bytes read as a share of read bandwidth\n");
   for (const std::int64_t length : {4096, 16384}) {
     cache_row(DType::f32, false, length, rounds, ceilings.read);

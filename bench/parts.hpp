@@ -1,4 +1,5 @@
-// What attention stands on, each beside its ceiling: matrix products, decoding over caches, the cost of a call.
+// What attention stands on, each beside its ceiling: matrix products, projections, decoding over caches, the cost of a
+// call.
 #pragma once
 
 #include <functional>

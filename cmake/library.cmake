@@ -9,10 +9,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(src/cpu/isa/avx512.cpp PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>")
   get_source_file_property(ATTEND_AVX512 src/cpu/isa/avx512.cpp COMPILE_OPTIONS)
-  set_source_files_properties(src/cpu/isa/avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16")
+  set_source_files_properties(src/cpu/isa/avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16;-mavx512vnni")
   set_source_files_properties(src/cpu/isa/amx.cpp PROPERTIES
-    COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16;-mamx-tile;-mamx-bf16")
-  set_source_files_properties(src/cpu/isa/amx_emulated.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16")
+    COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16;-mavx512vnni;-mamx-tile;-mamx-bf16")
+  set_source_files_properties(src/cpu/isa/amx_emulated.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16;-mavx512vnni")
   if(NOT ATTEND_TESTS)
     list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/amx_emulated\\.cpp$")
   endif()

@@ -18,10 +18,11 @@ MAY_USE = {
     "ops": {"include", "base", "core", "reference", "cpu"},
     "abi": {"include", "base"},
     "io": {"include", "base"},
-    "apps": {"include", "io"},
+    "llm": {"include", "base", "io"},
+    "apps": {"include", "io", "llm"},
     "python": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "abi", "io"},
-    "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "tests"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "abi", "io", "llm"},
+    "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "llm", "tests"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 INTRINSICS = re.compile(r"\b_mm\d*_\w+\s*\(|\b__m(128|256|512)|[<\"]\w*(intrin|neon)\.h[>\"]")
@@ -38,7 +39,7 @@ def room_of(path):
 
 def resolve(root, path, name):
     """The file a quoted include means, relative to the root, or None."""
-    for folder in (path.parent, pathlib.Path("src"), pathlib.Path("include"), pathlib.Path("tests")):
+    for folder in (path.parent, pathlib.Path("src"), pathlib.Path("include"), pathlib.Path("tests"), pathlib.Path(".")):
         found = (root / folder / name).resolve()
         if found.is_file() and found.is_relative_to(root):
             return found.relative_to(root)
@@ -71,7 +72,7 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     files = [
         path.relative_to(root)
-        for top in ("include", "src", "apps", "python", "tests", "bench")
+        for top in ("include", "src", "llm", "apps", "python", "tests", "bench")
         for path in sorted((root / top).rglob("*"))
         if path.suffix in SUFFIXES
     ]

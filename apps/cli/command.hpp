@@ -20,6 +20,14 @@ struct Command {
 
 Command add_demo(CLI::App& program);
 Command add_cpu(CLI::App& program);
+Command add_pull(CLI::App& program);
+Command add_models(CLI::App& program);
+Command add_info(CLI::App& program);
+Command add_generate(CLI::App& program);
+Command add_chat(CLI::App& program);
+Command add_embed(CLI::App& program);
+Command add_eval(CLI::App& program);
+Command add_convert(CLI::App& program);
 
 // Asked for something that cannot be done: what was got, what was expected.
 class UsageError : public std::runtime_error {

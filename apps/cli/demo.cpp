@@ -14,12 +14,14 @@
 #include "attend/runtime.hpp"
 #include "check.hpp"
 #include "command.hpp"
+#include "demo_model.hpp"
 #include "head_map.hpp"
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
 #include "io/png.hpp"
 #include "memory.hpp"
 #include "plot.hpp"
+#include "readable.hpp"
 #include "screen.hpp"
 
 namespace attend::cli {
@@ -34,30 +36,14 @@ struct Arguments {
   std::string png = "attend-demo.png";
   bool no_png = false;
   bool no_color = false;
+  bool no_model = false;
 };
-
-std::string counted(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
 
 DType parse_dtype(const std::string& text) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     if (text == name(dtype)) return dtype;
   }
   throw CLI::ValidationError("--dtype", fmt::format("got '{}', expected f32, bf16 or f16", text));
-}
-
-std::string readable_bytes(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
-  return bytes < 10 && unit > 0 ? fmt::format("{:.1f} {}", bytes, units[unit])
-                                : fmt::format("{:.0f} {}", bytes, units[unit]);
-}
-
-std::string readable_time(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
-  return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
 // Everything that can be known to be wrong before any work is done.
@@ -210,6 +196,7 @@ int run_demo(const Arguments& arguments) {
                               io::encode_png(plot(maps[1], captions), {{"Title", "attend demo: " + captions.title}}));
     report.line("picture", arguments.png);
   }
+  if (!arguments.no_model) demo_model(screen);
   return check.passed ? kSuccess : kFailure;
 }
 
@@ -237,6 +224,7 @@ Command add_demo(CLI::App& program) {
   number("--head", arguments->head, 0, 65535, "The head to draw: 0 repeats, 1 neighbours, 2 topic, 3 first token, ...");
   app->add_option("--png", arguments->png, "Where the picture goes")->type_name("PATH")->capture_default_str();
   app->add_flag("--no-png", arguments->no_png, "Write no picture");
+  app->add_flag("--no-model", arguments->no_model, "Leave out the language model that comes after");
   app->add_flag("--no-color", arguments->no_color, "Print no colours (nor does NO_COLOR=1, nor a pipe)");
   app->footer(
       "The inputs are the queries and keys of a made-up text, so that every head has\n"

@@ -12,3 +12,4 @@
 #include "attend/runtime.hpp"
 #include "attend/softmax.hpp"
 #include "attend/tensor.hpp"
+#include "attend/weight.hpp"

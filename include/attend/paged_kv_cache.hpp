@@ -50,7 +50,14 @@ class PagedKvCache {
   // k [1, kv_heads, T, key_dim], v [1, kv_heads, T, value_dim]. Throws OutOfPages, with nothing changed, when they do
   // not fit.
   void append(std::int64_t sequence, View k, View v);
-  void truncate(std::int64_t sequence, std::int64_t length);  // forgets the tokens from `length` on
+  // Writes other keys and values over those of tokens [at, at + T). OutOfPages as for append: a page that another
+  // sequence sees is copied first.
+  void replace(std::int64_t sequence, std::int64_t at, View k, View v);
+  std::int64_t pages_to_append(std::int64_t sequence, std::int64_t count) const;  // that an append would take
+  void truncate(std::int64_t sequence, std::int64_t length);                      // forgets the tokens from `length` on
+  // Forgets the whole pages that hold tokens [first, first + count), both multiples of kPageTokens; those behind move
+  // up. For windows: what no query will look at again need not be kept.
+  void forget(std::int64_t sequence, std::int64_t first, std::int64_t count);
 
  private:
   friend struct CacheAccess;

@@ -46,7 +46,8 @@ CpuFeatures cpu_features() {
   f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  f.avx512_bf16 = f.avx512 && __builtin_cpu_supports("avx512bf16");
+  // VNNI, products of bytes, came before BF16 in every CPU there is.
+  f.avx512_bf16 = f.avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
   f.amx = f.avx512_bf16 && has_amx_bf16();
   f.amd = __builtin_cpu_is("amd");
 #endif

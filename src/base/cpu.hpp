@@ -9,7 +9,7 @@ namespace attend {
 struct CpuFeatures {
   bool avx2 = false;         // with FMA and F16C, and the operating system saves the registers
   bool avx512 = false;       // F, BW, DQ and VL, likewise
-  bool avx512_bf16 = false;  // that and BF16
+  bool avx512_bf16 = false;  // that, BF16 and VNNI
   bool amx = false;          // that and AMX tiles of bf16, with the system's leave
   bool amd = false;
 };

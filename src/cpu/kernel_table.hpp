@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/attention_problem.hpp"
+#include "core/weight_layout.hpp"
 
 namespace attend {
 
@@ -73,10 +74,17 @@ struct KernelTable {
   void (*matmul)(const MatmulProblem&, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
                  void* scratch);
 
+  // Projections: see kernels/weight.inl. round_row rounds runs of x; weight_product makes rows [row, row + rows) of
+  // the columns of tile n.
+  void (*round_row)(const char* x, std::int64_t stride, std::int64_t runs, RoundedRun* to);
+  std::int64_t (*weight_scratch_bytes)(std::int64_t rows);
+  void (*weight_product)(const WeightProduct&, std::int64_t row, std::int64_t rows, std::int64_t n, void* scratch);
+
   // For tests, which bound its error, and for benchmarks, which print the ceiling beside a figure.
   void (*exp2)(const float* x, float* y, std::int64_t n);
   double (*fma_burst)(std::int64_t rounds);
   double (*pair_burst)(std::int64_t rounds);  // products of bf16; the same as fma_burst where there are none
+  double (*byte_burst)(std::int64_t rounds);  // products of bytes
 };
 
 const KernelTable& kernels_scalar();

@@ -99,7 +99,7 @@ class Temporary {
 };
 
 // Without this the rename itself may be lost with the power.
-void sync_folder(const fs::path& path) {
+void sync_folder_of(const fs::path& path) {
   const int fd = ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     if (errno == EACCES) return;  // a folder one may write but not read cannot be synced by anybody
@@ -111,14 +111,45 @@ void sync_folder(const fs::path& path) {
   if (error != 0 && error != EINVAL) fail(path, "syncing its folder (the new content is in place)", error);
 }
 
+// A file or a folder that is already there.
+void sync_in_place(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) fail(path, "opening it to sync it", errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (error != 0 && error != EINVAL) fail(path, "fsync", error);
+}
+
 }  // namespace
 
-void write_file_atomically(const fs::path& path, std::span<const std::byte> bytes) {
+void stream_file_atomically(const fs::path& path, const std::function<void(const PutBytes&)>& content) {
   const Target target = resolve(path);
   Temporary temporary(target);
-  temporary.write_all(bytes);
+  content([&](std::span<const std::byte> bytes) { temporary.write_all(bytes); });
   temporary.commit();
-  sync_folder(target.path);
+  sync_folder_of(target.path);
+}
+
+void write_file_atomically(const fs::path& path, std::span<const std::byte> bytes) {
+  stream_file_atomically(path, [&](const PutBytes& put) { put(bytes); });
+}
+
+void move_folder_atomically(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error))
+    sync_in_place(entry->path());
+  if (error) fail(from, "listing it", error.value());
+  sync_in_place(from);
+  // Under a name of its own first: a folder half removed must not stand where whole ones are looked for.
+  const fs::path old = from.string() + "-old";
+  if (::rename(to.c_str(), old.c_str()) != 0 && errno != ENOENT) fail(to, "moving the old folder away", errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int reason = errno;
+    (void)::rename(old.c_str(), to.c_str());
+    fail(to, "renaming", reason);
+  }
+  sync_folder_of(to);
+  fs::remove_all(old, error);  // its failure costs space alone
 }
 
 void check_can_write(const fs::path& path) {

@@ -59,6 +59,26 @@ GgmlBlock ggml_block(std::uint32_t type) {
   }
 }
 
+std::uint64_t ggml_bytes(const GgufTensor& tensor, const std::string& what) {
+  const auto fail = [&](const std::string& text) {
+    throw FileError(what + ": tensor " + json_quoted(tensor.name) + " has " + text);
+  };
+  const GgmlBlock block = ggml_block(tensor.type);
+  if (block.numbers == 0)
+    fail("the type " + std::to_string(tensor.type) +
+         ", expected one of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K");
+  const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
+  if (row % block.numbers != 0)
+    fail("rows of " + std::to_string(row) + ", expected a multiple of " + std::to_string(block.numbers) + " for " +
+         block.name);
+  std::uint64_t bytes = static_cast<std::uint64_t>(block.bytes);
+  bool overflow = __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(row / block.numbers), &bytes);
+  for (std::size_t d = 0; d + 1 < tensor.shape.size(); ++d)
+    overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(tensor.shape[d]), &bytes);
+  if (overflow) fail("more bytes than 2^64");
+  return bytes;
+}
+
 std::vector<std::string_view> GgufArray::strings() const {
   std::vector<std::string_view> out;
   if (type != GgufType::string) return out;
@@ -271,24 +291,6 @@ class GgufReader {
     out_.tensors_.push_back(std::move(tensor));
   }
 
-  // Bytes of a tensor: whole blocks along its last dimension.
-  std::uint64_t bytes_of(const GgufTensor& tensor) const {
-    const GgmlBlock block = ggml_block(tensor.type);
-    if (block.numbers == 0)
-      fail("tensor " + json_quoted(tensor.name) + " has the type " + std::to_string(tensor.type) +
-           ", expected one of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K");
-    const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
-    if (row % block.numbers != 0)
-      fail("tensor " + json_quoted(tensor.name) + " has rows of " + std::to_string(row) + ", expected a multiple of " +
-           std::to_string(block.numbers) + " for " + block.name);
-    std::uint64_t bytes = static_cast<std::uint64_t>(block.bytes);
-    bool overflow = __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(row / block.numbers), &bytes);
-    for (std::size_t d = 0; d + 1 < tensor.shape.size(); ++d)
-      overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(tensor.shape[d]), &bytes);
-    if (overflow) fail("tensor " + json_quoted(tensor.name) + " has more bytes than 2^64");
-    return bytes;
-  }
-
   std::uint64_t alignment() const {
     const GgufValue* value = out_.value("general.alignment");
     if (value == nullptr) return kDefaultAlignment;
@@ -313,7 +315,7 @@ class GgufReader {
       if (offsets_[n] != expected)
         fail("tensor " + json_quoted(tensor.name) + " begins at " + std::to_string(offsets_[n]) + ", expected " +
              std::to_string(expected));
-      const std::uint64_t bytes = bytes_of(tensor);
+      const std::uint64_t bytes = ggml_bytes(tensor, what_);
       if (expected > data.size() || bytes > data.size() - expected)
         fail("tensor " + json_quoted(tensor.name) + " needs " + std::to_string(bytes) + " bytes from " +
              std::to_string(expected) + " on, the file has " + std::to_string(data.size()) + " bytes for tensors");

@@ -71,4 +71,22 @@ class Gguf {
 
 Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& what);  // views into `bytes`
 
+// Bytes of a tensor of this type and shape: whole blocks along its last dimension. FileError begins with `what`.
+std::uint64_t ggml_bytes(const GgufTensor& tensor, const std::string& what);
+
+// A setting to write. `type` is that of the value, or of the elements of an array.
+struct GgufEntry {
+  using Value = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>, std::vector<double>,
+                             std::vector<std::string>>;
+  std::string key;
+  GgufType type;
+  Value value;
+};
+
+// Atomically; version 3, tensors in the given order, each from a multiple of 32 bytes on. InvalidArgument when a name
+// repeats or is longer than the 63 bytes that ggml takes, a value does not fit its type, or bytes do not fit their
+// shape.
+void write_gguf(const std::filesystem::path& path, std::span<const GgufEntry> entries,
+                std::span<const GgufTensor> tensors);
+
 }  // namespace attend::io

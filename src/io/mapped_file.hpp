@@ -29,6 +29,10 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Tells the system that these bytes of a mapped file will not be read again soon: the pages that lie wholly inside need
+// not be kept. They are read anew if they are.
+void not_needed_now(std::span<const std::byte> bytes);
+
 // Bytes as characters.
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

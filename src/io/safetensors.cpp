@@ -225,12 +225,13 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Stored
   header += "}";
   header.append((8 - header.size() % 8) % 8, ' ');  // so that the tensors' bytes are aligned
 
-  std::vector<std::byte> file(kLengthBytes + header.size() + at);
-  for (std::size_t n = 0; n < kLengthBytes; ++n) file[n] = static_cast<std::byte>(header.size() >> (8 * n) & 0xFF);
-  std::memcpy(file.data() + kLengthBytes, header.data(), header.size());
-  std::byte* dst = file.data() + kLengthBytes + header.size();
-  for (const StoredTensor& tensor : tensors) dst = std::copy(tensor.data.begin(), tensor.data.end(), dst);
-  write_file_atomically(path, file);
+  std::array<std::byte, kLengthBytes> length{};
+  for (std::size_t n = 0; n < kLengthBytes; ++n) length[n] = static_cast<std::byte>(header.size() >> (8 * n) & 0xFF);
+  stream_file_atomically(path, [&](const PutBytes& put) {
+    put(length);
+    put(std::as_bytes(std::span(header)));
+    for (const StoredTensor& tensor : tensors) put(tensor.data);
+  });
 }
 
 }  // namespace attend::io

@@ -66,6 +66,22 @@ struct PagedKvCache::State {
   }
   bool shared(std::int32_t number) const { return holders[static_cast<std::size_t>(number)] > 1; }
 
+  // The page that the next token goes to holds others already, and another sequence sees it too.
+  bool copies_page(const Sequence& q) const {
+    return q.length % kPageTokens != 0 && shared(q.pages[static_cast<std::size_t>(q.length / kPageTokens)]);
+  }
+
+  // Makes a page that others see a copy of its own.
+  void own(std::int32_t& number) {
+    const std::int32_t copy = take();
+    std::copy_n(page(number), page_bytes, page(copy));
+    drop(number);
+    number = copy;
+  }
+
+  void check_rows(const char* op, const View& k, const View& v) const;
+  void write(const Sequence& q, std::int64_t start, const View& k, const View& v) const;
+
   std::int64_t place(Sequence sequence) {
     const auto empty = std::find(sequences.begin(), sequences.end(), std::nullopt);
     const std::int64_t number = empty - sequences.begin();
@@ -162,47 +178,85 @@ void PagedKvCache::truncate(std::int64_t sequence, std::int64_t length) {
   q.length = length;
 }
 
+void PagedKvCache::forget(std::int64_t sequence, std::int64_t first, std::int64_t count) {
+  constexpr const char* kForgetOp = "PagedKvCache::forget";
+  State& s = *state_;
+  State::Sequence& q = s.at(sequence, kForgetOp);
+  if (first < 0 || count < 0 || first % kPageTokens != 0 || count % kPageTokens != 0 || first > q.length ||
+      count > q.length - first)
+    fail(kForgetOp, "tokens from " + std::to_string(first) + ", " + std::to_string(count) +
+                        " of them; expected whole pages of " + std::to_string(kPageTokens) + " within " +
+                        std::to_string(q.length));
+  const auto begin = q.pages.begin() + first / kPageTokens, end = begin + count / kPageTokens;
+  for (auto page = begin; page != end; ++page) s.drop(*page);
+  q.pages.erase(begin, end);
+  q.length -= count;
+}
+
+std::int64_t PagedKvCache::pages_to_append(std::int64_t sequence, std::int64_t count) const {
+  const State::Sequence& q = state_->at(sequence, "PagedKvCache::pages_to_append");
+  if (count <= 0) return 0;
+  return pages_for(q.length + count) - std::ssize(q.pages) + (state_->copies_page(q) ? 1 : 0);
+}
+
+// k and v into tokens [at, at + count) of pages that this sequence holds alone.
+void PagedKvCache::State::write(const Sequence& q, std::int64_t start, const View& k, const View& v) const {
+  const Operand k_rows = operand_of(k), v_rows = operand_of(v);
+  const std::int64_t count = k.length();
+  const Scratch row(std::int64_t{sizeof(float)} * (std::max(shape.D, shape.E) + 16));
+  parallel_for(options.kv_heads, row.workers(), [&](std::int64_t hk, int worker) {
+    for (std::int64_t i = 0; i < count;) {
+      const std::int64_t at = (start + i) % kPageTokens, rows = std::min(kPageTokens - at, count - i);
+      char* tile = page(q.pages[static_cast<std::size_t>((start + i) / kPageTokens)]) + hk * tile_bytes;
+      kernels().cache_write(shape, k_rows, v_rows, hk, i, rows, at, tile, static_cast<float*>(row.of(worker)));
+      i += rows;
+    }
+  });
+}
+
+void PagedKvCache::State::check_rows(const char* op, const View& k, const View& v) const {
+  for (const auto& [what, x, dim] : {std::tuple{"k", k, shape.D}, {"v", v, shape.E}}) {
+    check_readable(op, what, x);
+    check_dtype(op, what, x.dtype, options.dtype);
+    check_shape(op, what, x.shape, {1, options.kv_heads, k.length(), dim});
+  }
+}
+
 void PagedKvCache::append(std::int64_t sequence, View k, View v) {
   constexpr const char* kAppendOp = "PagedKvCache::append";
   State& s = *state_;
   State::Sequence& q = s.at(sequence, kAppendOp);
+  s.check_rows(kAppendOp, k, v);
   const std::int64_t count = k.length();
-  for (const auto& [what, x, dim] : {std::tuple{"k", k, s.shape.D}, {"v", v, s.shape.E}}) {
-    check_readable(kAppendOp, what, x);
-    check_dtype(kAppendOp, what, x.dtype, s.options.dtype);
-    check_shape(kAppendOp, what, x.shape, {1, s.options.kv_heads, count, dim});
-  }
   if (count == 0) return;
   const std::int64_t end = q.length + count;
-  const std::int64_t first = q.length / kPageTokens;  // the page that the next token goes to
-  const bool copied = q.length % kPageTokens != 0 && s.shared(q.pages[static_cast<std::size_t>(first)]);
-  s.need(pages_for(end) - std::ssize(q.pages) + (copied ? 1 : 0), kAppendOp);
+  s.need(pages_to_append(sequence, count), kAppendOp);
   q.pages.reserve(static_cast<std::size_t>(pages_for(end)));
-
-  const KernelTable& table = kernels();
-  if (copied) {
-    std::int32_t& page = q.pages[static_cast<std::size_t>(first)];
-    const std::int32_t own = s.take();
-    std::copy_n(s.page(page), s.page_bytes, s.page(own));
-    s.drop(page);
-    page = own;
-  }
+  if (s.copies_page(q)) s.own(q.pages[static_cast<std::size_t>(q.length / kPageTokens)]);
   while (std::ssize(q.pages) < pages_for(end)) {
     q.pages.push_back(s.take());
     for (std::int64_t hk = 0; hk < s.options.kv_heads; ++hk)
-      table.cache_clear(s.shape, s.page(q.pages.back()) + hk * s.tile_bytes);
+      kernels().cache_clear(s.shape, s.page(q.pages.back()) + hk * s.tile_bytes);
   }
-  const Operand k_rows = operand_of(k), v_rows = operand_of(v);
-  const Scratch row(std::int64_t{sizeof(float)} * (std::max(s.shape.D, s.shape.E) + 16));
-  parallel_for(s.options.kv_heads, row.workers(), [&](std::int64_t hk, int worker) {
-    for (std::int64_t i = 0; i < count;) {
-      const std::int64_t at = (q.length + i) % kPageTokens, rows = std::min(kPageTokens - at, count - i);
-      char* tile = s.page(q.pages[static_cast<std::size_t>((q.length + i) / kPageTokens)]) + hk * s.tile_bytes;
-      table.cache_write(s.shape, k_rows, v_rows, hk, i, rows, at, tile, static_cast<float*>(row.of(worker)));
-      i += rows;
-    }
-  });
+  s.write(q, q.length, k, v);
   q.length = end;
+}
+
+void PagedKvCache::replace(std::int64_t sequence, std::int64_t at, View k, View v) {
+  constexpr const char* kReplaceOp = "PagedKvCache::replace";
+  State& s = *state_;
+  State::Sequence& q = s.at(sequence, kReplaceOp);
+  s.check_rows(kReplaceOp, k, v);
+  const std::int64_t count = k.length();
+  if (at < 0 || at > q.length || count > q.length - at)
+    fail(kReplaceOp, "tokens from " + std::to_string(at) + ", " + std::to_string(count) +
+                         " of them; the sequence has " + std::to_string(q.length));
+  if (count == 0) return;
+  const auto first = q.pages.begin() + at / kPageTokens, last = q.pages.begin() + pages_for(at + count);
+  s.need(std::count_if(first, last, [&](std::int32_t page) { return s.shared(page); }), kReplaceOp);
+  for (auto page = first; page != last; ++page)
+    if (s.shared(*page)) s.own(*page);
+  s.write(q, at, k, v);
 }
 
 void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, MutableView out,

@@ -11,6 +11,9 @@ import tempfile
 import unittest
 import zlib
 
+import pull_test
+from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
+
 PROGRAM = ""
 SMALL = ["demo", "--length", "300", "--heads", "4", "--kv-heads", "2", "--dim", "32"]
 ESCAPE = "\x1b"
@@ -96,7 +99,9 @@ class CliTest(unittest.TestCase):
 
     def test_every_command_explains_itself(self):
         for command, words in {"demo": ["--kv-heads", "--dtype", "f32, bf16 or f16", "Examples:", "Exit codes"],
-                               "cpu": ["Examples:", "ATTEND_ISA=avx2 attend cpu"]}.items():
+                               "cpu": ["Examples:", "ATTEND_ISA=avx2 attend cpu"],
+                               "pull": ["--check", "--wheel", "SHA-256", "Examples:", "Exit codes"],
+                               "models": ["Examples:", "ATTEND_HOME"]}.items():
             result = self.run_attend(command, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for word in words:
@@ -290,5 +295,5 @@ class CliTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    PROGRAM = pull_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main()

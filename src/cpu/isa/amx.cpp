@@ -17,6 +17,8 @@ namespace isa_amx {
 #include "cpu/isa/simd_avx512_bf16.h"
 #include "cpu/isa/tiles_amx.h"
 #define ATTEND_HAS_PAIRS
+// products of bytes
+#include "cpu/isa/dots_vnni.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("amx");

@@ -18,6 +18,8 @@ namespace isa_amx_emulated {
 #include "cpu/isa/simd_avx512_bf16.h"
 #include "cpu/isa/tiles_emulated.h"
 #define ATTEND_HAS_PAIRS
+// products of bytes
+#include "cpu/isa/dots_vnni.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("amx_emulated");

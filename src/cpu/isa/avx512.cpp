@@ -14,6 +14,8 @@ namespace attend {
 namespace {
 namespace isa_avx512 {
 #include "cpu/isa/simd_avx512.h"
+// products of bytes
+#include "cpu/isa/dots_avx512.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("avx512");

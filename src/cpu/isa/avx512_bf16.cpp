@@ -16,6 +16,8 @@ namespace isa_avx512_bf16 {
 #include "cpu/isa/simd_avx512.h"
 #include "cpu/isa/simd_avx512_bf16.h"
 #define ATTEND_HAS_PAIRS
+// products of bytes
+#include "cpu/isa/dots_vnni.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("avx512_bf16");

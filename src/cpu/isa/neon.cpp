@@ -14,6 +14,8 @@ namespace attend {
 namespace {
 namespace isa_neon {
 #include "cpu/isa/simd_neon.h"
+// products of bytes
+#include "cpu/isa/dots_neon.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("neon");

@@ -12,6 +12,8 @@ namespace attend {
 namespace {
 namespace isa_scalar {
 #include "cpu/isa/simd_scalar.h"
+// products of bytes
+#include "cpu/isa/dots_plain.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("scalar");

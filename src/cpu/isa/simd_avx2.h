@@ -53,6 +53,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return _mm256_movemask_ps(m) != 0;
 }
+inline bool all(Mask m) {
+  return _mm256_movemask_ps(m) == 0xFF;
+}
 inline V select(Mask m, V a, V b) {
   return _mm256_blendv_ps(b, a, m);
 }  // m ? a : b
@@ -80,6 +83,14 @@ inline float reduce_add(V x) {
 
 inline V load_int8(const std::int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline V load_uint8(const std::uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store_int8(std::int8_t* p, V x) {  // x whole, from -128 to 127
+  const __m256i wide = _mm256_cvtps_epi32(x);
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
 }
 inline V load_f16(const void* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));

@@ -53,6 +53,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return m != 0;
 }
+inline bool all(Mask m) {
+  return m == 0xFFFF;
+}
 inline V select(Mask m, V a, V b) {
   return _mm512_mask_blend_ps(m, b, a);
 }  // m ? a : b
@@ -74,6 +77,12 @@ inline float reduce_add(V x) {
 
 inline V load_int8(const std::int8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline V load_uint8(const std::uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store_int8(std::int8_t* p, V x) {  // x whole, from -128 to 127
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
 }
 inline V load_f16(const void* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));

@@ -60,6 +60,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return vmaxvq_u32(m) != 0;
 }
+inline bool all(Mask m) {
+  return vminvq_u32(m) != 0;
+}
 inline V select(Mask m, V a, V b) {
   return vbslq_f32(m, a, b);
 }  // m ? a : b
@@ -87,6 +90,17 @@ inline V load_int8(const std::int8_t* p) {
   __builtin_memcpy(&four, p, sizeof four);
   const int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+inline V load_uint8(const std::uint8_t* p) {
+  std::uint32_t four;
+  __builtin_memcpy(&four, p, sizeof four);
+  const uint16x8_t wide = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)));
+  return vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)));
+}
+inline void store_int8(std::int8_t* p, V x) {  // x whole, from -128 to 127
+  const int16x4_t halves = vmovn_s32(vcvtq_s32_f32(x));
+  const std::uint32_t four = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(halves, halves))), 0);
+  __builtin_memcpy(p, &four, sizeof four);
 }
 inline V load_f16(const void* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(*static_cast<const HalvesAnywhere*>(p)));

@@ -65,6 +65,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return m.x[0] || m.x[1] || m.x[2] || m.x[3];
 }
+inline bool all(Mask m) {
+  return m.x[0] && m.x[1] && m.x[2] && m.x[3];
+}
 inline V select(Mask m, V a, V b) {
   return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
 }
@@ -104,6 +107,12 @@ inline Halves load_halves(const void* p) {
 }
 inline V load_int8(const std::int8_t* p) {
   return each([&](int i) { return static_cast<float>(p[i]); });
+}
+inline V load_uint8(const std::uint8_t* p) {
+  return each([&](int i) { return static_cast<float>(p[i]); });
+}
+inline void store_int8(std::int8_t* p, V a) {  // a whole, from -128 to 127
+  for (int i = 0; i < 4; ++i) p[i] = static_cast<std::int8_t>(a.x[i]);
 }
 inline V load_f16(const void* p) {
   const Halves h = load_halves(p);

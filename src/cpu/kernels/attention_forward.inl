@@ -194,12 +194,13 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
   const std::int64_t Ep = round_up(p.E, kLanes), count = keys_in_tile(p, at);
   if (p.packed) {
     char* data = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile);
-    if (p.packed->pages && at.j0 + kKeyTile < p.N) {
-      const char* next = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile + 1);
+    const bool more = p.packed->pages && at.j0 + kKeyTile < p.N;
+    const char* next = more ? p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile + 1) : data;
+    const bool halves = p.packed->stored == StoredAs::bf16 || p.packed->stored == StoredAs::f16;
+    if (more && !halves)
       for (std::int64_t n = 0; n < p.packed->tile_bytes; n += 64) __builtin_prefetch(next + n, 0, 2);
-    }
     if (p.packed->stored != StoredAs::cells) {
-      const StoredTile t = widen_tile<Math>(p, data, s.tile);
+      const StoredTile t = widen_tile<Math>(p, data, next - data, s.tile);
       return {s.tile.k, s.tile.v, Ep, *t.v_finite, t.k_scales, t.v_scales};
     }
     Carver carver{data};

@@ -55,3 +55,33 @@ double pair_burst(std::int64_t rounds) {
   return fma_burst(rounds);
 }
 #endif
+
+// Products of bytes on the sums of one tile of dot_tile. Both factors change, or they could be multiplied once for all.
+double byte_burst(std::int64_t rounds) {
+  constexpr int kRows = kDotRows, kVectors = kDotVectors<8>, kInputs = 8;
+  std::uint8_t bytes[std::size_t{2 * kVectors}][std::size_t{4 * kLanes}];
+  std::int8_t numbers[std::size_t{kInputs}][4];
+  for (auto& vector : bytes)
+    for (std::uint8_t& byte : vector) byte = static_cast<std::uint8_t>(rounds);
+  for (auto& four : numbers)
+    for (std::int8_t& number : four) number = static_cast<std::int8_t>(rounds % 100);
+  DotSum<8> sum[std::size_t{kRows}][std::size_t{kVectors}];
+  for (auto& row : sum)
+    for (DotSum<8>& one : row) one = dot_begin<8, false>(0);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    DotWeights<8> w[std::size_t{kVectors}];
+#pragma GCC unroll 8
+    for (int n = 0; n < kVectors; ++n) w[n] = dot_weights<8>(load_packed(bytes[round % 2 * kVectors + n]));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const DotInput x = dot_input(numbers[(round + r) % kInputs]);
+#pragma GCC unroll 8
+      for (int n = 0; n < kVectors; ++n) dot_add<8>(sum[r][n], w[n], x);
+    }
+  }
+  float total = 1.0F;
+  for (const auto& row : sum)
+    for (const DotSum<8>& one : row) total += reduce_max(abs(dot_end<8, false>(one, 0)));
+  const double operations = static_cast<double>(rounds) * kRows * kVectors * kLanes * 4 * 2;
+  return total == 0.0F ? 0.0 : operations;
+}

@@ -27,6 +27,8 @@ using Split = Floats;  // three products of pairs would be slower than one of fl
 #include "cpu/kernels/attention_forward.inl"
 #include "cpu/kernels/attention_backward.inl"
 #include "cpu/kernels/matmul.inl"
+#include "cpu/kernels/weight_rounding.inl"
+#include "cpu/kernels/weight.inl"
 #include "cpu/kernels/ceiling.inl"
 // clang-format on
 
@@ -146,8 +148,12 @@ constexpr KernelTable table(const char* name) {
              void* scratch) {
             (paired(p) ? matmul_with<Pairs> : matmul_with<Floats>)(p, row, rows, n0, packed, scratch);
           },
+      .round_row = round_row,
+      .weight_scratch_bytes = weight_scratch_bytes,
+      .weight_product = weight_product,
       .exp2 = exp2_row,
       .fma_burst = fma_burst,
       .pair_burst = pair_burst,
+      .byte_burst = byte_burst,
   };
 }

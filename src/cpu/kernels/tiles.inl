@@ -117,14 +117,26 @@ void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& 
   }
 }
 
-inline void widen(StoredAs stored, const char* src, std::int64_t n, float* dst) {
-  for (std::int64_t i = 0; i < n; i += kLanes)
-    store(dst + i, stored == StoredAs::bf16 ? load_bf16(src + 2 * i) : load_f16(src + 2 * i));
+// Calls the same place of the next tile into the cache as it goes: all of it at once would wait for its turn.
+inline void widen(StoredAs stored, const char* src, std::int64_t n, float* dst, std::int64_t to_next) {
+  constexpr std::int64_t kLine = 32;  // numbers in a cache line
+  const auto convert = [&](auto load_half) {
+    std::int64_t i = 0;
+    for (; i + kLine <= n; i += kLine) {
+      __builtin_prefetch(src + 2 * i + to_next, 0, 2);
+      for (std::int64_t k = 0; k < kLine; k += kLanes) store(dst + i + k, load_half(src + 2 * (i + k)));
+    }
+    for (; i < n; i += kLanes) store(dst + i, load_half(src + 2 * i));
+  };
+  if (stored == StoredAs::bf16)
+    convert([](const char* x) { return load_bf16(x); });
+  else
+    convert([](const char* x) { return load_f16(x); });
 }
 
-// A stored tile into cells; what is left to apply are the scales of int8.
+// A stored tile into cells; what is left to apply are the scales of int8. The next one lies `to_next` bytes on.
 template <class Math>
-inline StoredTile widen_tile(const AttentionProblem& p, char* data, const PackedTile<Math>& dst) {
+inline StoredTile widen_tile(const AttentionProblem& p, char* data, std::int64_t to_next, const PackedTile<Math>& dst) {
   const StoredAs stored = p.packed->stored;
   Carver carver{data};
   StoredTile t = take_stored_tile<Math>(stored, p.D, p.E, carver);
@@ -135,8 +147,8 @@ inline StoredTile widen_tile(const AttentionProblem& p, char* data, const Packed
     return t;
   }
   if constexpr (Math::kPack == 1) {
-    widen(stored, t.k, p.D * kKeyTile, dst.k);
-    widen(stored, t.v, kKeyTile * Ep, dst.v);
+    widen(stored, t.k, p.D * kKeyTile, dst.k, to_next);
+    widen(stored, t.v, kKeyTile * Ep, dst.v, to_next);
   }
   t.k_scales = t.v_scales = nullptr;
   return t;

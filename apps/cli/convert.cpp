@@ -1,0 +1,55 @@
+// `attend convert`: a model in the format of another program.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "command.hpp"
+#include "llm/model/export.hpp"
+#include "model_store.hpp"
+#include "progress.hpp"
+
+namespace attend::cli {
+namespace {
+
+struct Arguments {
+  std::string model, out, type = "keep";
+};
+
+int run_convert(const Arguments& a) {
+  const llm::ModelFiles files(find_model(a.model));
+  llm::ExportOptions options;
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0})
+    if (a.type == name(format)) options.format = format;
+  ProgressBar bar("converting", files.bytes());
+  options.progress = [&](std::int64_t done, std::int64_t) { bar.update(done); };
+  if (std::filesystem::path(a.out).extension() == ".gguf")
+    llm::export_gguf(files, a.out, options);
+  else
+    llm::export_folder(files, a.out, options);
+  fmt::print("{}\n", a.out);
+  return kSuccess;
+}
+
+}  // namespace
+
+Command add_convert(CLI::App& program) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* app = program.add_subcommand("convert", "Write a model as GGUF (llama.cpp) or as a folder (Transformers)");
+  app->add_option("model", a->model, "A folder, a .pth or .gguf file, or a pulled model's name")
+      ->required()
+      ->type_name("MODEL");
+  app->add_option("out", a->out, "A new file that ends in .gguf, or a new folder")->required()->type_name("OUT");
+  app->add_option("--type", a->type, "Of the matrices: keep, f32, f16, bf16, or q8_0 (GGUF alone)")
+      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8_0"}))
+      ->type_name("NAME")
+      ->capture_default_str();
+  app->footer(
+      "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is.\n"
+      "\nExamples:\n"
+      "  attend convert MiniMind2/ minimind.gguf --type q8_0     for llama.cpp\n"
+      "  attend convert full_sft_512.pth minimind-hf             for Transformers (tokenizer.json beside the .pth)\n"
+      "  attend convert smollm2 smollm2-f16 --type f16           GGUF to a folder; quantised weights become f16");
+  return {app, [a] { return run_convert(*a); }};
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,148 @@
+// A question, its answer, what it cost, and where one head of the model looked while it read the question.
+#include "demo_model.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+#include "attend/attention.hpp"
+#include "language_model.hpp"
+#include "model_store.hpp"
+#include "readable.hpp"
+
+namespace attend::cli {
+namespace {
+
+constexpr const char* kModel = "smollm2";
+constexpr const char* kQuestion = "What is the capital of France?";
+
+// What a head's weights over the prompt look like. Shares are means over queries.
+struct Head {
+  std::int64_t layer = -1, head = -1;
+  double first = 0, previous = 0, other = 0;  // on the first token, on the one before, elsewhere but on itself
+  std::vector<float> weights;                 // [tokens, tokens]
+};
+
+Head describe_head(std::int64_t layer, std::int64_t head, const float* weights, std::int64_t T) {
+  Head h{.layer = layer, .head = head, .weights = std::vector<float>(weights, weights + T * T)};
+  for (std::int64_t i = 2; i < T; ++i) {
+    const float* row = weights + i * T;
+    h.first += static_cast<double>(row[0]);
+    h.previous += static_cast<double>(row[i - 1]);
+    h.other += 1.0 - static_cast<double>(row[0]) - static_cast<double>(row[i - 1]) - static_cast<double>(row[i]);
+  }
+  const double rows = static_cast<double>(std::max<std::int64_t>(1, T - 2));
+  h.first /= rows, h.previous /= rows, h.other /= rows;
+  return h;
+}
+
+// The head that looks most at tokens other than the first, itself and the one before: the most to see.
+class HeadFinder {
+ public:
+  void look(std::int64_t layer, View q, View k, View v) {
+    const std::int64_t T = q.length(), H = q.heads();
+    if (T < 3 || k.length() != T) return;
+    const AttentionResult result = attention(q, k, v, {.mask = causal()}, {.weights = true});
+    for (std::int64_t h = 0; h < H; ++h) {
+      Head found = describe_head(layer, h, result.weights.data<float>() + h * T * T, T);
+      if (best_.layer < 0 || found.other > best_.other) best_ = std::move(found);
+      ++heads_;
+    }
+  }
+  const Head& best() const { return best_; }
+  std::int64_t heads() const { return heads_; }
+
+ private:
+  Head best_;
+  std::int64_t heads_ = 0;
+};
+
+HeadMap map_of(const Head& head, std::int64_t T, std::int64_t most_cells) {
+  HeadMap map;
+  map.length = T;
+  map.cell = (T + most_cells - 1) / most_cells;
+  map.cells = (T + map.cell - 1) / map.cell;
+  map.shares.assign(static_cast<std::size_t>(map.cells * map.cells), std::numeric_limits<double>::quiet_NaN());
+  for (std::int64_t r = 0; r < map.cells; ++r)
+    for (std::int64_t c = 0; c <= r; ++c) {
+      double sum = 0;
+      const std::int64_t end = std::min(T, (r + 1) * map.cell);
+      for (std::int64_t i = r * map.cell; i < end; ++i)
+        for (std::int64_t j = c * map.cell; j < std::min(T, (c + 1) * map.cell); ++j)
+          sum += static_cast<double>(head.weights[static_cast<std::size_t>(i * T + j)]);
+      map.shares[static_cast<std::size_t>(r * map.cells + c)] = sum / static_cast<double>(end - r * map.cell);
+    }
+  return map;
+}
+
+void line(const Screen& screen, const char* label, const std::string& text) {
+  fmt::print("  {}{}\n", emphasised(screen, fmt::format("{:<10}", label)), text);
+  (void)std::fflush(stdout);
+}
+
+}  // namespace
+
+void demo_model(const Screen& screen) {
+  if (!stored_model(kModel)) {
+    fmt::print("\n  'attend pull {}' brings a small language model; then this demo asks it a question.\n", kModel);
+    return;
+  }
+  ModelArguments arguments;
+  arguments.model = kModel;
+  arguments.quiet = true;
+  OpenModel open(arguments);
+  const llm::ModelConfig config = open.files->config();
+  const llm::ChatTemplate chat = chat_template_of(open.tokenizer, "");
+  const llm::Message messages[] = {{"user", kQuestion}};
+  llm::Request request{.prompt = llm::encode_chat(open.tokenizer, chat, messages, true),
+                       .max_tokens = 40,
+                       .stop_tokens = stop_tokens(open.tokenizer, config, &chat)};
+  const std::int64_t T = std::ssize(request.prompt);
+  const llm::CacheOptions cache = cache_options(arguments, *open.files, T + request.max_tokens);
+  llm::Model model = open.load(plan_memory(*open.files, cache, T, 1), true);
+  llm::Engine engine(model, open.tokenizer, engine_options(arguments, cache, open.context));
+
+  fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", kModel,
+             config.layers, config.heads, readable_count(llm::count_parameters(config).total()));
+  line(screen, "question", kQuestion);
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  auto first = start;
+  Tally tally{.prompt = T};
+  std::string answer;
+  engine.submit(request);
+  while (!engine.idle())
+    for (const llm::Event& event : engine.step()) {
+      if (event.has_token && ++tally.generated == 1) first = Clock::now();
+      answer += event.text;
+    }
+  tally.prompt_seconds = std::chrono::duration<double>(first - start).count();
+  tally.generate_seconds = std::chrono::duration<double>(Clock::now() - first).count();
+  line(screen, "answer", answer);
+  line(screen, "speed", describe(tally));
+  const std::int64_t held = T + tally.generated;
+  line(screen, "cache",
+       fmt::format("{} of keys and values for {} ({} each, {})",
+                   readable_bytes(static_cast<double>(engine.cache().bytes_per_token() * held)), counted(held, "token"),
+                   readable_bytes(static_cast<double>(engine.cache().bytes_per_token())), name(cache.dtype)));
+
+  // Once more over the prompt, now watched.
+  HeadFinder finder;
+  model.observe([&](std::int64_t layer, View q, View k, View v) { finder.look(layer, q, k, v); });
+  const std::int64_t lengths[] = {T};
+  model.encode(request.prompt, lengths);
+  model.observe({});
+  const Head& head = finder.best();
+  const HeadMap map = map_of(head, T, cells_that_fit(screen));
+  fmt::print(
+      "\n  Of its {} heads, head {} of layer {} looks most at other tokens while it reads the\n"
+      "  prompt: {:.0f} % of its attention; {:.0f} % goes to the first token and {:.0f} % to the one before.\n\n{}\n",
+      finder.heads(), head.head, head.layer, 100 * head.other, 100 * head.first, 100 * head.previous,
+      draw(map, screen));
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,128 @@
+// `attend generate`: continues a text, token by token.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "command.hpp"
+#include "language_model.hpp"
+#include "memory.hpp"
+#include "readable.hpp"
+
+namespace attend::cli {
+namespace {
+
+struct Arguments {
+  ModelArguments model;
+  llm::Sampling sampling;
+  std::string prompt, chat_template, system;
+  std::vector<std::string> stop;
+  std::int64_t tokens = 128;
+  bool chat = false, echo = false;
+};
+
+std::string read_prompt(const std::string& given) {
+  if (given != "-") return given;
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+void print_likeliest(const llm::Tokenizer& tokenizer, const llm::Choice& choice) {
+  fmt::print("{:>10.4f}  {}\n", choice.logprob, io::json_quoted(tokenizer.piece(choice.token)));
+  for (const auto& [token, logprob] : choice.likeliest)
+    fmt::print("            {:>10.4f}  {}\n", logprob, io::json_quoted(tokenizer.piece(token)));
+}
+
+int run_generate(const Arguments& a) {
+  llm::check_sampling(a.sampling);
+  OpenModel open(a.model);
+  std::optional<llm::ChatTemplate> chat;
+  if (a.chat || !a.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.chat_template);
+  const std::string text = read_prompt(a.prompt);
+  llm::Request request{.max_tokens = a.tokens, .sampling = a.sampling, .stop = a.stop};
+  if (chat) {
+    std::vector<llm::Message> messages;
+    if (!a.system.empty()) messages.push_back({"system", a.system});
+    messages.push_back({"user", text});
+    request.prompt = llm::encode_chat(open.tokenizer, *chat, messages, true);
+  } else {
+    request.prompt = open.tokenizer.encode(text);
+  }
+  if (request.prompt.empty())
+    throw UsageError("the prompt is empty; give some text, or '-' to read it from standard input");
+  const llm::ModelConfig& config = open.files->config();
+  if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
+  request.stop_tokens = stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
+  const std::int64_t prompt = std::ssize(request.prompt),
+                     longest = a.model.stream > 0 ? prompt + a.tokens : std::min(prompt + a.tokens, open.context);
+  const llm::CacheOptions cache = cache_options(a.model, *open.files, longest);
+  const MemoryPlan plan = plan_memory(*open.files, cache, std::min(prompt, kTokensPerStep), 1);
+  const MemoryWatch watch;
+  llm::Model model = open.load(plan, a.model.quiet);
+  llm::Engine engine(model, open.tokenizer, engine_options(a.model, cache, open.context));
+  engine.submit(std::move(request));
+  if (a.echo) fmt::print("{}", text);
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  auto first = start;
+  Tally tally{.prompt = prompt};
+  llm::Finish finish = llm::Finish::not_yet;
+  while (!engine.idle()) {
+    for (const llm::Event& event : engine.step()) {
+      if (event.has_token && ++tally.generated == 1) first = Clock::now();
+      if (a.sampling.logprobs > 0 && event.has_token)
+        print_likeliest(open.tokenizer, event.choice);
+      else
+        fmt::print("{}", event.text);
+      finish = event.finish;
+    }
+    if (std::fflush(stdout) != 0) return kFailure;  // nobody reads any more
+  }
+  fmt::print("\n");
+  if (!a.model.quiet) {
+    tally.prompt_seconds = std::chrono::duration<double>(first - start).count();
+    tally.generate_seconds = std::chrono::duration<double>(Clock::now() - first).count();
+    std::string used;
+    if (const auto growth = watch.growth())
+      used = fmt::format("; memory used {}", readable_bytes(static_cast<double>(*growth)));
+    (void)std::fputs(fmt::format("{}; ended by {}{}\n", describe(tally), llm::name(finish), used).c_str(), stderr);
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Command add_generate(CLI::App& program) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* app = program.add_subcommand("generate", "Continue a text with a language model");
+  add_model_arguments(*app, a->model, true);
+  app->add_option("prompt", a->prompt, "The text to continue; '-' reads standard input")->required()->type_name("TEXT");
+  app->add_option("--tokens,-n", a->tokens, "At most so many new tokens")
+      ->check(whole_number(1, std::int64_t{1} << 30))
+      ->type_name("N")
+      ->capture_default_str();
+  add_sampling_arguments(*app, a->sampling);
+  app->add_option("--stop", a->stop, "A text that ends the answer; may be given several times")->type_name("TEXT");
+  app->add_option("--logprobs", a->sampling.logprobs,
+                  "Instead of the text, each token with its log-probability and the N likeliest")
+      ->check(whole_number(0, 100))
+      ->type_name("N");
+  app->add_flag("--chat", a->chat, "The prompt is a user's message: put it into the model's chat template");
+  app->add_option("--template", a->chat_template, "Use this chat template instead of the model's own")
+      ->type_name("NAME");
+  app->add_option("--system", a->system, "With --chat: what the model is told before the message")->type_name("TEXT");
+  app->add_flag("--echo", a->echo, "Print the prompt before its continuation");
+  app->footer(
+      "Examples:\n"
+      "  attend pull smollm2\n"
+      "  attend generate smollm2 \"The capital of France is\" -n 20\n"
+      "  attend generate smollm2 --chat \"Why is the sky blue?\" -t 0.7 --top-p 0.9 --seed 7\n"
+      "  attend generate smollm2 \"1, 2, 3,\" -n 8 --logprobs 3     what else it thought of\n"
+      "  attend generate model.gguf - -q < prompt.txt > answer.txt\n"
+      "\nThe same prompt, seed and options give the same text, whatever the threads.");
+  return {app, [a] { return run_generate(*a); }};
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,37 @@
+// Catches signals in a flag.
+#include "interrupt.hpp"
+
+#include <cstddef>
+
+namespace attend::cli {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+volatile std::sig_atomic_t g_signal = 0;
+
+extern "C" void note_signal(int number) {
+  g_signal = number;
+}
+
+}  // namespace
+
+InterruptWatch::InterruptWatch() {
+  g_signal = 0;
+  struct sigaction action{};
+  action.sa_handler = note_signal;
+  for (std::size_t n = 0; n < 3; ++n) {
+    ::sigaction(kSignals[n], nullptr, &old_[n]);
+    // Ignored by whoever started us (nohup): it stays so.
+    if (old_[n].sa_handler != SIG_IGN) ::sigaction(kSignals[n], &action, nullptr);
+  }
+}
+
+InterruptWatch::~InterruptWatch() {
+  for (std::size_t n = 0; n < 3; ++n) ::sigaction(kSignals[n], &old_[n], nullptr);
+}
+
+void check_interrupted() {
+  if (g_signal != 0) throw Interrupted(g_signal);
+}
+
+}  // namespace attend::cli

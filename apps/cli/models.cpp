@@ -1,0 +1,52 @@
+// `attend models`: the models in the user's store, and those that can be pulled.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "command.hpp"
+#include "model_store.hpp"
+#include "readable.hpp"
+
+namespace attend::cli {
+namespace {
+
+void print_stored(const std::string& name) {
+  try {
+    const std::optional<StoredModel> model = stored_model(name);
+    if (model)
+      fmt::print("  {:<12} {:<20} {:>9}  {}\n", name, model->format,
+                 readable_bytes(static_cast<double>(model->bytes())), model->path.string());
+  } catch (const std::exception& error) {
+    fmt::print("  {:<12} damaged: {}\n", name, error.what());
+  }
+}
+
+int run_models() {
+  const std::vector<std::string> names = stored_names();
+  fmt::print("{} {}\n", names.empty() ? "no models yet in" : "models in", store_folder().string());
+  for (const std::string& name : names) print_stored(name);
+  fmt::print("\nto be had with 'attend pull NAME'\n");
+  for (const ModelSource& model : known_models()) {
+    const bool here = std::find(names.begin(), names.end(), model.name) != names.end();
+    fmt::print("  {:<12} {}, {}{}\n", model.name, model.about, readable_bytes(static_cast<double>(model.wheel_bytes)),
+               here ? " (it is here)" : "");
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Command add_models(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("models", "List the models that are here and those that can be pulled");
+  app->footer(
+      "Commands that take a model take its name here, or the path of a GGUF file, a Hugging Face folder or a .pth.\n"
+      "\nExamples:\n"
+      "  attend models\n"
+      "  ATTEND_HOME=/data/attend attend models     another place to keep them");
+  return {app, run_models};
+}
+
+}  // namespace attend::cli

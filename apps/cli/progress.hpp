@@ -1,0 +1,40 @@
+// A bar for work whose amount is known, on standard error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace attend::cli {
+
+// The line of a bar: label, bar, amount, rate, time left; at most `columns` wide. `total` 0: not known. `unit` is what
+// is counted, null for bytes. Rates are per second; one of 0 is not shown.
+std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double rate, int columns,
+                          const char* unit);
+
+// Drawn from half a second on and ten times a second at most, and gone when it ends. Where standard error is no
+// terminal a line is printed every ten seconds instead. For one thread.
+class ProgressBar {
+ public:
+  ProgressBar(std::string label, std::int64_t total, const char* unit = nullptr);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void update(std::int64_t done);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void measure(std::int64_t done, Clock::time_point now);
+
+  std::string label_;
+  std::int64_t total_;
+  const char* unit_;
+  bool terminal_;
+  bool drawn_ = false;
+  double rate_ = 0;
+  std::int64_t measured_ = 0;
+  Clock::time_point measured_at_, next_;
+};
+
+}  // namespace attend::cli

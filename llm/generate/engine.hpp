@@ -1,0 +1,107 @@
+// Generation: requests join and leave one running batch; prompts are read in pieces and remembered for the next turn.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "llm/generate/sampler.hpp"
+#include "llm/model/model.hpp"
+
+namespace attend::llm {
+
+struct EngineOptions {
+  std::int64_t context = 0;            // longest sequence; 0: the model's own
+  std::int64_t cache_tokens = 0;       // room in the cache, for all sequences together; 0: context
+  std::int64_t tokens_per_step = 512;  // a prompt is read in pieces of at most so many
+  std::int64_t sequences = 64;         // that run at once; others wait
+  DType cache_dtype = DType::f32;
+  bool cache_int8 = false;
+  // Without end: of each sequence only the first `sinks` tokens and the last `stream` are kept. 0: all, up to context.
+  std::int64_t stream = 0, sinks = 4;
+};
+
+// Tokens of a stream that are in the cache at most: a step is read before the window moves on, in whole pages.
+std::int64_t stream_room(const EngineOptions& options);
+
+struct Request {
+  std::vector<Token> prompt{};
+  std::int64_t max_tokens = 256;
+  Sampling sampling{};
+  std::vector<std::string> stop{};  // texts that end the answer; they are not part of it
+  std::vector<Token> stop_tokens{};
+};
+
+enum class Finish { not_yet, stop_token, stop_text, length, context, cancelled };
+const char* name(Finish finish);
+
+// One token of one request; the last event of a request says why it ended.
+struct Event {
+  std::int64_t request = 0;
+  Choice choice{};
+  std::string text{};  // whole characters; empty while one is incomplete or a stop text may be under way
+  bool has_token = false;
+  Finish finish = Finish::not_yet;
+};
+
+struct EngineStats {
+  std::int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0, steps = 0;
+};
+
+// Not for several threads at once. The same request gives the same tokens whatever runs beside it.
+class Engine {
+ public:
+  Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& options = {});
+
+  // Its number. InvalidArgument when it could never run: an empty prompt, or one too long for the context or the cache.
+  std::int64_t submit(Request request);
+  void cancel(std::int64_t request);
+  bool idle() const { return running_.empty() && waiting_.empty(); }
+
+  // One pass of the model over what is due: a token for each running answer, and pieces of prompts.
+  std::vector<Event> step();
+
+  const EngineStats& stats() const { return stats_; }
+  const ModelCache& cache() const { return cache_; }
+  std::int64_t context() const { return options_.context; }
+  std::int64_t kept_tokens() const;  // of finished sequences, for reuse
+
+ private:
+  struct Running {
+    std::int64_t number = 0;
+    Request request{};
+    std::int64_t sequence = -1;
+    std::vector<Token> tokens{};  // prompt and answer
+    std::int64_t cached = 0;      // of them in the cache
+    StreamDecoder decoder;
+    std::string held{};  // text that may be the beginning of a stop text
+    Finish finish = Finish::not_yet;
+  };
+  struct Kept {
+    std::int64_t sequence;
+    std::vector<Token> tokens;  // those in the cache
+  };
+
+  void admit();
+  bool make_room(std::int64_t pages);
+  std::int64_t promised_pages() const;
+  std::int64_t longest(const Running& r) const;
+  void take_token(Running& running, std::span<const float> logits, std::vector<Event>& events);
+  void release_text(Running& running, Event& event, bool last);
+  void retire(Running& running);
+
+  Model& model_;
+  const Tokenizer& tokenizer_;
+  EngineOptions options_;
+  ModelCache cache_;
+  std::deque<Running> waiting_;
+  std::vector<Running> running_;
+  std::deque<Kept> kept_;  // oldest first
+  std::int64_t next_number_ = 0;
+  std::vector<Event> early_;  // ends that happen between steps
+  EngineStats stats_;
+  std::vector<float> logits_, rows_;
+};
+
+}  // namespace attend::llm

@@ -1,0 +1,92 @@
+// What a model is made of: one description for every family the stack can run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attend/rope.hpp"
+#include "io/gguf.hpp"
+#include "io/json.hpp"
+
+namespace attend::llm {
+
+enum class NormKind { rms, layer };
+enum class PositionKind { none, rope, learned, sinusoidal };
+enum class ActivationKind { silu, gelu, gelu_tanh, relu };
+enum class PoolingKind { none, mean, first_token };  // of an encoder's rows into one embedding
+
+struct RopeScaling {
+  enum class Kind { none, linear, llama3, yarn };
+  Kind kind = Kind::none;
+  double factor = 1;
+  std::int64_t original_length = 0;
+  double low_frequency = 1, high_frequency = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;          // yarn
+  bool whole_bounds = true;                      // yarn: the ramp begins and ends at whole pairs
+  std::optional<double> attention_factor{};      // yarn: what q and k are multiplied by; default 0.1 ln(factor) + 1
+};
+
+struct Experts {
+  std::int64_t count = 0;   // routed; 0: a plain feed-forward
+  std::int64_t used = 0;    // for each token
+  std::int64_t shared = 0;  // that every token goes through
+  std::int64_t width = 0;
+  bool normalised = true;             // the weights of those used sum to one
+  std::vector<std::int64_t> dense{};  // layers that have a plain feed-forward all the same
+};
+
+struct ModelConfig {
+  std::string family;  // as the file names it: "llama", "qwen3", ...
+  std::int64_t vocabulary = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t feed_forward = 0;  // width
+  std::int64_t context = 0;       // longest sequence it was made for
+
+  bool causal = true;
+  NormKind norm = NormKind::rms;
+  double norm_eps = 1e-5;
+  bool norm_after = false;  // x = norm(x + f(x)), as BERT does, instead of x + f(norm(x))
+  bool qk_norm = false;     // RMS over head_dim, before the rotation
+
+  PositionKind positions = PositionKind::rope;
+  RopeStyle rope_style = RopeStyle::half_split;
+  double rope_theta = 10000;
+  std::int64_t rotary_dim = 0;  // 0: all of head_dim
+  RopeScaling rope_scaling{};
+
+  ActivationKind activation = ActivationKind::silu;
+  bool gated = true;  // down(act(gate x) * up x); else down(act(up x))
+  Experts experts{};
+  bool tied_embeddings = false;
+  bool bias_qkv = false, bias_o = false, bias_feed_forward = false;  // which projections add one
+  std::int64_t token_types = 0;
+
+  std::int64_t window = 0;               // keys a token sees, itself included; 0: all before it
+  std::vector<std::int64_t> windowed{};  // layers the window holds for; empty: all
+  bool sinks = false;                    // a learnt logit per head that takes weight and gives nothing
+
+  PoolingKind pooling = PoolingKind::none;
+  std::optional<std::int64_t> bos{}, eos{};
+
+  bool has_experts(std::int64_t layer) const;
+  std::int64_t window_of(std::int64_t layer) const;  // 0: none
+  std::int64_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+  std::int64_t query_width() const { return heads * head_dim; }
+  std::int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+// From Hugging Face's config.json, or MiniMind's; FileError names the field that cannot be used.
+ModelConfig config_from_json(const io::Json& json, const std::string& what);
+ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what);
+// config.json that Transformers reads, as one of the Llama kind: model_type `family`.
+std::string config_to_json(const ModelConfig& config, const std::string& family);
+
+// How fast each pair of a rotated row turns, and what the result is multiplied by.
+struct RopeTurns {
+  std::vector<double> per_position;  // angle of pair i per position, [rotary / 2]
+  double magnitude = 1;
+};
+RopeTurns rope_turns(const ModelConfig& config);
+
+}  // namespace attend::llm

@@ -1,0 +1,16 @@
+// The limits that both readers of a config share.
+#pragma once
+
+#include "llm/model/config.hpp"
+
+namespace attend::llm {
+
+// Far above every model there is, far below what overflows a product of three of them.
+inline constexpr std::int64_t kMostLayers = 4096, kMostHeads = 4096, kMostWidth = std::int64_t{1} << 20,
+                              kMostVocabulary = std::int64_t{1} << 24, kMostContext = std::int64_t{1} << 30,
+                              kMostExperts = 4096, kMostHeadDim = 4096;
+
+// FileError when the parts do not fit together.
+void check_config(const ModelConfig& config, const std::string& what);
+
+}  // namespace attend::llm

@@ -1,0 +1,305 @@
+// Reads Hugging Face's config.json and MiniMind's.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+
+#include "llm/model/config_check.hpp"
+#include "llm/model/fields.hpp"
+
+namespace attend::llm {
+namespace {
+
+constexpr double kLeastEps = 0, kMostEps = 1, kLeastTheta = 1, kMostTheta = 1e12, kMostFactor = 1e6;
+
+ActivationKind read_activation(const Fields& f, std::initializer_list<const char*> names, const char* usual) {
+  std::string field = *names.begin();
+  f.find(names, &field);
+  const std::string text = f.maybe_string(names).value_or(usual);
+  if (text == "silu" || text == "swish") return ActivationKind::silu;
+  if (text == "gelu") return ActivationKind::gelu;
+  if (text == "gelu_new" || text == "gelu_pytorch_tanh" || text == "gelu_fast") return ActivationKind::gelu_tanh;
+  if (text == "relu") return ActivationKind::relu;
+  f.refuse(field, "is " + io::json_quoted(text) + ", expected silu, gelu, gelu_new, gelu_pytorch_tanh or relu");
+}
+
+void read_rope_scaling(const Fields& f, RopeScaling& scaling, std::int64_t context) {
+  const std::string kind = f.maybe_string({"rope_type", "type"}).value_or("default");
+  if (kind == "default" || kind == "mrope") return;
+  if (kind == "linear") {
+    scaling.kind = RopeScaling::Kind::linear;
+  } else if (kind == "llama3") {
+    scaling.kind = RopeScaling::Kind::llama3;
+    scaling.low_frequency = f.maybe_number({"low_freq_factor"}, 1e-6, kMostFactor).value_or(1);
+    scaling.high_frequency = f.maybe_number({"high_freq_factor"}, 1e-6, kMostFactor).value_or(4);
+    if (scaling.high_frequency <= scaling.low_frequency)
+      f.refuse("high_freq_factor", "must be greater than low_freq_factor");
+  } else if (kind == "yarn") {
+    scaling.kind = RopeScaling::Kind::yarn;
+    scaling.beta_fast = f.maybe_number({"beta_fast"}, 1e-6, kMostFactor).value_or(32);
+    scaling.beta_slow = f.maybe_number({"beta_slow"}, 1e-6, kMostFactor).value_or(1);
+    scaling.whole_bounds = f.maybe_boolean({"truncate"}).value_or(true);
+    scaling.attention_factor = f.maybe_number({"attention_factor"}, 0, kMostFactor);
+    const auto mscale = f.maybe_number({"mscale"}, 0, kMostFactor);
+    const auto all_dim = f.maybe_number({"mscale_all_dim"}, 0, kMostFactor);
+    if (mscale && all_dim && *mscale != *all_dim)
+      f.refuse("mscale", "differs from mscale_all_dim, which is not supported");
+    if (mscale && all_dim && !scaling.attention_factor) scaling.attention_factor = 1.0;
+  } else {
+    f.refuse("rope_type", "is " + io::json_quoted(kind) + ", expected default, linear, llama3 or yarn");
+  }
+  const auto factor = f.maybe_number({"factor"}, 1, kMostFactor);
+  if (!factor) f.refuse("factor", "is missing");
+  scaling.factor = *factor;
+  scaling.original_length = f.maybe_integer({"original_max_position_embeddings"}, 1, kMostContext)
+                                .value_or(std::max<std::int64_t>(context, 1));
+}
+
+// theta and scaling stand at the top (Transformers 4), or together in rope_parameters (5).
+void read_rope(const Fields& f, ModelConfig& c) {
+  c.rope_theta = f.maybe_number({"rope_theta"}, kLeastTheta, kMostTheta).value_or(c.rope_theta);
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    const io::Json* value = f.find({name});
+    if (value == nullptr) continue;
+    const Fields inner(*value, f.what() + ": \"" + name + "\"");
+    c.rope_theta = inner.maybe_number({"rope_theta"}, kLeastTheta, kMostTheta).value_or(c.rope_theta);
+    read_rope_scaling(inner, c.rope_scaling, c.context);
+    break;
+  }
+  if (const auto part = f.maybe_number({"partial_rotary_factor"}, 0, 1); part && *part < 1)
+    c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * *part) / 2 * 2;
+}
+
+// Which layers look through the window: those called sliding_attention, where layers have names.
+void read_window(const Fields& f, ModelConfig& c) {
+  const auto width = f.maybe_integer({"sliding_window"}, 1, kMostContext);
+  if (!width || !f.maybe_boolean({"use_sliding_window"}).value_or(true)) return;
+  c.window = *width;
+  const io::Json* types = f.find({"layer_types"});
+  if (types != nullptr) {
+    if (types->array() == nullptr || std::ssize(*types->array()) != c.layers)
+      f.refuse("layer_types", "does not name each of " + std::to_string(c.layers) + " layers");
+    for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+      const std::string* type = (*types->array())[static_cast<std::size_t>(layer)].string();
+      if (type == nullptr || (*type != "full_attention" && *type != "sliding_attention"))
+        f.refuse("layer_types", "holds something other than full_attention and sliding_attention");
+      if (*type == "sliding_attention") c.windowed.push_back(layer);
+    }
+    if (c.windowed.empty()) c.window = 0;
+  }
+}
+
+void read_experts(const Fields& f, ModelConfig& c) {
+  if (!f.maybe_boolean({"use_moe"}).value_or(true)) return;
+  const auto count =
+      f.maybe_integer({"num_experts", "num_local_experts", "n_routed_experts"}, 0, kMostExperts).value_or(0);
+  if (count == 0) return;
+  Experts& e = c.experts;
+  e.count = count;
+  e.used = f.integer({"num_experts_per_tok", "num_experts_per_token"}, 1, count);
+  e.shared = f.maybe_integer({"n_shared_experts"}, 0, kMostExperts).value_or(0);
+  e.width = f.maybe_integer({"moe_intermediate_size"}, 1, kMostWidth).value_or(c.feed_forward);
+  e.normalised = f.maybe_boolean({"norm_topk_prob"}).value_or(c.family == "minimind");
+  if (const auto scoring = f.maybe_string({"scoring_func"}); scoring && *scoring != "softmax")
+    f.refuse("scoring_func", "is " + io::json_quoted(*scoring) + ", expected softmax");
+  const std::int64_t step = f.maybe_integer({"decoder_sparse_step"}, 1, kMostLayers).value_or(1);
+  for (std::int64_t layer = 0; layer < c.layers; ++layer)
+    if ((layer + 1) % step != 0) e.dense.push_back(layer);
+  if (const io::Json* plain = f.find({"mlp_only_layers"})) {
+    if (plain->array() == nullptr)
+      f.refuse("mlp_only_layers", std::string("is ") + plain->kind() + ", expected a list");
+    for (const io::Json& layer : *plain->array()) {
+      if (layer.integer() == nullptr) f.refuse("mlp_only_layers", "holds something other than whole numbers");
+      e.dense.push_back(*layer.integer());
+    }
+  }
+}
+
+void read_token_id(const Fields& f, const char* name, std::int64_t vocabulary, std::optional<std::int64_t>& id) {
+  const io::Json* value = f.find({name});
+  if (value != nullptr && value->array() != nullptr && !value->array()->empty()) value = &value->array()->front();
+  // Small models made for tests often carry ids of a larger vocabulary: those are no ids.
+  if (value != nullptr && value->integer() != nullptr && *value->integer() >= 0 && *value->integer() < vocabulary)
+    id = *value->integer();
+}
+
+// Llama, Mistral, Qwen, MiniMind 2 and 3: pre-norm RMS, rotated, gated.
+void read_llama_like(const Fields& f, ModelConfig& c) {
+  c.norm_eps =
+      f.maybe_number({"rms_norm_eps", "norm_eps"}, kLeastEps, kMostEps).value_or(c.family == "minimind" ? 1e-5 : 1e-6);
+  c.activation = read_activation(f, {"hidden_act", "hidden_activation"}, "silu");
+  c.qk_norm = c.family == "qwen3" || c.family == "qwen3_moe";
+  // MiniMind ties and does not say so.
+  c.tied_embeddings = f.maybe_boolean({"tie_word_embeddings"}).value_or(c.family == "minimind");
+  if (c.family == "minimind") c.rope_theta = 1e6;
+  if (c.family == "minimind" && f.maybe_boolean({"inference_rope_scaling"}).value_or(false)) {
+    c.rope_scaling = {.kind = RopeScaling::Kind::yarn, .factor = 16, .original_length = 2048, .attention_factor = 1.0};
+  }
+  read_rope(f, c);
+  read_window(f, c);
+  read_experts(f, c);
+  if (const auto type = f.maybe_string({"position_embedding_type"}); type && *type != "rope") {
+    if (*type == "sinusoidal")
+      c.positions = PositionKind::sinusoidal;
+    else if (*type == "absolute" || *type == "learned")
+      c.positions = PositionKind::learned;
+    else if (*type == "none")
+      c.positions = PositionKind::none;
+    else
+      f.refuse("position_embedding_type",
+               "is " + io::json_quoted(*type) + ", expected rope, learned, sinusoidal or none");
+  }
+}
+
+void read_gpt2(const Fields& f, ModelConfig& c) {
+  c.norm = NormKind::layer;
+  c.norm_eps = f.maybe_number({"layer_norm_epsilon"}, kLeastEps, kMostEps).value_or(1e-5);
+  c.positions = PositionKind::learned;
+  c.activation = read_activation(f, {"activation_function"}, "gelu_new");
+  c.gated = false;
+  c.tied_embeddings = f.maybe_boolean({"tie_word_embeddings"}).value_or(true);
+  if (c.feed_forward == 0) c.feed_forward = 4 * c.hidden;
+  for (const char* name : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
+    if (f.maybe_boolean({name}).value_or(false)) f.refuse(name, "is true, which is not supported");
+  if (!f.maybe_boolean({"scale_attn_weights"}).value_or(true))
+    f.refuse("scale_attn_weights", "is false, which is not supported");
+}
+
+void read_bert(const Fields& f, ModelConfig& c) {
+  c.causal = false;
+  c.norm = NormKind::layer;
+  c.norm_after = true;
+  c.norm_eps = f.maybe_number({"layer_norm_eps"}, kLeastEps, kMostEps).value_or(1e-12);
+  c.positions = PositionKind::learned;
+  c.activation = read_activation(f, {"hidden_act"}, "gelu");
+  c.gated = false;
+  c.token_types = f.maybe_integer({"type_vocab_size"}, 0, kMostVocabulary).value_or(2);
+  c.pooling = PoolingKind::mean;
+  if (const auto type = f.maybe_string({"position_embedding_type"}); type && *type != "absolute")
+    f.refuse("position_embedding_type", "is " + io::json_quoted(*type) + ", expected absolute");
+  if (f.maybe_boolean({"is_decoder"}).value_or(false)) f.refuse("is_decoder", "is true, which is not supported");
+}
+
+// MiniMind v1: its own names, pairs side by side.
+void read_minimind_v1(const Fields& f, ModelConfig& c) {
+  c.rope_style = RopeStyle::interleaved;
+  c.norm_eps = f.maybe_number({"norm_eps"}, kLeastEps, kMostEps).value_or(1e-5);
+  c.tied_embeddings = true;
+  read_rope(f, c);
+  read_experts(f, c);
+}
+
+}  // namespace
+
+ModelConfig config_from_json(const io::Json& json, const std::string& what) {
+  const Fields f(json, what);
+  ModelConfig c;
+  const std::string type = f.maybe_string({"model_type"}).value_or("");
+  const bool v1 = f.find({"dim"}) != nullptr && f.find({"n_layers"}) != nullptr;
+  constexpr std::string_view kKnown[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "minimind", "gpt2", "bert"};
+  c.family = v1 ? "minimind-v1" : type;
+  if (!v1 && std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown)) {
+    std::string names;
+    for (const std::string_view known : kKnown) names += (names.empty() ? "" : ", ") + std::string(known);
+    if (type.empty()) f.refuse("model_type", "is missing, expected one of " + names);
+    f.refuse("model_type", "is " + io::json_quoted(type) + ", expected one of " + names);
+  }
+  c.vocabulary = f.integer({"vocab_size"}, 1, kMostVocabulary);
+  c.hidden = f.integer({"hidden_size", "n_embd", "dim"}, 1, kMostWidth);
+  c.layers = f.integer({"num_hidden_layers", "n_layer", "n_layers"}, 1, kMostLayers);
+  c.heads = f.integer({"num_attention_heads", "n_head", "n_heads"}, 1, kMostHeads);
+  c.kv_heads = f.maybe_integer({"num_key_value_heads", "n_kv_heads"}, 1, kMostHeads).value_or(c.heads);
+  if (const auto dim = f.maybe_integer({"head_dim"}, 1, kMostHeadDim)) {
+    c.head_dim = *dim;
+  } else {
+    if (c.hidden % c.heads != 0) f.refuse("hidden_size", "is not a multiple of the number of heads");
+    c.head_dim = c.hidden / c.heads;
+  }
+  c.feed_forward = f.maybe_integer({"intermediate_size", "n_inner", "hidden_dim"}, 1, kMostWidth).value_or(0);
+  c.context =
+      f.maybe_integer({"max_position_embeddings", "n_positions", "max_seq_len"}, 1, kMostContext).value_or(2048);
+  read_token_id(f, "bos_token_id", c.vocabulary, c.bos);
+  read_token_id(f, "eos_token_id", c.vocabulary, c.eos);
+  if (v1)
+    read_minimind_v1(f, c);
+  else if (type == "gpt2")
+    read_gpt2(f, c);
+  else if (type == "bert")
+    read_bert(f, c);
+  else
+    read_llama_like(f, c);
+  check_config(c, what);
+  return c;
+}
+
+std::string config_to_json(const ModelConfig& c, const std::string& family) {
+  constexpr std::pair<std::string_view, const char*> kClasses[] = {{"llama", "LlamaForCausalLM"},
+                                                                   {"mistral", "MistralForCausalLM"},
+                                                                   {"qwen2", "Qwen2ForCausalLM"},
+                                                                   {"qwen3", "Qwen3ForCausalLM"},
+                                                                   {"qwen3_moe", "Qwen3MoeForCausalLM"}};
+  std::string json = "{\n  \"model_type\": " + io::json_quoted(family);
+  const auto put = [&](const char* name, const std::string& value) {
+    json += std::string(",\n  \"") + name + "\": " + value;
+  };
+  const auto whole = [&](const char* name, std::int64_t value) { put(name, std::to_string(value)); };
+  const auto truth = [&](const char* name, bool value) { put(name, value ? "true" : "false"); };
+  const auto real_text = [](double value) {
+    char text[32];
+    (void)std::snprintf(text, sizeof text, "%.17g", value);
+    return std::string(text);
+  };
+  for (const auto& [known, name] : kClasses)
+    if (known == family) put("architectures", std::string("[\"") + name + "\"]");
+  whole("vocab_size", c.vocabulary);
+  whole("hidden_size", c.hidden);
+  whole("intermediate_size", c.feed_forward > 0 ? c.feed_forward : c.experts.width);
+  whole("num_hidden_layers", c.layers);
+  whole("num_attention_heads", c.heads);
+  whole("num_key_value_heads", c.kv_heads);
+  whole("head_dim", c.head_dim);
+  whole("max_position_embeddings", c.context);
+  put("rms_norm_eps", real_text(c.norm_eps));
+  put("hidden_act", "\"silu\"");
+  put("rope_theta", real_text(c.rope_theta));
+  const RopeScaling& s = c.rope_scaling;
+  if (s.kind != RopeScaling::Kind::none) {
+    const char* kinds[] = {"default", "linear", "llama3", "yarn"};
+    std::string scaling = std::string("{\"rope_type\": \"") + kinds[static_cast<std::size_t>(s.kind)] +
+                          "\", \"factor\": " + real_text(s.factor);
+    if (s.kind != RopeScaling::Kind::linear)
+      scaling += ", \"original_max_position_embeddings\": " + std::to_string(s.original_length);
+    if (s.kind == RopeScaling::Kind::llama3)
+      scaling += ", \"low_freq_factor\": " + real_text(s.low_frequency) +
+                 ", \"high_freq_factor\": " + real_text(s.high_frequency);
+    if (s.kind == RopeScaling::Kind::yarn) {
+      scaling += ", \"beta_fast\": " + real_text(s.beta_fast) + ", \"beta_slow\": " + real_text(s.beta_slow);
+      if (s.attention_factor) scaling += ", \"attention_factor\": " + real_text(*s.attention_factor);
+    }
+    put("rope_scaling", scaling + "}");
+  }
+  truth("tie_word_embeddings", c.tied_embeddings);
+  if (family == "llama") {
+    truth("attention_bias", c.bias_qkv);
+    truth("mlp_bias", c.bias_feed_forward);
+  }
+  if (c.window > 0) {
+    whole("sliding_window", c.window);
+    if (family != "mistral") truth("use_sliding_window", true);
+  }
+  if (c.experts.count > 0) {
+    whole("num_experts", c.experts.count);
+    whole("num_experts_per_tok", c.experts.used);
+    whole("moe_intermediate_size", c.experts.width);
+    truth("norm_topk_prob", c.experts.normalised);
+    whole("decoder_sparse_step", 1);
+    std::string dense;
+    for (const std::int64_t layer : c.experts.dense) dense += (dense.empty() ? "" : ", ") + std::to_string(layer);
+    put("mlp_only_layers", "[" + dense + "]");
+  }
+  if (c.bos) whole("bos_token_id", *c.bos);
+  if (c.eos) whole("eos_token_id", *c.eos);
+  return json + "\n}\n";
+}
+
+}  // namespace attend::llm

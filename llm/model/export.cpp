@@ -1,0 +1,388 @@
+// Renames, reorders and rounds a model's tensors for other programs.
+#include "llm/model/export.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/half.hpp"
+#include "io/atomic_file.hpp"
+#include "io/mapped_file.hpp"
+#include "io/safetensors.hpp"
+#include "llm/text/tokenizer_export.hpp"
+
+namespace attend::llm {
+namespace {
+
+struct Target {
+  bool gguf = false;
+  std::string family{};  // general.architecture, or model_type
+  RopeStyle style = RopeStyle::half_split;
+};
+
+struct OutTensor {
+  std::string name;
+  WeightFormat format;
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> data;
+};
+
+[[noreturn]] void refuse(const ModelFiles& files, const std::string& text) {
+  throw io::FileError(files.path().string() + ": " + text);
+}
+
+Target choose_target(const ModelFiles& files, bool gguf) {
+  const ModelConfig& c = files.config();
+  if (!c.causal || c.norm != NormKind::rms || !c.gated || c.positions != PositionKind::rope || c.sinks)
+    refuse(files, c.family + " models cannot be written; Llama, Mistral, Qwen and MiniMind can");
+  if (c.experts.shared > 0)
+    refuse(files, "a model with shared experts cannot be written: neither format's families have them");
+  if (c.experts.count > 0 && !c.qk_norm)
+    refuse(files, "experts without normalised queries and keys fit no family that others load");
+  if (gguf && !c.experts.normalised && c.experts.count > 0)
+    refuse(files, "GGUF's families with experts let their weights sum to one, and this model does not");
+  Target t{.gguf = gguf};
+  if (c.experts.count > 0)
+    t.family = gguf ? "qwen3moe" : "qwen3_moe";
+  else if (c.qk_norm)
+    t.family = "qwen3";
+  else if (c.bias_qkv && !c.bias_o)
+    t.family = "qwen2";
+  else if (c.window > 0 && !gguf)
+    t.family = "mistral";
+  else
+    t.family = "llama";
+  if (gguf && t.family == "llama") t.style = RopeStyle::interleaved;
+  return t;
+}
+
+class Exporter {
+ public:
+  Exporter(const ModelFiles& files, bool gguf, const ExportOptions& options)
+      : files_(files),
+        c_(files.config()),
+        from_(files.naming()),
+        target_(choose_target(files, gguf)),
+        options_(options) {}
+
+  const Target& target() const { return target_; }
+
+  std::vector<OutTensor> tensors() {
+    const bool g = target_.gguf;
+    add(from_.embedding, g ? "token_embd" : "model.embed_tokens", true);
+    add(from_.final_norm, g ? "output_norm" : "model.norm", false);
+    if (!c_.tied_embeddings) add(from_.head, g ? "output" : "lm_head", true);
+    for (std::int64_t n = 0; n < c_.layers; ++n) layer(n);
+    if (const StoredTensor* divisors = files_.find("rope_freqs.weight"); divisors != nullptr) {
+      if (!g)
+        refuse(files_, "its rotation is scaled by a table (rope_freqs.weight), which config.json has no place for");
+      out_.push_back({"rope_freqs.weight", WeightFormat::f32, divisors->shape, floats(*divisors, 0, 1)});
+    } else if (g && c_.rope_scaling.kind == RopeScaling::Kind::llama3) {
+      out_.push_back(llama3_divisors());
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void layer(std::int64_t n) {
+    const bool g = target_.gguf;
+    const std::string to = (g ? "blk." : "model.layers.") + std::to_string(n) + ".";
+    const auto put = [&](std::string_view pattern, const char* gguf, const char* folder, bool matrix,
+                         std::int64_t heads = 0) {
+      add(tensor_name(pattern, n), to + (g ? gguf : folder), matrix, heads);
+    };
+    put(from_.attention_norm, "attn_norm", "input_layernorm", false);
+    put(from_.q, "attn_q", "self_attn.q_proj", true, c_.heads);
+    put(from_.k, "attn_k", "self_attn.k_proj", true, c_.kv_heads);
+    put(from_.v, "attn_v", "self_attn.v_proj", true);
+    put(from_.o, "attn_output", "self_attn.o_proj", true);
+    if (c_.qk_norm) {
+      put(from_.q_norm, "attn_q_norm", "self_attn.q_norm", false);
+      put(from_.k_norm, "attn_k_norm", "self_attn.k_norm", false);
+    }
+    put(from_.feed_forward_norm, "ffn_norm", "post_attention_layernorm", false);
+    if (!c_.has_experts(n)) {
+      put(from_.gate, "ffn_gate", "mlp.gate_proj", true);
+      put(from_.up, "ffn_up", "mlp.up_proj", true);
+      put(from_.down, "ffn_down", "mlp.down_proj", true);
+      return;
+    }
+    put(from_.router, "ffn_gate_inp", "mlp.gate", true);
+    experts(n, to, from_.expert_gate, from_.stacked_gate, "ffn_gate_exps", "gate_proj");
+    experts(n, to, from_.expert_up, from_.stacked_up, "ffn_up_exps", "up_proj");
+    experts(n, to, from_.expert_down, from_.stacked_down, "ffn_down_exps", "down_proj");
+  }
+
+  // One tensor for each expert in a folder, one for all of a layer in GGUF.
+  void experts(std::int64_t n, const std::string& to, std::string_view each, std::string_view stacked, const char* gguf,
+               const char* folder) {
+    std::vector<OutTensor> parts;
+    for (std::int64_t e = 0; e < c_.experts.count; ++e) {
+      if (stacked.empty()) {
+        parts.push_back(convert(get(tensor_name(each, n, e) + ".weight"), true, 0));
+        continue;
+      }
+      StoredTensor all = get(tensor_name(stacked, n) + ".weight");
+      if (all.shape.size() != 3 || all.shape[0] != c_.experts.count)
+        refuse(files_, all.name + " does not hold the experts");
+      const std::size_t size = all.data.size() / static_cast<std::size_t>(c_.experts.count);
+      all.shape.erase(all.shape.begin());
+      all.data = all.data.subspan(static_cast<std::size_t>(e) * size, size);
+      parts.push_back(convert(all, true, 0));
+    }
+    if (!target_.gguf) {
+      for (std::size_t e = 0; e < parts.size(); ++e) {
+        parts[e].name = to + "mlp.experts." + std::to_string(e) + "." + folder + ".weight";
+        out_.push_back(std::move(parts[e]));
+      }
+      return;
+    }
+    OutTensor one{to + gguf + ".weight", parts[0].format, parts[0].shape, {}};
+    one.shape.insert(one.shape.begin(), c_.experts.count);
+    for (const OutTensor& part : parts) one.data.insert(one.data.end(), part.data.begin(), part.data.end());
+    out_.push_back(std::move(one));
+  }
+
+  const StoredTensor& get(const std::string& name) {
+    const StoredTensor* t = files_.find(name);
+    if (t == nullptr) refuse(files_, "the tensor " + io::json_quoted(name) + " is missing");
+    if (!t->format)
+      refuse(files_, "the tensor " + io::json_quoted(name) + " is " + t->dtype + ", which cannot be written");
+    done_ += std::ssize(t->data);
+    if (options_.progress) options_.progress(std::min(done_, files_.bytes()), files_.bytes());
+    return *t;
+  }
+
+  void add(std::string_view from, const std::string& to, bool matrix, std::int64_t heads = 0) {
+    for (const char* suffix : {".weight", ".bias"}) {
+      const std::string name = std::string(from) + suffix;
+      if (std::string_view(suffix) == ".bias" && files_.find(name) == nullptr) continue;
+      OutTensor t = convert(get(name), matrix && std::string_view(suffix) == ".weight", heads);
+      t.name = to + suffix;
+      out_.push_back(std::move(t));
+    }
+  }
+
+  // As floats, rows in the order of the target's rotation.
+  std::vector<std::byte> floats(const StoredTensor& t, std::int64_t heads, std::int64_t rows) const {
+    const std::int64_t cols = std::ssize(t.data) / block_of(*t.format).bytes * block_of(*t.format).numbers / rows;
+    const Weight weight(*t.format, rows, cols, t.data);
+    std::vector<std::byte> data(static_cast<std::size_t>(rows * cols) * sizeof(float));
+    for (std::int64_t r = 0; r < rows; ++r)
+      weight.row(source_row(r, heads, rows), reinterpret_cast<float*>(data.data()) + r * cols);
+    return data;
+  }
+
+  // Where row `r` of q or k comes from: pairs that turn together lie half a head apart, or side by side.
+  std::int64_t source_row(std::int64_t r, std::int64_t heads, std::int64_t rows) const {
+    if (heads == 0 || target_.style == c_.rope_style) return r;
+    const std::int64_t dim = rows / heads, head = r / dim * dim, i = r % dim, half = c_.rotary() / 2;
+    if (i >= 2 * half) return r;
+    return head + (target_.style == RopeStyle::interleaved ? i % 2 * half + i / 2 : i % half * 2 + i / half);
+  }
+
+  OutTensor convert(const StoredTensor& t, bool matrix, std::int64_t heads) const {
+    const std::int64_t rows = t.shape.size() > 1 ? t.shape[0] : 1;
+    WeightFormat format = matrix ? options_.format.value_or(*t.format) : WeightFormat::f32;
+    const bool plain = format == WeightFormat::f32 || format == WeightFormat::f16 || format == WeightFormat::bf16;
+    if (!plain && (!target_.gguf || t.shape.back() % block_of(format).numbers != 0)) format = WeightFormat::f16;
+    if (!matrix && !target_.gguf && !options_.format && *t.format != WeightFormat::f32) format = *t.format;
+    OutTensor out{t.name, format, t.shape, {}};
+    // A bias of q or k is a column: each number a row of its own.
+    const bool column = t.shape.size() == 1 && heads > 0;
+    if (format == *t.format && !column) {
+      const std::size_t row = t.data.size() / static_cast<std::size_t>(rows);
+      out.data.resize(t.data.size());
+      for (std::int64_t r = 0; r < rows; ++r)
+        std::memcpy(&out.data[static_cast<std::size_t>(r) * row],
+                    &t.data[static_cast<std::size_t>(source_row(r, heads, rows)) * row], row);
+      return out;
+    }
+    out.data = round_to(format, floats(t, heads, column ? t.shape[0] : rows));
+    return out;
+  }
+
+  static std::vector<std::byte> round_to(WeightFormat format, std::vector<std::byte> floats) {
+    if (format == WeightFormat::f32) return floats;
+    const auto* x = reinterpret_cast<const float*>(floats.data());
+    const std::size_t count = floats.size() / sizeof(float);
+    std::vector<std::byte> data;
+    if (format != WeightFormat::q8_0) {
+      data.resize(2 * count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::uint16_t half = format == WeightFormat::f16 ? float_to_f16(x[i]) : float_to_bf16(x[i]);
+        std::memcpy(&data[2 * i], &half, 2);
+      }
+      return data;
+    }
+    constexpr std::size_t kBlock = 32, kBytes = 34;  // a scale in f16, then the numbers
+    data.resize(count / kBlock * kBytes);
+    for (std::size_t b = 0; b < count / kBlock; ++b) {
+      float most = 0;
+      for (std::size_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[b * kBlock + i]));
+      const float scale = most / 127;
+      const std::uint16_t half = float_to_f16(scale);
+      std::memcpy(&data[b * kBytes], &half, 2);
+      for (std::size_t i = 0; i < kBlock; ++i)
+        data[b * kBytes + 2 + i] =
+            static_cast<std::byte>(static_cast<std::int8_t>(scale > 0 ? std::lround(x[b * kBlock + i] / scale) : 0));
+    }
+    return data;
+  }
+
+  OutTensor llama3_divisors() const {
+    const RopeTurns scaled = rope_turns(c_);
+    ModelConfig plain = c_;
+    plain.rope_scaling = {};
+    const RopeTurns base = rope_turns(plain);
+    OutTensor t{"rope_freqs.weight", WeightFormat::f32, {std::ssize(base.per_position)}, {}};
+    for (std::size_t i = 0; i < base.per_position.size(); ++i) {
+      const auto divisor = static_cast<float>(base.per_position[i] / scaled.per_position[i]);
+      const auto* bytes = reinterpret_cast<const std::byte*>(&divisor);
+      t.data.insert(t.data.end(), bytes, bytes + sizeof(divisor));
+    }
+    return t;
+  }
+
+  const ModelFiles& files_;
+  const ModelConfig& c_;
+  const Naming& from_;
+  Target target_;
+  const ExportOptions& options_;
+  std::vector<OutTensor> out_;
+  std::int64_t done_ = 0;
+};
+
+std::uint32_t ggml_number(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::f32:
+      return 0;
+    case WeightFormat::f16:
+      return 1;
+    case WeightFormat::q4_0:
+      return 2;
+    case WeightFormat::q4_1:
+      return 3;
+    case WeightFormat::q5_0:
+      return 6;
+    case WeightFormat::q5_1:
+      return 7;
+    case WeightFormat::q8_0:
+      return 8;
+    case WeightFormat::q4_k:
+      return 12;
+    case WeightFormat::q5_k:
+      return 13;
+    case WeightFormat::q6_k:
+      return 14;
+    case WeightFormat::bf16:
+      return 30;
+  }
+  return 0;
+}
+
+std::vector<io::GgufEntry> gguf_entries(const ModelConfig& c, const std::string& family) {
+  using io::GgufType;
+  std::vector<io::GgufEntry> e{{"general.architecture", GgufType::string, family},
+                               {"general.name", GgufType::string, c.family}};
+  const auto whole = [&](const char* key, std::int64_t value) {
+    e.push_back({family + "." + key, GgufType::u32, value});
+  };
+  const auto real = [&](const char* key, double value) { e.push_back({family + "." + key, GgufType::f32, value}); };
+  whole("block_count", c.layers);
+  whole("context_length", c.context);
+  whole("embedding_length", c.hidden);
+  whole("feed_forward_length", c.feed_forward > 0 ? c.feed_forward : c.experts.width);
+  whole("attention.head_count", c.heads);
+  whole("attention.head_count_kv", c.kv_heads);
+  whole("attention.key_length", c.head_dim);
+  whole("attention.value_length", c.head_dim);
+  whole("rope.dimension_count", c.rotary());
+  whole("vocab_size", c.vocabulary);
+  real("attention.layer_norm_rms_epsilon", c.norm_eps);
+  real("rope.freq_base", c.rope_theta);
+  if (c.window > 0) whole("attention.sliding_window", c.window);
+  if (c.experts.count > 0) {
+    whole("expert_count", c.experts.count);
+    whole("expert_used_count", c.experts.used);
+    whole("expert_feed_forward_length", c.experts.width);
+  }
+  const RopeScaling& s = c.rope_scaling;
+  if (s.kind == RopeScaling::Kind::linear || s.kind == RopeScaling::Kind::yarn) {
+    const bool yarn = s.kind == RopeScaling::Kind::yarn;
+    e.push_back({family + ".rope.scaling.type", GgufType::string, std::string(yarn ? "yarn" : "linear")});
+    real("rope.scaling.factor", s.factor);
+    if (yarn) whole("rope.scaling.original_context_length", s.original_length);
+    if (yarn && s.attention_factor)
+      real("rope.scaling.attn_factor", *s.attention_factor / (s.factor > 1 ? 0.1 * std::log(s.factor) + 1 : 1.0));
+  }
+  return e;
+}
+
+io::Json read_json(const std::filesystem::path& path) {
+  const io::MappedFile file(path);
+  return io::parse_json(io::as_text(file.bytes()), path.string());
+}
+
+std::filesystem::path tokenizer_folder(const ModelFiles& files) {
+  return std::filesystem::is_directory(files.path()) ? files.path() : files.path().parent_path();
+}
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  io::write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+}  // namespace
+
+void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
+  io::check_can_write(path);
+  Exporter exporter(files, true, options);
+  std::vector<io::GgufEntry> entries = gguf_entries(files.config(), exporter.target().family);
+  std::vector<io::GgufEntry> words;
+  if (files.gguf() != nullptr) {
+    refuse(files, "is GGUF already");
+  } else {
+    const auto folder = tokenizer_folder(files);
+    const auto config_path = folder / "tokenizer_config.json";
+    const io::Json tokenizer = read_json(folder / "tokenizer.json");
+    std::optional<io::Json> config;
+    if (std::filesystem::exists(config_path)) config = read_json(config_path);
+    words = gguf_tokenizer(tokenizer, config ? &*config : nullptr, files.config().vocabulary,
+                           (folder / "tokenizer.json").string());
+  }
+  entries.insert(entries.end(), words.begin(), words.end());
+  const std::vector<OutTensor> tensors = exporter.tensors();
+  std::vector<io::GgufTensor> views;
+  for (const OutTensor& t : tensors) views.push_back({t.name, ggml_number(t.format), t.shape, t.data});
+  io::write_gguf(path, entries, views);
+}
+
+void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options) {
+  if (options.format == WeightFormat::q8_0) refuse(files, "safetensors has no q8_0; ask for f32, f16 or bf16");
+  std::error_code error;
+  if (!std::filesystem::create_directory(folder, error))
+    throw io::FileError(folder.string() + ": " + (error ? error.message() : "is there already") +
+                        "; expected the name of a new folder in one that exists");
+  Exporter exporter(files, false, options);
+  const std::vector<OutTensor> tensors = exporter.tensors();
+  std::vector<io::StoredTensor> views;
+  for (const OutTensor& t : tensors) {
+    const char* dtype = t.format == WeightFormat::f32 ? "F32" : t.format == WeightFormat::f16 ? "F16" : "BF16";
+    views.push_back({t.name, dtype, t.shape, t.data});
+  }
+  io::write_safetensors(folder / "model.safetensors", views, {{"format", "pt"}});
+  write_text(folder / "config.json", config_to_json(files.config(), exporter.target().family));
+  if (files.gguf() != nullptr) {
+    const TokenizerTexts texts = tokenizer_texts(*files.gguf(), files.path().string());
+    write_text(folder / "tokenizer.json", texts.tokenizer_json);
+    write_text(folder / "tokenizer_config.json", texts.config_json);
+    return;
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    if (const auto from = tokenizer_folder(files) / name; std::filesystem::exists(from)) {
+      const io::MappedFile file(from);
+      io::write_file_atomically(folder / name, file.bytes());
+    }
+}
+
+}  // namespace attend::llm

@@ -1,0 +1,25 @@
+// Writes a model so that other programs load it: GGUF for llama.cpp, a folder for Transformers.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "llm/model/files.hpp"
+
+namespace attend::llm {
+
+struct ExportOptions {
+  // Of the matrices: f32, f16, bf16 or q8_0 (GGUF alone). None: as they are, or f16 where the target cannot hold that.
+  std::optional<WeightFormat> format{};
+  std::function<void(std::int64_t done, std::int64_t all)> progress{};
+};
+
+// Families with rotated positions, RMS norms and a gated feed-forward: Llama, Mistral, Qwen, MiniMind. FileError says
+// what the target has no place for. Weights are never changed but for rounding to `format` and the order of q's and k's
+// rows.
+void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
+// config.json, model.safetensors and the tokenizer's files, into a folder that does not exist yet.
+void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options = {});
+
+}  // namespace attend::llm

@@ -1,0 +1,82 @@
+// One transformer, described by a config: tokens in, hidden rows and logits out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "llm/cache/model_cache.hpp"
+#include "llm/model/rows.hpp"
+#include "llm/model/weights.hpp"
+#include "llm/text/tokenizer.hpp"
+
+namespace attend::llm {
+
+// `count` tokens that continue a cached sequence.
+struct Continuation {
+  std::int64_t sequence, count;
+};
+
+class Model {
+ public:
+  Model(ModelConfig config, ModelWeights weights);
+  explicit Model(const ModelFiles& files, const LoadProgress& progress = {});
+
+  const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
+  std::int64_t bytes() const;  // of weights, in memory
+
+  // Runs the tokens of all continuations, one after the other in `tokens`, through the layers, appending to the cache;
+  // gives the last layer's rows after the final norm, [1, 1, tokens, hidden], valid until the next call. A row has the
+  // same bits however the sequence was cut into calls and whatever runs beside it. InvalidArgument for a token outside
+  // the vocabulary; OutOfPages with nothing changed.
+  View forward(std::span<const Token> tokens, std::span<const Continuation> continuations, ModelCache& cache);
+
+  // For models without a cache (BERT): whole sequences, one after the other, each seeing itself alone.
+  View encode(std::span<const Token> tokens, std::span<const std::int64_t> lengths);
+  // One row per sequence, by the config's pooling, of length 1: [sequences, hidden].
+  std::vector<float> embed(std::span<const Token> tokens, std::span<const std::int64_t> lengths);
+
+  // Shown each layer's queries, keys and values of the new tokens as attention gets them, [1, heads, tokens, head_dim]
+  // in f32, whenever the model runs; {} ends it.
+  using LayerObserver = std::function<void(std::int64_t layer, View q, View k, View v)>;
+  void observe(LayerObserver observer) { observer_ = std::move(observer); }
+
+  // hidden rows [1, 1, n, hidden] -> logits [1, 1, n, vocabulary]
+  void logits(View rows, MutableView out) const;
+
+ private:
+  struct Batch;
+  void begin(std::span<const Token> tokens, std::span<const std::int64_t> positions);
+  void run_layers(const Batch& batch);
+  void attend_layer(const Layer& layer, std::int64_t n, const Batch& batch);
+  void keep_sinks(std::int64_t n, const Batch& batch);
+  void turn_sinks(std::int64_t sequence, ModelCache& cache);
+  void cached_attention(const Layer& layer, std::int64_t n, const Batch& batch);
+  void feed_forward_layer(const Layer& layer, std::int64_t rows);
+  void feed_forward(const FeedForward& f, const float* x, std::int64_t rows, float* y);
+  void experts(const Layer& layer, const float* x, std::int64_t rows, float* y);
+  void norm(const Norm& norm, const float* x, float* y, std::int64_t rows) const;
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  RopeTurns turns_;
+  LayerObserver observer_;
+  Rotation rotation_;
+  // Working memory, grown to the largest batch seen.
+  struct Buffer {
+    std::vector<float> floats;
+    float* of(std::int64_t count) {
+      if (std::ssize(floats) < count) floats.resize(static_cast<std::size_t>(count));
+      return floats.data();
+    }
+  };
+  Buffer x_, normed_, q_, k_, v_, mixed_, out_, gate_, up_, half_q_, half_k_, half_v_, half_mixed_;
+  Buffer router_, gathered_, expert_out_;
+};
+
+// From the same files as the weights.
+Tokenizer load_tokenizer(const ModelFiles& files);
+
+}  // namespace attend::llm

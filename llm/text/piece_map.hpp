@@ -1,0 +1,75 @@
+// Finds a token by its bytes.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attend::llm {
+
+// An open-addressed table of ids; the bytes stay in the vocabulary, which must outlive it and not change.
+class PieceMap {
+ public:
+  PieceMap() = default;
+  explicit PieceMap(std::size_t expected) : slots_(std::bit_ceil(expected * 2 + 2)) {}
+
+  // Nothing happens if the bytes are there already.
+  void add(const std::vector<std::string>& pieces, std::int32_t id) {
+    if ((used_ + 1) * 2 > slots_.size()) return grow(pieces, id);
+    const std::string_view piece = pieces[static_cast<std::size_t>(id)];
+    const std::uint32_t hash = hash_of(piece);
+    Slot& slot = slots_[place(pieces, piece, hash)];
+    if (slot.id >= 0) return;
+    slot = {hash, id};
+    ++used_;
+  }
+  std::int32_t find(const std::vector<std::string>& pieces, std::string_view piece) const {  // -1: not there
+    if (slots_.empty()) return -1;
+    return slots_[place(pieces, piece, hash_of(piece))].id;
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::int32_t id = -1;
+  };
+
+  static std::uint32_t hash_of(std::string_view bytes) {
+    constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15U;
+    std::uint64_t hash = bytes.size() * kFactor;
+    while (bytes.size() >= 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes.data(), 8);
+      hash = std::rotl((hash ^ word) * kFactor, 29);
+      bytes.remove_prefix(8);
+    }
+    std::uint64_t word = 0;
+    if (!bytes.empty()) std::memcpy(&word, bytes.data(), bytes.size());
+    hash = (hash ^ word) * kFactor;
+    return static_cast<std::uint32_t>((hash ^ (hash >> 29)) >> 16);
+  }
+  std::size_t place(const std::vector<std::string>& pieces, std::string_view piece, std::uint32_t hash) const {
+    std::size_t i = hash & (slots_.size() - 1);
+    while (slots_[i].id >= 0 && (slots_[i].hash != hash || pieces[static_cast<std::size_t>(slots_[i].id)] != piece)) {
+      i = (i + 1) & (slots_.size() - 1);
+    }
+    return i;
+  }
+  void grow(const std::vector<std::string>& pieces, std::int32_t id) {
+    PieceMap larger(slots_.size());
+    for (const Slot& slot : slots_) {
+      if (slot.id >= 0) larger.add(pieces, slot.id);
+    }
+    *this = std::move(larger);
+    add(pieces, id);
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace attend::llm

@@ -1,0 +1,24 @@
+// A tokenizer in the other format: tokenizer.json for GGUF's settings, and the other way round.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/gguf.hpp"
+#include "io/json.hpp"
+
+namespace attend::llm {
+
+// tokenizer.ggml.* for a byte-level BPE tokenizer.json; ids up to `vocabulary` that have no token are marked unused.
+// `config` is tokenizer_config.json, or null. FileError for what GGUF has no name for.
+std::vector<io::GgufEntry> gguf_tokenizer(const io::Json& tokenizer_json, const io::Json* config,
+                                          std::int64_t vocabulary, const std::string& what);
+
+// tokenizer.json and tokenizer_config.json for a byte-level BPE of a GGUF file.
+struct TokenizerTexts {
+  std::string tokenizer_json, config_json;
+};
+TokenizerTexts tokenizer_texts(const io::Gguf& gguf, const std::string& what);
+
+}  // namespace attend::llm

@@ -1,0 +1,332 @@
+// The engine: a request gives the tokens it gives alone, whatever joins, leaves, waits or is remembered beside it.
+#include "llm/generate/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+#include "error_of.hpp"
+#include "golden_models.hpp"
+#include "tokenizer_files.hpp"
+
+namespace attend::llm::test {
+namespace {
+
+using attend::test::error_of;
+
+struct Answer {
+  std::vector<Token> tokens{};
+  std::string text{};
+  Finish finish = Finish::not_yet;
+  bool operator==(const Answer&) const = default;
+};
+using Answers = std::map<std::int64_t, Answer>;
+
+class EngineTest : public testing::Test {
+ protected:
+  // A prompt no two of which begin alike.
+  static std::vector<Token> prompt(std::int64_t length, std::int64_t from = 0) {
+    std::vector<Token> tokens;
+    for (std::int64_t i = 0; i < length; ++i)
+      tokens.push_back(static_cast<Token>((from * 7 + i * (from + 5) + 3) % 64));
+    return tokens;
+  }
+  static void collect(const std::vector<Event>& events, Answers& answers) {
+    for (const Event& event : events) {
+      Answer& a = answers[event.request];
+      EXPECT_EQ(a.finish, Finish::not_yet) << "an event after the last";
+      if (event.has_token) a.tokens.push_back(event.choice.token);
+      a.text += event.text;
+      a.finish = event.finish;
+    }
+  }
+  static Answers drain(Engine& engine) {
+    Answers answers;
+    for (int steps = 0; !engine.idle(); ++steps) {
+      if (steps > 100000) throw std::runtime_error("the engine does not come to an end");
+      collect(engine.step(), answers);
+    }
+    collect(engine.step(), answers);
+    return answers;
+  }
+  Answer alone(const Request& request, const EngineOptions& options = {.cache_tokens = 1024}) {
+    Engine engine(model_, tokenizer_, options);
+    const std::int64_t number = engine.submit(request);
+    return drain(engine)[number];
+  }
+  // Requests of many kinds.
+  static Request request(std::uint64_t n, std::int64_t longest = 60) {
+    const auto number = [&](std::uint64_t index, std::int64_t most) {
+      return 1 + static_cast<std::int64_t>(uniform(n + 100, index) * static_cast<double>(most));
+    };
+    Request r{.prompt = prompt(number(0, longest), number(1, 5)), .max_tokens = number(2, longest)};
+    if (number(3, 2) == 1) r.sampling = {.temperature = 1, .top_k = 20, .repetition_penalty = 1.1, .seed = n};
+    if (number(4, 3) == 1) r.stop = {"!", "ab"};
+    if (number(5, 3) == 1) r.stop_tokens = {static_cast<Token>(number(6, 60))};
+    return r;
+  }
+
+  Model model_ = GoldenModel("llama").load();
+  Tokenizer tokenizer_ = golden_tokenizer("gpt2");
+};
+
+TEST_F(EngineTest, GreedyTokensAreThoseOfTheModel) {
+  const Request r{.prompt = prompt(10), .max_tokens = 12};
+  std::vector<Token> tokens = r.prompt, expected;
+  for (int i = 0; i < 12; ++i) {
+    const std::vector<float> rows = run_alone(model_, tokens, 100);
+    const auto last = rows.end() - model_.config().vocabulary;
+    expected.push_back(static_cast<Token>(std::max_element(last, rows.end()) - last));
+    tokens.push_back(expected.back());
+  }
+  const Answer answer = alone(r);
+  EXPECT_EQ(answer.tokens, expected);
+  EXPECT_EQ(answer.text, tokenizer_.decode(expected, true));
+  EXPECT_EQ(answer.finish, Finish::length);
+}
+
+TEST_F(EngineTest, SameTokensAloneAndInABatchThatChanges) {
+  std::vector<Request> requests;
+  for (std::uint64_t n = 0; n < 8; ++n) requests.push_back(request(n));
+  for (const std::int64_t sequences : {8, 3}) {
+    Engine engine(model_, tokenizer_, {.cache_tokens = 4096, .tokens_per_step = 16, .sequences = sequences});
+    Answers answers;
+    for (std::size_t n = 0; n < requests.size(); ++n) {  // one joins every other step
+      EXPECT_EQ(engine.submit(requests[n]), static_cast<std::int64_t>(n));
+      for (int step = 0; step < 2; ++step) collect(engine.step(), answers);
+    }
+    while (!engine.idle()) collect(engine.step(), answers);
+    for (std::size_t n = 0; n < requests.size(); ++n)
+      EXPECT_EQ(answers[static_cast<std::int64_t>(n)], alone(requests[n])) << n;
+  }
+}
+
+TEST_F(EngineTest, APromptInPiecesGivesTheSameText) {
+  for (std::uint64_t n = 0; n < 6; ++n) {
+    const Answer whole = alone(request(n));
+    for (const std::int64_t step : {1, 3, 64})
+      EXPECT_EQ(alone(request(n), {.cache_tokens = 1024, .tokens_per_step = step}), whole) << n << " " << step;
+  }
+}
+
+TEST_F(EngineTest, StepsHaveNoMoreTokensThanAsked) {
+  Engine engine(model_, tokenizer_, {.cache_tokens = 1024, .tokens_per_step = 8});
+  engine.submit({.prompt = prompt(20), .max_tokens = 3});
+  std::int64_t before = 0;
+  for (const std::int64_t expected : {8, 8, 4, 0, 0}) {
+    engine.step();
+    EXPECT_EQ(engine.stats().prompt_tokens - before, expected);
+    before = engine.stats().prompt_tokens;
+  }
+  EXPECT_TRUE(engine.idle());
+  EXPECT_EQ(engine.stats().generated_tokens, 3);
+  EXPECT_EQ(engine.stats().steps, 5);
+}
+
+TEST_F(EngineTest, TurnsReuseWhatWasRead) {
+  Engine engine(model_, tokenizer_, {.cache_tokens = 1024});
+  std::vector<Token> conversation = prompt(70);
+  std::int64_t expected = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    Request r{.prompt = conversation, .max_tokens = 9};
+    r.sampling = {.temperature = 0.8, .seed = static_cast<std::uint64_t>(turn)};
+    const std::int64_t number = engine.submit(r);
+    const Answer answer = drain(engine)[number];
+    EXPECT_EQ(answer, alone(r)) << turn;
+    EXPECT_EQ(engine.stats().reused_tokens, expected) << turn;
+    conversation.insert(conversation.end(), answer.tokens.begin(), answer.tokens.end());
+    expected += std::ssize(conversation) - 1;  // the last token of an answer was never read
+    for (const Token token : {5, 6, 7}) conversation.push_back(token);
+  }
+  EXPECT_LE(engine.kept_tokens(), 4 * 128);
+}
+
+TEST_F(EngineTest, SharedBeginningsAreReadOnce) {
+  Engine engine(model_, tokenizer_, {.cache_tokens = 2048});
+  Request a{.prompt = prompt(100), .max_tokens = 20}, b = a;
+  b.prompt.resize(80);
+  b.prompt.push_back(1);
+  b.prompt.push_back(2);
+  engine.submit(a);
+  engine.step();
+  engine.step();
+  engine.submit(b);  // while the first one runs
+  Answers answers = drain(engine);
+  EXPECT_EQ(engine.stats().reused_tokens, 80);
+  engine.submit(a);  // all over again: one token is read
+  answers.merge(drain(engine));
+  EXPECT_EQ(engine.stats().reused_tokens, 80 + 99);
+  EXPECT_EQ(answers[1], alone(b));
+  EXPECT_EQ(answers[2], alone(a));
+}
+
+TEST_F(EngineTest, StopTextsEndTheAnswerWhereverTokensMeet) {
+  Request r{.prompt = prompt(8), .max_tokens = 60};
+  r.sampling = {.temperature = 1.5, .seed = 3};
+  const Answer whole = alone(r);
+  ASSERT_GT(whole.text.size(), 30U);
+  for (std::size_t at = 0; at < 25; ++at)
+    for (const std::size_t length : {1U, 2U, 3U, 7U}) {
+      Request stopped = r;
+      stopped.stop = {whole.text.substr(at, length), "", "no such text", whole.text.substr(at + length, 2) + "?no"};
+      const Answer answer = alone(stopped);
+      EXPECT_EQ(answer.text, whole.text.substr(0, whole.text.find(stopped.stop[0]))) << at << " " << length;
+      EXPECT_EQ(answer.finish, Finish::stop_text);
+      EXPECT_EQ(answer.tokens,
+                std::vector<Token>(whole.tokens.begin(), whole.tokens.begin() + std::ssize(answer.tokens)));
+    }
+  // The earliest of several counts; one that never comes holds nothing back for good.
+  Request several = r;
+  several.stop = {whole.text.substr(20, 3), whole.text.substr(10, 3)};
+  EXPECT_EQ(alone(several).text,
+            whole.text.substr(0, std::min(whole.text.find(several.stop[0]), whole.text.find(several.stop[1]))));
+  Request never = r;
+  never.stop = {whole.text.substr(whole.text.size() - 3) + "...", whole.text + "!"};
+  EXPECT_EQ(alone(never), whole);
+}
+
+TEST_F(EngineTest, StopTokensEndTheAnswer) {
+  Request r{.prompt = prompt(8), .max_tokens = 40};
+  r.sampling = {.temperature = 1.5, .seed = 3};
+  const Answer whole = alone(r);
+  r.stop_tokens = {whole.tokens[9], 63};
+  const Answer answer = alone(r);
+  const auto end =
+      std::find_first_of(whole.tokens.begin(), whole.tokens.end(), r.stop_tokens.begin(), r.stop_tokens.end());
+  EXPECT_EQ(answer.tokens, std::vector<Token>(whole.tokens.begin(), end + 1));
+  EXPECT_EQ(answer.text, tokenizer_.decode(std::vector<Token>(whole.tokens.begin(), end), true));
+  EXPECT_EQ(answer.finish, Finish::stop_token);
+}
+
+TEST_F(EngineTest, AnswersEndAtTheirLengthAndAtTheContext) {
+  EXPECT_EQ(alone({.prompt = prompt(8), .max_tokens = 1}).tokens.size(), 1U);
+  const Answer cut = alone({.prompt = prompt(20), .max_tokens = 50}, {.context = 25});
+  EXPECT_EQ(cut.tokens.size(), 5U);
+  EXPECT_EQ(cut.finish, Finish::context);
+  const Answer exact = alone({.prompt = prompt(20), .max_tokens = 5}, {.context = 25});
+  EXPECT_EQ(exact.tokens, cut.tokens);
+  EXPECT_EQ(exact.finish, Finish::length);
+  const Answer last =
+      alone({.prompt = prompt(24), .max_tokens = std::numeric_limits<std::int64_t>::max()}, {.context = 25});
+  EXPECT_EQ(last.tokens.size(), 1U);
+  // Learnt positions are a limit of their own.
+  Model gpt2 = GoldenModel("gpt2").load();
+  Engine engine(gpt2, tokenizer_, {.context = 1000});
+  EXPECT_EQ(engine.context(), 64);
+  engine.submit({.prompt = prompt(60), .max_tokens = 50});
+  const Answers answers = drain(engine);
+  EXPECT_EQ(answers.at(0).tokens.size(), 4U);
+  EXPECT_EQ(answers.at(0).finish, Finish::context);
+}
+
+TEST_F(EngineTest, CancelsWhatWaitsAndWhatRuns) {
+  Engine engine(model_, tokenizer_, {.cache_tokens = 1024, .sequences = 2});
+  for (std::int64_t n = 0; n < 4; ++n) engine.submit({.prompt = prompt(12, n), .max_tokens = 20});
+  Answers answers;
+  for (int step = 0; step < 5; ++step) collect(engine.step(), answers);
+  engine.cancel(1);   // runs
+  engine.cancel(2);   // waits
+  engine.cancel(2);   // is no more
+  engine.cancel(77);  // never was
+  answers.merge(Answers{});
+  while (!engine.idle()) collect(engine.step(), answers);
+  EXPECT_EQ(answers[1].finish, Finish::cancelled);
+  EXPECT_EQ(answers[1].tokens.size(), 5U);
+  EXPECT_EQ(answers[2], (Answer{.finish = Finish::cancelled}));
+  for (const std::int64_t n : {0, 3}) EXPECT_EQ(answers[n], alone({.prompt = prompt(12, n), .max_tokens = 20})) << n;
+  engine.cancel(0);  // has ended
+  EXPECT_TRUE(engine.step().empty());
+  // What was cancelled in the middle is remembered as far as it was read.
+  const Request again{.prompt = prompt(12, 1), .max_tokens = 20};
+  const std::int64_t number = engine.submit(again);
+  EXPECT_EQ(drain(engine)[number], alone(again));
+  EXPECT_EQ(engine.stats().reused_tokens, 11);
+}
+
+TEST_F(EngineTest, ACacheJustLargeEnoughIsEnough) {
+  const Request r{.prompt = prompt(100), .max_tokens = 28};
+  const Answer expected = alone(r);
+  Engine engine(model_, tokenizer_, {.cache_tokens = 128, .tokens_per_step = 10});
+  for (int repeat = 0; repeat < 3; ++repeat) {  // with what is remembered in the way
+    const std::int64_t a = engine.submit(r), b = engine.submit({.prompt = prompt(64, 2), .max_tokens = 64});
+    Answers answers = drain(engine);
+    EXPECT_EQ(answers[a], expected);
+    EXPECT_EQ(answers[b], alone({.prompt = prompt(64, 2), .max_tokens = 64}));
+  }
+}
+
+TEST_F(EngineTest, RefusesWhatCouldNeverRun) {
+  Engine engine(model_, tokenizer_, {.context = 500, .cache_tokens = 128});
+  const auto error = [&](Request r) { return error_of([&] { engine.submit(std::move(r)); }); };
+  EXPECT_EQ(error({}), "engine: the prompt is empty; expected at least one token");
+  EXPECT_EQ(error({.prompt = {1}, .max_tokens = 0}), "engine: max_tokens is 0, expected at least 1");
+  EXPECT_EQ(error({.prompt = {1, 64}}), "engine: the prompt holds token 64, expected 0 to 63");
+  EXPECT_EQ(error({.prompt = {-1}}), "engine: the prompt holds token -1, expected 0 to 63");
+  EXPECT_EQ(error({.prompt = prompt(500)}),
+            "engine: the prompt has 500 tokens, and the context is 500; shorten it, or ask for a larger context");
+  EXPECT_EQ(
+      error({.prompt = prompt(100), .max_tokens = 29}),
+      "engine: prompt and answer may reach 129 tokens, and the cache holds 128; lower max_tokens, or ask for a larger "
+      "cache");
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(
+      error({.prompt = prompt(100), .max_tokens = most}),
+      "engine: prompt and answer may reach 500 tokens, and the cache holds 128; lower max_tokens, or ask for a larger "
+      "cache");
+  EXPECT_EQ(error({.prompt = {1}, .sampling = {.top_p = 2}}).substr(0, 10), "top_p is 2");
+  EXPECT_TRUE(engine.idle());
+  EXPECT_TRUE(engine.step().empty());
+  EXPECT_EQ(error({.prompt = prompt(100), .max_tokens = 28}), "");
+  for (const EngineOptions& bad : {EngineOptions{.tokens_per_step = 0}, EngineOptions{.sequences = 0}})
+    EXPECT_EQ(error_of([&] { Engine(model_, tokenizer_, bad); }),
+              "engine: tokens_per_step and sequences must be at least 1");
+}
+
+TEST_F(EngineTest, AHundredRequestsShareASmallCache) {
+  constexpr std::int64_t kRequests = 100;
+  Engine engine(model_, tokenizer_, {.context = 120, .cache_tokens = 5 * 64, .tokens_per_step = 13, .sequences = 6});
+  Answers answers;
+  for (std::int64_t n = 0; n < kRequests; ++n) {
+    engine.submit(request(static_cast<std::uint64_t>(n)));
+    if (n % 5 == 0) collect(engine.step(), answers);
+  }
+  answers.merge(Answers{});
+  for (int steps = 0; !engine.idle() && steps < 100000; ++steps) collect(engine.step(), answers);
+  ASSERT_TRUE(engine.idle());
+  for (std::int64_t n = 0; n < kRequests; ++n)
+    EXPECT_EQ(answers[n], alone(request(static_cast<std::uint64_t>(n)), {.context = 120, .cache_tokens = 128})) << n;
+  EXPECT_GT(engine.stats().reused_tokens, 0);
+}
+
+TEST_F(EngineTest, NarrowCachesServeToo) {
+  for (const bool int8 : {false, true})
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      const EngineOptions options{.cache_tokens = 1024, .cache_dtype = dtype, .cache_int8 = int8};
+      Engine engine(model_, tokenizer_, options);
+      for (std::uint64_t n = 0; n < 4; ++n) engine.submit(request(n));
+      Answers answers = drain(engine);
+      for (std::uint64_t n = 0; n < 4; ++n)
+        EXPECT_EQ(answers[static_cast<std::int64_t>(n)], alone(request(n), options)) << n << int8;
+    }
+}
+
+TEST_F(EngineTest, ReportsLogprobs) {
+  Request r{.prompt = prompt(5), .max_tokens = 3};
+  r.sampling.logprobs = 4;
+  Engine engine(model_, tokenizer_, {});
+  engine.submit(r);
+  for (const Event& event : engine.step()) {
+    ASSERT_EQ(event.choice.likeliest.size(), 4U);
+    EXPECT_EQ(event.choice.likeliest.front().first, event.choice.token);
+    EXPECT_EQ(event.choice.likeliest.front().second, event.choice.logprob);
+    EXPECT_LT(event.choice.logprob, 0);
+  }
+}
+
+}  // namespace
+}  // namespace attend::llm::test

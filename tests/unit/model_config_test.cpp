@@ -1,0 +1,249 @@
+// config.json: what is read, and that each thing that cannot be used is refused by its name.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "io/file_error.hpp"
+#include "llm/model/config.hpp"
+#include "tokenizer_files.hpp"
+
+namespace attend::llm::test {
+namespace {
+
+using Raw = std::map<std::string, std::string>;  // field to JSON text
+
+const Raw kLlama = {{"model_type", "\"llama\""},  {"vocab_size", "96"},
+                    {"hidden_size", "32"},        {"num_hidden_layers", "2"},
+                    {"num_attention_heads", "4"}, {"num_key_value_heads", "2"},
+                    {"intermediate_size", "48"},  {"max_position_embeddings", "128"}};
+const Raw kGpt2 = {{"model_type", "\"gpt2\""}, {"vocab_size", "96"}, {"n_embd", "32"},
+                   {"n_layer", "2"},           {"n_head", "4"},      {"n_positions", "64"}};
+const Raw kBert = {{"model_type", "\"bert\""},       {"vocab_size", "96"},         {"hidden_size", "32"},
+                   {"num_hidden_layers", "2"},       {"num_attention_heads", "4"}, {"intermediate_size", "48"},
+                   {"max_position_embeddings", "64"}};
+const Raw kExperts = {{"num_experts", "4"}, {"num_experts_per_tok", "2"}, {"moe_intermediate_size", "16"}};
+
+// Fields added to others or put in their place; an empty text takes the field away.
+Raw with(Raw raw, const Raw& changes) {
+  for (const auto& [field, text] : changes) {
+    raw[field] = text;
+    if (text.empty()) raw.erase(field);
+  }
+  return raw;
+}
+
+ModelConfig read(const Raw& raw) {
+  std::string text = "{";
+  for (const auto& [field, value] : raw) text += (text.size() > 1 ? ", \"" : "\"") + field + "\": " + value;
+  return config_from_json(io::parse_json(text + "}", "c"), "c");
+}
+std::string error_of(const Raw& raw) {
+  try {
+    read(raw);
+  } catch (const io::FileError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelConfig, BadFieldsAreRefusedByName) {
+  const std::string huge = "9223372036854775807";
+  struct Case {
+    Raw base, changes;
+    std::string error;
+  };
+  const auto scaling = [](const std::string& fields) { return Raw{{"rope_scaling", "{" + fields + "}"}}; };
+  const std::vector<Case> cases = {
+      {kLlama, {{"model_type", ""}}, "c: \"model_type\" is missing, expected one of llama, mistral"},
+      {kLlama, {{"model_type", "\"mamba\""}}, "c: \"model_type\" is \"mamba\", expected one of llama, mistral"},
+      {kLlama, {{"model_type", "7"}}, "c: \"model_type\" is a whole number, expected a string"},
+      {kLlama, {{"vocab_size", ""}}, "c: \"vocab_size\" is missing"},
+      {kLlama, {{"vocab_size", "0"}}, "c: \"vocab_size\" is 0, expected 1 to 16777216"},
+      {kLlama, {{"vocab_size", "-5"}}, "c: \"vocab_size\" is -5, expected 1 to"},
+      {kLlama, {{"vocab_size", "\"96\""}}, "c: \"vocab_size\" is a string, expected a whole number"},
+      {kLlama, {{"vocab_size", "96.5"}}, "c: \"vocab_size\" is a number, expected a whole number"},
+      {kLlama, {{"vocab_size", huge}}, "c: \"vocab_size\" is " + huge},
+      {kLlama, {{"vocab_size", "[96]"}}, "c: \"vocab_size\" is an array, expected a whole number"},
+      {kLlama, {{"hidden_size", "null"}}, "c: \"hidden_size\" is missing"},
+      {kLlama, {{"hidden_size", huge}}, "c: \"hidden_size\" is " + huge + ", expected 1 to 1048576"},
+      {kLlama, {{"hidden_size", "-1"}}, "c: \"hidden_size\" is -1"},
+      {kLlama, {{"hidden_size", "33"}}, "c: \"hidden_size\" is not a multiple of the number of heads"},
+      {kLlama, {{"num_hidden_layers", ""}}, "c: \"num_hidden_layers\" is missing"},
+      {kLlama, {{"num_hidden_layers", "4097"}}, "c: \"num_hidden_layers\" is 4097, expected 1 to 4096"},
+      {kLlama, {{"num_hidden_layers", "true"}}, "c: \"num_hidden_layers\" is a boolean"},
+      {kLlama, {{"num_attention_heads", ""}}, "c: \"num_attention_heads\" is missing"},
+      {kLlama, {{"num_attention_heads", "0"}}, "c: \"num_attention_heads\" is 0"},
+      {kLlama, {{"num_key_value_heads", "3"}}, "c: 4 query heads cannot share 3 key-value heads evenly"},
+      {kLlama, {{"num_key_value_heads", "8"}}, "c: 4 query heads cannot share 8 key-value heads evenly"},
+      {kLlama, {{"num_key_value_heads", "0"}}, "c: \"num_key_value_heads\" is 0"},
+      {kLlama, {{"head_dim", "0"}}, "c: \"head_dim\" is 0"},
+      {kLlama, {{"head_dim", "7"}}, "c: the rotation covers 7 of 7 numbers of a head, expected an even part"},
+      {kLlama, {{"head_dim", "100000"}}, "c: \"head_dim\" is 100000, expected 1 to 4096"},
+      {kLlama, {{"intermediate_size", "0"}}, "c: \"intermediate_size\" is 0"},
+      {kLlama, {{"intermediate_size", "{}"}}, "c: \"intermediate_size\" is an object"},
+      {kLlama, {{"max_position_embeddings", "0"}}, "c: \"max_position_embeddings\" is 0"},
+      {kLlama, {{"max_position_embeddings", huge}}, "c: \"max_position_embeddings\" is " + huge},
+      {kLlama, {{"rms_norm_eps", "-1e-5"}}, "c: \"rms_norm_eps\" is -0.00001"},
+      {kLlama, {{"rms_norm_eps", "2"}}, "c: \"rms_norm_eps\" is 2.0"},
+      {kLlama, {{"rms_norm_eps", "\"1e-5\""}}, "c: \"rms_norm_eps\" is a string, expected a number"},
+      {kLlama, {{"hidden_act", "\"mish\""}}, "c: \"hidden_act\" is \"mish\", expected silu, gelu"},
+      {kLlama, {{"hidden_act", "1"}}, "c: \"hidden_act\" is a whole number, expected a string"},
+      {kLlama, {{"tie_word_embeddings", "1"}}, "c: \"tie_word_embeddings\" is a whole number, expected true or false"},
+      {kLlama, {{"rope_theta", "0"}}, "c: \"rope_theta\" is 0"},
+      {kLlama, {{"rope_theta", "-10000"}}, "c: \"rope_theta\" is -10000"},
+      {kLlama, {{"rope_theta", "1e300"}}, "c: \"rope_theta\" is 1"},
+      {kLlama, {{"rope_theta", "true"}}, "c: \"rope_theta\" is a boolean, expected a number"},
+      {kLlama, {{"rope_scaling", "4"}}, "c: \"rope_scaling\": is a whole number, expected an object"},
+      {kLlama, scaling(R"("rope_type": "dynamic", "factor": 2)"), "c: \"rope_scaling\": \"rope_type\" is \"dynamic\""},
+      {kLlama, scaling(R"("type": "longrope", "factor": 2)"), "c: \"rope_scaling\": \"rope_type\" is \"longrope\""},
+      {kLlama, scaling(R"("rope_type": "linear")"), "c: \"rope_scaling\": \"factor\" is missing"},
+      {kLlama, scaling(R"("rope_type": "linear", "factor": 0.5)"), "c: \"rope_scaling\": \"factor\" is 0.5"},
+      {kLlama, scaling(R"("rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4)"),
+       "c: \"rope_scaling\": \"high_freq_factor\" must be greater than low_freq_factor"},
+      {kLlama, scaling(R"("rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 0)"),
+       "c: \"rope_scaling\": \"original_max_position_embeddings\" is 0"},
+      {kLlama, scaling(R"("rope_type": "yarn", "factor": 8, "beta_fast": 0)"),
+       "c: \"rope_scaling\": \"beta_fast\" is 0"},
+      {kLlama, scaling(R"("rope_type": "yarn", "factor": 8, "mscale": 1, "mscale_all_dim": 2)"),
+       "c: \"rope_scaling\": \"mscale\" differs from mscale_all_dim"},
+      {kLlama, {{"rope_parameters", R"({"rope_type": 3})"}}, "c: \"rope_parameters\": \"rope_type\" is a whole number"},
+      {kLlama, {{"rope_parameters", R"({"rope_theta": -1})"}}, "c: \"rope_parameters\": \"rope_theta\" is -1"},
+      {kLlama, {{"partial_rotary_factor", "1.5"}}, "c: \"partial_rotary_factor\" is 1.5"},
+      {kLlama, {{"sliding_window", "0"}}, "c: \"sliding_window\" is 0"},
+      {kLlama,
+       {{"sliding_window", "8"}, {"layer_types", "[\"full_attention\"]"}},
+       "c: \"layer_types\" does not name each of 2 layers"},
+      {kLlama,
+       {{"sliding_window", "8"}, {"layer_types", "[\"full_attention\", 3]"}},
+       "c: \"layer_types\" holds something other than"},
+      {kLlama, {{"position_embedding_type", "\"alibi\""}}, "c: \"position_embedding_type\" is \"alibi\""},
+      {with(kLlama, kExperts), {{"num_experts_per_tok", ""}}, "c: \"num_experts_per_tok\" is missing"},
+      {with(kLlama, kExperts), {{"num_experts_per_tok", "5"}}, "c: \"num_experts_per_tok\" is 5, expected 1 to 4"},
+      {with(kLlama, kExperts), {{"num_experts_per_tok", "0"}}, "c: \"num_experts_per_tok\" is 0, expected 1 to 4"},
+      {with(kLlama, kExperts), {{"num_experts", "-4"}}, "c: \"num_experts\" is -4"},
+      {with(kLlama, kExperts), {{"moe_intermediate_size", "0"}}, "c: \"moe_intermediate_size\" is 0"},
+      {with(kLlama, kExperts), {{"scoring_func", "\"sigmoid\""}}, "c: \"scoring_func\" is \"sigmoid\""},
+      {with(kLlama, kExperts), {{"decoder_sparse_step", "0"}}, "c: \"decoder_sparse_step\" is 0"},
+      {with(kLlama, kExperts), {{"mlp_only_layers", "3"}}, "c: \"mlp_only_layers\" is a whole number, expected a list"},
+      {with(kLlama, kExperts), {{"mlp_only_layers", "[0.5]"}}, "c: \"mlp_only_layers\" holds something other than"},
+      {kGpt2, {{"n_embd", "0"}}, "c: \"n_embd\" is 0"},
+      {kGpt2, {{"n_head", "-4"}}, "c: \"n_head\" is -4"},
+      {kGpt2, {{"activation_function", "\"swiglu\""}}, "c: \"activation_function\" is \"swiglu\""},
+      {kGpt2, {{"add_cross_attention", "true"}}, "c: \"add_cross_attention\" is true, which is not supported"},
+      {kGpt2, {{"scale_attn_by_inverse_layer_idx", "true"}}, "c: \"scale_attn_by_inverse_layer_idx\" is true"},
+      {kGpt2, {{"scale_attn_weights", "false"}}, "c: \"scale_attn_weights\" is false"},
+      {kBert, {{"position_embedding_type", "\"relative_key\""}}, "c: \"position_embedding_type\" is \"relative_key\""},
+      {kBert, {{"is_decoder", "true"}}, "c: \"is_decoder\" is true"},
+      {kBert, {{"type_vocab_size", "-1"}}, "c: \"type_vocab_size\" is -1"},
+      {kBert, {{"layer_norm_eps", "\"tiny\""}}, "c: \"layer_norm_eps\" is a string"},
+  };
+  std::set<std::string> errors;
+  for (const Case& c : cases) {
+    const std::string error = error_of(with(c.base, c.changes));
+    EXPECT_TRUE(error.starts_with(c.error)) << error << "\nexpected " << c.error;
+    EXPECT_TRUE(errors.insert(error).second) << error;
+  }
+  EXPECT_GE(cases.size(), 40U);
+}
+
+TEST(ModelConfig, NumbersThatAreNoneAreNoJson) {
+  for (const char* text : {"NaN", "Infinity", "-Infinity", "1e999", "99999999999999999999"})
+    EXPECT_NE(error_of(with(kLlama, {{"rms_norm_eps", text}})), "") << text;
+  for (const char* text :
+       {"", "[]", "3", "\"llama\"", "null", "{\"model_type\": \"llama\"", "{\"vocab_size\": 1, \"vocab_size\": 2}"})
+    EXPECT_THROW(config_from_json(io::parse_json(text, "c"), "c"), io::FileError) << text;
+}
+
+TEST(ModelConfig, EachFamilyHasItsOwnDefaults) {
+  const ModelConfig llama = read(kLlama);
+  EXPECT_EQ(llama.head_dim, 8);
+  EXPECT_EQ(llama.norm_eps, 1e-6);
+  EXPECT_EQ(llama.rope_theta, 10000);
+  EXPECT_FALSE(llama.tied_embeddings || llama.qk_norm || llama.norm_after || llama.window > 0 || llama.has_experts(0));
+  EXPECT_TRUE(llama.causal && llama.gated);
+  EXPECT_EQ(read(with(kLlama, {{"num_key_value_heads", ""}})).kv_heads, 4);
+
+  const ModelConfig qwen3 =
+      read(with(kLlama, {{"model_type", "\"qwen3\""}, {"head_dim", "24"}, {"rope_theta", "1000000"}}));
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.query_width(), 96);
+  EXPECT_EQ(qwen3.rope_theta, 1e6);
+
+  const ModelConfig gpt2 = read(kGpt2), bert = read(kBert);
+  EXPECT_EQ(gpt2.feed_forward, 128);
+  EXPECT_EQ(gpt2.activation, ActivationKind::gelu_tanh);
+  EXPECT_TRUE(gpt2.tied_embeddings && gpt2.positions == PositionKind::learned && !gpt2.gated);
+  EXPECT_TRUE(!bert.causal && bert.norm_after && bert.token_types == 2 && bert.norm_eps == 1e-12);
+  EXPECT_EQ(bert.activation, ActivationKind::gelu);
+
+  const Raw named = {{"model_type", "\"minimind\""}, {"intermediate_size", ""}};
+  const ModelConfig minimind = read(with(kLlama, named));
+  EXPECT_TRUE(minimind.tied_embeddings && minimind.norm_eps == 1e-5 && minimind.rope_theta == 1e6);
+  EXPECT_EQ(minimind.rope_style, RopeStyle::half_split);
+  const Raw experts = with(named, with(kExperts, {{"use_moe", "true"}, {"n_shared_experts", "1"}}));
+  EXPECT_TRUE(read(with(kLlama, experts)).experts.normalised);
+  EXPECT_EQ(read(with(kLlama, experts)).experts.shared, 1);
+  EXPECT_EQ(read(with(kLlama, with(experts, {{"use_moe", "false"}}))).experts.count, 0);
+
+  const ModelConfig first = read({{"vocab_size", "96"}, {"dim", "32"}, {"n_layers", "2"}, {"n_heads", "4"}});
+  EXPECT_EQ(first.rope_style, RopeStyle::interleaved);
+  EXPECT_TRUE(first.tied_embeddings && first.rope_theta == 1e4 && first.norm_eps == 1e-5);
+}
+
+TEST(ModelConfig, WindowsAndExpertsPerLayer) {
+  const ModelConfig c = read(with(with(kLlama, kExperts), {{"num_hidden_layers", "4"},
+                                                           {"sliding_window", "8"},
+                                                           {"layer_types", R"(["full_attention", "sliding_attention",
+                                                             "full_attention", "sliding_attention"])"},
+                                                           {"decoder_sparse_step", "2"},
+                                                           {"mlp_only_layers", "[3]"}}));
+  for (std::int64_t n = 0; n < 4; ++n) {
+    EXPECT_EQ(c.window_of(n), n % 2 == 1 ? 8 : 0) << n;
+    EXPECT_EQ(c.has_experts(n), n == 1) << n;
+  }
+  EXPECT_EQ(read(with(kLlama, {{"sliding_window", "8"}, {"use_sliding_window", "false"}})).window, 0);
+  EXPECT_EQ(read(with(kLlama, {{"sliding_window", "null"}})).window, 0);
+}
+
+TEST(ModelConfig, IdsOutsideTheVocabularyAreNone) {
+  const ModelConfig c = read(with(kLlama, {{"bos_token_id", "1"}, {"eos_token_id", "[95, 2]"}}));
+  EXPECT_EQ(c.bos, 1);
+  EXPECT_EQ(c.eos, 95);
+  const ModelConfig none = read(with(kLlama, {{"bos_token_id", "96"}, {"eos_token_id", "[]"}}));
+  EXPECT_FALSE(none.bos || none.eos);
+}
+
+TEST(ModelConfig, TurnsFollowTheirFormulas) {
+  const RopeTurns plain = rope_turns(read(with(kLlama, {{"rope_theta", "100"}})));
+  ASSERT_EQ(plain.per_position.size(), 4U);
+  EXPECT_EQ(plain.magnitude, 1);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(plain.per_position[i], std::pow(100.0, -static_cast<double>(i) / 4), 1e-15);
+  const auto scaled = [](const std::string& fields) {
+    return rope_turns(read(with(kLlama, {{"rope_theta", "100"}, {"rope_scaling", "{" + fields + "}"}})));
+  };
+  const RopeTurns linear = scaled(R"("rope_type": "linear", "factor": 4)");
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(linear.per_position[i], plain.per_position[i] / 4);
+  // MiniMind's YaRN: the ramp runs over pairs 8 to 21 of 48, and nothing is multiplied.
+  const Raw minimind3 = {{"model_type", "\"minimind\""},
+                         {"hidden_size", "768"},
+                         {"num_attention_heads", "8"},
+                         {"num_key_value_heads", "4"},
+                         {"max_position_embeddings", "32768"}};
+  const RopeTurns before = rope_turns(read(with(kLlama, minimind3)));
+  const RopeTurns after = rope_turns(read(with(with(kLlama, minimind3), {{"inference_rope_scaling", "true"}})));
+  EXPECT_EQ(after.magnitude, 1);
+  for (std::size_t i = 0; i < 48; ++i) {
+    const double ramp = std::min(std::max((static_cast<double>(i) - 8) / 13, 0.0), 1.0);
+    EXPECT_NEAR(after.per_position[i] / before.per_position[i], 1 - ramp + ramp / 16, 1e-12) << i;
+  }
+  EXPECT_NEAR(scaled(R"("rope_type": "yarn", "factor": 16)").magnitude, 0.1 * std::log(16.0) + 1, 1e-12);
+}
+
+}  // namespace
+}  // namespace attend::llm::test
