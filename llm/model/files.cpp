@@ -249,6 +249,8 @@ ModelConfig ModelFiles::guess_minimind() const {
   const auto embedding = shape(v1 ? "tok_embeddings.weight" : "model.embed_tokens.weight");
   const std::int64_t kv_width = shape(tensor_name(layer).c_str())[0];
   const StoredTensor* q_norm = find("model.layers.0.self_attn.q_norm.weight");
+  if (q_norm != nullptr && q_norm->shape.size() != 1)
+    throw io::FileError(path_.string() + ": the tensor " + io::json_quoted(q_norm->name) + " is no vector");
   std::int64_t layers = 0;
   while (find(tensor_name(layer, layers)) != nullptr) ++layers;
   const std::int64_t heads = v1 ? 16 : 8, dim = q_norm != nullptr ? q_norm->shape[0] : embedding[1] / heads;

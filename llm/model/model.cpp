@@ -352,7 +352,11 @@ void Model::experts(const Layer& layer, const float* x, std::int64_t rows, float
     float* s = scores + r * E;
     const float most = *std::max_element(s, s + E);
     float sum = 0;
-    for (std::int64_t e = 0; e < E; ++e) sum += s[e] = std::exp(s[e] - most);
+    for (std::int64_t e = 0; e < E; ++e) {
+      s[e] = std::exp(s[e] - most);
+      if (std::isnan(s[e])) s[e] = 0;  // nothing can be sorted by it
+      sum += s[e];
+    }
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(),
               [&](std::int64_t a, std::int64_t b) { return s[a] != s[b] ? s[a] > s[b] : a < b; });

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/checked.hpp"
+#include "base/half.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::llm {
@@ -82,11 +83,24 @@ class Loader {
     return {*t.format, config_.vocabulary, config_.hidden, t.data};
   }
 
-  Tensor widened(const StoredTensor& t, const Shape& shape) {
-    // Any format becomes floats by way of a one-row weight.
+  // Vectors and tables as floats. They are plain in every file; only matrices come quantised.
+  Tensor widened(const StoredTensor& t, const Shape& shape) const {
     const std::int64_t count = shape[1] * shape[2] * shape[3];
     Tensor floats(DType::f32, shape);
-    Weight(*t.format, 1, count, t.data).row(0, floats.data<float>());
+    auto* y = floats.data<float>();
+    const auto half = [&](std::int64_t i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, &t.data[static_cast<std::size_t>(2 * i)], sizeof bits);
+      return bits;
+    };
+    if (*t.format == WeightFormat::f32)
+      std::memcpy(y, t.data.data(), static_cast<std::size_t>(count) * sizeof(float));
+    else if (*t.format == WeightFormat::f16)
+      for (std::int64_t i = 0; i < count; ++i) y[i] = f16_to_float(half(i));
+    else if (*t.format == WeightFormat::bf16)
+      for (std::int64_t i = 0; i < count; ++i) y[i] = bf16_to_float(half(i));
+    else
+      refuse("the tensor " + io::json_quoted(t.name) + " is " + t.dtype + ", expected F32, F16 or BF16");
     return floats;
   }
   Tensor vector(const std::string& name, std::int64_t count) { return widened(get(name, {count}), {1, 1, 1, count}); }
@@ -94,12 +108,7 @@ class Loader {
     return files_.find(name) == nullptr ? Tensor() : vector(name, count);
   }
   Tensor table(std::string_view name, std::int64_t rows) {
-    const std::string full = std::string(name) + ".weight";
-    const StoredTensor& t = get(full, {rows, config_.hidden});
-    Tensor floats(DType::f32, {1, 1, rows, config_.hidden});
-    const Weight weight(*t.format, rows, config_.hidden, t.data);
-    for (std::int64_t r = 0; r < rows; ++r) weight.row(r, floats.data<float>() + r * config_.hidden);
-    return floats;
+    return widened(get(std::string(name) + ".weight", {rows, config_.hidden}), {1, 1, rows, config_.hidden});
   }
   Norm norm(std::string_view pattern, std::int64_t layer) {
     const std::string name = tensor_name(pattern, layer);

@@ -2,13 +2,13 @@
 #include "attend/paged_kv_cache.hpp"
 
 #include <algorithm>
-#include <new>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
+#include "base/long_memory.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/scratch.hpp"
@@ -23,10 +23,6 @@ std::int64_t pages_for(std::int64_t tokens) {
   return (tokens + kKeyTile - 1) / kKeyTile;
 }
 
-struct AlignedFree {
-  void operator()(char* p) const noexcept { ::operator delete(p, std::align_val_t{64}); }
-};
-
 }  // namespace
 
 struct PagedKvCache::State {
@@ -38,7 +34,7 @@ struct PagedKvCache::State {
   PagedKvCacheOptions options;
   CacheShape shape;
   std::int64_t tile_bytes, page_bytes;
-  std::unique_ptr<char, AlignedFree> memory;
+  std::shared_ptr<char> memory;
   std::vector<std::int32_t> free;     // pages nobody holds, the next to take last
   std::vector<std::int32_t> holders;  // of each page
   std::vector<std::optional<Sequence>> sequences;
@@ -114,7 +110,7 @@ PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(new Stat
   s.tile_bytes = table.cache_tile_bytes(s.shape);
   s.page_bytes = checked_product("PagedKvCache: a page", {s.tile_bytes, options.kv_heads});
   const std::int64_t bytes = checked_product("PagedKvCache: pages", {s.page_bytes, options.pages});
-  s.memory.reset(static_cast<char*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{64})));
+  s.memory = long_memory(bytes);
   s.holders.resize(static_cast<std::size_t>(options.pages));
   s.free.reserve(static_cast<std::size_t>(options.pages));
   for (std::int64_t page = options.pages; page-- > 0;) s.free.push_back(static_cast<std::int32_t>(page));

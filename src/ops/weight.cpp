@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/elements.hpp"
+#include "base/long_memory.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/scratch.hpp"
@@ -42,10 +43,6 @@ std::int64_t pieces(std::int64_t count, std::int64_t of) {
 std::int64_t tiles_of(std::int64_t out) {
   return pieces(out, kKeyTile);
 }
-
-struct AlignedFree {
-  void operator()(char* p) const noexcept { ::operator delete(p, std::align_val_t{64}); }
-};
 
 }  // namespace
 
@@ -107,7 +104,7 @@ WeightBlock block_of(WeightFormat format) {
 struct Weight::State {
   WeightFormat format;
   std::int64_t out, in, tile_bytes;
-  std::unique_ptr<char, AlignedFree> tiles;
+  std::shared_ptr<char> tiles;
 };
 
 Weight::Weight() = default;
@@ -123,7 +120,7 @@ Weight::Weight(WeightFormat format, std::int64_t out, std::int64_t in, std::span
   check_equal(kOp, "data bytes", static_cast<std::int64_t>(data.size()), expected, name(format));
   state_.reset(new State{format, out, in, weight_tile_bytes(format, in), nullptr});
   if (bytes == 0) return;
-  state_->tiles.reset(static_cast<char*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{64})));
+  state_->tiles = long_memory(bytes);
   char* tiles = state_->tiles.get();
   const std::int64_t tile_bytes = state_->tile_bytes;
   parallel_for(tiles_of(out), [&](std::int64_t n, int) {

@@ -22,14 +22,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path& place() {
-  static const fs::path path = [] {
+// A folder for as long as the fuzzer runs.
+struct Folder {
+  Folder() {
     std::string name = (fs::temp_directory_path() / "attend-fuzz-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) stop("no temporary folder");
-    std::atexit([] { fs::remove_all(place().parent_path()); });
-    return fs::path(name) / "m.gguf";
-  }();
-  return path;
+    path = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  fs::path path;
+};
+fs::path place() {
+  static const Folder folder;
+  return folder.path / "m.gguf";
 }
 
 void use(const std::string& bytes) {
@@ -43,7 +51,8 @@ void use(const std::string& bytes) {
     const llm::Token tokens[] = {0, last, 0};
     if (!c.causal) {
       const std::int64_t lengths[] = {2, 1};
-      touch(model.embed(tokens, lengths));
+      const std::vector<float> rows = model.embed(tokens, lengths);
+      touch(std::as_bytes(std::span(rows)));
       return;
     }
     if (c.kv_width() > 1 << 14) return;  // the cache is not in the file
@@ -67,7 +76,8 @@ std::string example(const std::string& family, bool learned, bool experts) {
   const auto whole = [&](const char* key, std::int64_t value) {
     entries.push_back({family + "." + key, io::GgufType::u32, value});
   };
-  constexpr std::int64_t kHidden = 8, kWidth = 4, kVocabulary = 5, kContext = 6, kExperts = 3;
+  constexpr std::int64_t kHidden = 8, kWidth = 4, kVocabulary = 5, kContext = 6;
+  constexpr std::int64_t kExperts = 17, kExpertWidth = 1;  // more than std::sort sorts by insertion
   whole("block_count", 1);
   whole("embedding_length", kHidden);
   whole("attention.head_count", 2);
@@ -78,7 +88,7 @@ std::string example(const std::string& family, bool learned, bool experts) {
   if (experts) {
     whole("expert_count", kExperts);
     whole("expert_used_count", 2);
-    whole("expert_feed_forward_length", kWidth);
+    whole("expert_feed_forward_length", kExpertWidth);
   }
   std::vector<std::string> names;
   std::vector<std::vector<std::int64_t>> shapes;
@@ -108,9 +118,9 @@ std::string example(const std::string& family, bool learned, bool experts) {
   if (family == "llama") add("rope_freqs", {2});
   if (experts) {
     add("blk.0.ffn_gate_inp", {kExperts, kHidden});
-    add("blk.0.ffn_gate_exps", {kExperts, kWidth, kHidden});
-    add("blk.0.ffn_up_exps", {kExperts, kWidth, kHidden});
-    add("blk.0.ffn_down_exps", {kExperts, kHidden, kWidth});
+    add("blk.0.ffn_gate_exps", {kExperts, kExpertWidth, kHidden});
+    add("blk.0.ffn_up_exps", {kExperts, kExpertWidth, kHidden});
+    add("blk.0.ffn_down_exps", {kExperts, kHidden, kExpertWidth});
   } else {
     if (!learned) add("blk.0.ffn_gate", {kWidth, kHidden});
     add("blk.0.ffn_up", {kWidth, kHidden});

@@ -3,6 +3,8 @@
 struct PairCells {
   using Cell = std::uint32_t;  // two neighbours along the sum, the first in the low half
   using Vector = __m512bh;
+  using Stored = Cell;
+  static constexpr bool kCallsNext = false;
 };
 
 inline __m512bh load_cells(const std::uint32_t* p) {

@@ -4,7 +4,22 @@
 struct FloatCells {
   using Cell = float;
   using Vector = V;
+  using Stored = float;  // what b is kept as
+  static constexpr bool kCallsNext = false;
 };
+// b in f16, widened as it is read. For few rows: with many it is cheaper to widen it once before.
+struct Half {
+  std::uint16_t bits;
+};
+struct HalfCells {
+  using Cell = float;
+  using Vector = V;
+  using Stored = Half;
+  static constexpr bool kCallsNext = true;  // the same place `to_next` bytes on is wanted soon
+};
+inline V load_cells(const Half* p) {
+  return load_f16(reinterpret_cast<const char*>(p));
+}
 inline V load_cells(const float* p) {
   return load(p);
 }
@@ -22,11 +37,12 @@ template <class Cells>
 struct ProductArgs {
   const typename Cells::Cell* a;
   std::int64_t a_row, a_inner;
-  const typename Cells::Cell* b;
+  const typename Cells::Stored* b;
   std::int64_t b_row;
   float* c;
   std::int64_t c_row;
   std::int64_t inner;
+  std::int64_t to_next = 0;
 };
 
 template <class Cells, int Rows, int Vectors, bool Accumulate>
@@ -37,12 +53,18 @@ template <class Cells, int Rows, int Vectors, bool Accumulate>
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) acc[r][n] = Accumulate ? load(args.c + r * args.c_row + n * kLanes) : set1(0.0F);
   const typename Cells::Cell* a = args.a;
-  const typename Cells::Cell* b = args.b;
+  const typename Cells::Stored* b = args.b;
   const std::int64_t a_row = args.a_row, a_inner = args.a_inner, b_row = args.b_row;
   for (std::int64_t k = 0; k < args.inner; ++k, a += a_inner, b += b_row) {
     typename Cells::Vector bv[std::size_t{Vectors}];
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) bv[n] = load_cells(b + n * kLanes);
+    if constexpr (Cells::kCallsNext) {
+      constexpr int kLineVectors = 64 / (kLanes * int{sizeof(typename Cells::Stored)});
+#pragma GCC unroll 8
+      for (int n = 0; n < Vectors; n += kLineVectors)
+        __builtin_prefetch(reinterpret_cast<const char*>(b + n * kLanes) + args.to_next, 0, 2);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
       const typename Cells::Vector av = set1_cell(a[r * a_row]);

@@ -327,6 +327,15 @@ def test_minimind3_pth(tmp_path, half):
     assert_close(our_rows(tmp_path / "pretrain_64.pth", [ids])[0], their_rows(model, ids))
 
 
+@pytest.mark.parametrize("broken", ["model.layers.0.self_attn.q_norm.weight", "model.embed_tokens.weight",
+                                    "model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.up_proj.weight"])
+def test_a_pth_of_other_shapes_is_refused(tmp_path, broken):
+    model, _ = minimind3()
+    torch.save(dict(model.state_dict(), **{broken: torch.tensor(1.0)}), tmp_path / "pretrain_64.pth")
+    done = subprocess.run([PROGRAM, tmp_path / "pretrain_64.pth", "logits"], input=b"1 2 3\n", capture_output=True)
+    assert done.returncode == 1 and broken in done.stderr.decode()
+
+
 # --- GGUF ---
 
 def write_gguf(path, fields, tensors):
