@@ -135,6 +135,25 @@ bool Engine::make_room(std::int64_t pages) {
   return true;
 }
 
+// A kept sequence, cut to `length`, for a request that there is no room to give a copy; others are forgotten for it.
+bool Engine::take_over(std::int64_t sequence, std::int64_t length, std::int64_t pages) {
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.sequence == sequence; });
+  if (found == kept_.end()) return false;
+  std::rotate(found, found + 1, kept_.end());  // the youngest now: the last to be forgotten
+  const std::int64_t freed = pages_for(std::ssize(kept_.back().tokens)) - pages_for(length);
+  while (kept_.size() > 1 && cache_.free_pages() + freed - promised_pages() < pages) {
+    cache_.remove(kept_.front().sequence);
+    kept_.pop_front();
+  }
+  cache_.truncate(sequence, length);
+  if (cache_.free_pages() - promised_pages() < pages) {
+    kept_.back().tokens.resize(static_cast<std::size_t>(length));
+    return false;
+  }
+  kept_.pop_back();
+  return true;
+}
+
 // Waiting requests join while there is room for all they may need, so that none has to be put back later.
 void Engine::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.sequences) {
@@ -159,6 +178,8 @@ void Engine::admit() {
         cache_.remove(from);
         return true;
       });
+    } else if (take_over(from, shared, pages_for(longest(r)) - pages_for(shared) + (running_.empty() ? 0 : 1))) {
+      r.sequence = from;
     } else {
       shared = 0;
       // An empty cache holds every request that submit() took.

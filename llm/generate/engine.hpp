@@ -85,6 +85,7 @@ class Engine {
 
   void admit();
   bool make_room(std::int64_t pages);
+  bool take_over(std::int64_t sequence, std::int64_t length, std::int64_t pages);
   std::int64_t promised_pages() const;
   std::int64_t longest(const Running& r) const;
   void take_token(Running& running, std::span<const float> logits, std::vector<Event>& events);

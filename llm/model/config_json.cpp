@@ -97,9 +97,15 @@ void read_experts(const Fields& f, ModelConfig& c) {
   Experts& e = c.experts;
   e.count = count;
   e.used = f.integer({"num_experts_per_tok", "num_experts_per_token"}, 1, count);
-  e.shared = f.maybe_integer({"n_shared_experts"}, 0, kMostExperts).value_or(0);
+  const io::Json* shared = f.find({"n_shared_experts"});
+  if (shared != nullptr && shared->boolean() != nullptr)  // MiniMind v1 has one or none
+    e.shared = *shared->boolean() ? 1 : 0;
+  else
+    e.shared = f.maybe_integer({"n_shared_experts"}, 0, kMostExperts).value_or(0);
   e.width = f.maybe_integer({"moe_intermediate_size"}, 1, kMostWidth).value_or(c.feed_forward);
-  e.normalised = f.maybe_boolean({"norm_topk_prob"}).value_or(c.family == "minimind");
+  e.normalised = f.maybe_boolean({"norm_topk_prob"}).value_or(c.family.starts_with("minimind"));
+  // MiniMind's first two generations leave the weight of a single expert as it is.
+  if (c.family.starts_with("minimind") && f.find({"n_routed_experts"}) != nullptr && e.used == 1) e.normalised = false;
   if (const auto scoring = f.maybe_string({"scoring_func"}); scoring && *scoring != "softmax")
     f.refuse("scoring_func", "is " + io::json_quoted(*scoring) + ", expected softmax");
   const std::int64_t step = f.maybe_integer({"decoder_sparse_step"}, 1, kMostLayers).value_or(1);

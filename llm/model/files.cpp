@@ -270,6 +270,15 @@ ModelConfig ModelFiles::guess_minimind() const {
                           field("max_position_embeddings", 32768)};
   if (!v1) fields.emplace_back("model_type", io::Json(io::Json::Value(std::string("minimind"))));
   if (q_norm != nullptr) fields.emplace_back("rms_norm_eps", io::Json(io::Json::Value(1e-6)));
+  const Naming& names = v1 ? kMiniMindV1 : kLlama;
+  if (const std::string router = tensor_name(names.router) + ".weight"; find(router) != nullptr) {
+    std::int64_t shared = 0;
+    while (shared < 64 && find(tensor_name(names.shared_up, 0, shared) + ".weight") != nullptr && !(v1 && shared > 0))
+      ++shared;
+    fields.push_back(field(q_norm != nullptr ? "num_experts" : "n_routed_experts", shape(router.c_str())[0]));
+    fields.push_back(field("num_experts_per_tok", q_norm != nullptr ? 1 : 2));
+    fields.push_back(field("n_shared_experts", shared));
+  }
   return config_from_json(io::Json(io::Json::Value(std::move(fields))), path_.string());
 }
 

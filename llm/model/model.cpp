@@ -112,6 +112,9 @@ View Model::forward(std::span<const Token> tokens, std::span<const Continuation>
   std::int64_t pages = 0;
   for (const Continuation& c : continuations) {
     if (c.count < 0) throw InvalidArgument("model: a continuation of " + std::to_string(c.count) + " tokens");
+    for (const Continuation* other = continuations.data(); other != &c; ++other)
+      if (other->sequence == c.sequence)
+        throw InvalidArgument("model: sequence " + std::to_string(c.sequence) + " is continued twice in one call");
     if (cache.slide(c.sequence)) turn_sinks(c.sequence, cache);
     for (std::int64_t i = 0; i < c.count; ++i) positions.push_back(cache.length(c.sequence) + i);
     pages += cache.pages_to_append(c.sequence, c.count);
@@ -210,6 +213,7 @@ void Model::attend_layer(const Layer& layer, std::int64_t n, const Batch& batch)
     cached_attention(layer, n, batch);
   } else {
     AttentionOptions options{.mask = batch.mask};
+    if (const std::int64_t width = c.window_of(n); width > 0) options.mask = options.mask & window(width - 1, 0);
     if (!layer.sinks.empty()) options.sinks = layer.sinks.view();
     attention(view(q, c.heads), view(k, c.kv_heads), view(v, c.kv_heads),
               heads_view<void>(mixed, DType::f32, 1, T, c.heads, c.head_dim), options);

@@ -74,6 +74,9 @@ ModelConfig qwen3_30b_a3b() {
 ParameterCounts count_parameters(const ModelConfig& c) {
   ParameterCounts n;
   const std::int64_t H = c.hidden, L = c.layers, Q = c.query_width(), K = c.kv_width();
+  // Far more than all parts together: what fits cannot overflow a sum below.
+  product({16, L, H, std::max({c.feed_forward, c.experts.width, Q, std::int64_t{1}}),
+           c.experts.count + c.experts.shared + 1});
   n.embedding = product({c.vocabulary, H});
   if (!c.tied_embeddings && c.causal) n.head = n.embedding;
   if (c.positions == PositionKind::learned) n.positions = product({c.context, H});

@@ -120,12 +120,13 @@ class Loader {
     return n;
   }
 
-  Linear linear(std::string_view pattern, std::int64_t out, std::int64_t in, std::int64_t layer,
+  // A bias that other layers have must be there.
+  Linear linear(std::string_view pattern, std::int64_t out, std::int64_t in, bool bias, std::int64_t layer,
                 std::int64_t expert = 0) {
     const std::string name = tensor_name(pattern, layer, expert);
     Linear l;
     l.weight = rows_of(get(name + ".weight", matrix_shape(out, in)), out, 0, out, in);
-    l.bias = maybe_vector(name + ".bias", out);
+    l.bias = bias ? vector(name + ".bias", out) : maybe_vector(name + ".bias", out);
     return l;
   }
   // Queries, keys and values in one matrix.
@@ -133,7 +134,7 @@ class Loader {
     const std::string name = tensor_name(names_.qkv, n);
     const std::int64_t Q = config_.query_width(), K = config_.kv_width(), all = Q + 2 * K;
     const StoredTensor& t = get(name + ".weight", matrix_shape(all, config_.hidden));
-    const Tensor bias = maybe_vector(name + ".bias", all);
+    const Tensor bias = config_.bias_qkv ? vector(name + ".bias", all) : Tensor();
     std::int64_t first = 0;
     for (auto [part, rows] : {std::pair{&l.q, Q}, {&l.k, K}, {&l.v, K}}) {
       part->weight = rows_of(t, all, first, rows, config_.hidden);
@@ -146,11 +147,11 @@ class Loader {
   }
 
   FeedForward feed_forward(std::string_view gate, std::string_view up, std::string_view down, std::int64_t width,
-                           std::int64_t layer, std::int64_t expert = 0) {
+                           bool bias, std::int64_t layer, std::int64_t expert = 0) {
     FeedForward f;
-    if (config_.gated) f.gate = linear(gate, width, config_.hidden, layer, expert);
-    f.up = linear(up, width, config_.hidden, layer, expert);
-    f.down = linear(down, config_.hidden, width, layer, expert);
+    if (config_.gated) f.gate = linear(gate, width, config_.hidden, bias, layer, expert);
+    f.up = linear(up, width, config_.hidden, bias, layer, expert);
+    f.down = linear(down, config_.hidden, width, bias, layer, expert);
     return f;
   }
   std::vector<FeedForward> stacked_experts(std::int64_t n) {
@@ -176,30 +177,31 @@ class Loader {
     if (names_.q.empty() || (!names_.qkv.empty() && files_.find(tensor_name(names_.qkv, n) + ".weight") != nullptr)) {
       split_qkv(l, n);
     } else {
-      l.q = linear(names_.q, c.query_width(), c.hidden, n);
-      l.k = linear(names_.k, c.kv_width(), c.hidden, n);
-      l.v = linear(names_.v, c.kv_width(), c.hidden, n);
+      l.q = linear(names_.q, c.query_width(), c.hidden, c.bias_qkv, n);
+      l.k = linear(names_.k, c.kv_width(), c.hidden, c.bias_qkv, n);
+      l.v = linear(names_.v, c.kv_width(), c.hidden, c.bias_qkv, n);
     }
-    l.o = linear(names_.o, c.hidden, c.query_width(), n);
+    l.o = linear(names_.o, c.hidden, c.query_width(), c.bias_o, n);
     if (c.qk_norm) {
       l.q_norm = vector(tensor_name(names_.q_norm, n) + ".weight", c.head_dim);
       l.k_norm = vector(tensor_name(names_.k_norm, n) + ".weight", c.head_dim);
     }
     if (c.sinks) l.sinks = widened(get(tensor_name(names_.sinks, n), {c.heads}), {1, c.heads, 1, 1});
     if (!c.has_experts(n)) {
-      l.feed_forward = feed_forward(names_.gate, names_.up, names_.down, c.feed_forward, n);
+      l.feed_forward = feed_forward(names_.gate, names_.up, names_.down, c.feed_forward, c.bias_feed_forward, n);
       return l;
     }
-    l.router = linear(names_.router, c.experts.count, c.hidden, n);
+    l.router = linear(names_.router, c.experts.count, c.hidden, false, n);
     if (!names_.stacked_up.empty()) {
       l.experts = stacked_experts(n);
       return l;
     }
     for (std::int64_t e = 0; e < c.experts.count; ++e)
       l.experts.push_back(
-          feed_forward(names_.expert_gate, names_.expert_up, names_.expert_down, c.experts.width, n, e));
+          feed_forward(names_.expert_gate, names_.expert_up, names_.expert_down, c.experts.width, false, n, e));
     for (std::int64_t e = 0; e < c.experts.shared; ++e)
-      l.shared.push_back(feed_forward(names_.shared_gate, names_.shared_up, names_.shared_down, c.experts.width, n, e));
+      l.shared.push_back(
+          feed_forward(names_.shared_gate, names_.shared_up, names_.shared_down, c.experts.width, false, n, e));
     return l;
   }
 
@@ -221,7 +223,7 @@ std::int64_t weights_memory(const ModelFiles& files) {
   std::int64_t sum = 0;
   for (const StoredTensor& t : files.tensors()) {
     if (!t.format) continue;
-    if (t.name == "lm_head.weight" && files.config().tied_embeddings) continue;
+    if (files.config().tied_embeddings && t.name == std::string(files.naming().head) + ".weight") continue;
     if (t.shape.size() < 2) {
       sum += 4 * std::ssize(t.data) / block_of(*t.format).bytes * block_of(*t.format).numbers;
       continue;

@@ -146,6 +146,34 @@ TEST_F(EngineTest, TurnsReuseWhatWasRead) {
   EXPECT_LE(engine.kept_tokens(), 4 * 128);
 }
 
+// Pages behind a window are forgotten: what needs them again is read again.
+TEST_F(EngineTest, WindowsForgetAndAnswerAlike) {
+  Model mistral = GoldenModel("mistral").load();
+  const EngineOptions options{.context = 600, .cache_tokens = 1024, .tokens_per_step = 50};
+  const auto fresh = [&](const Request& r) {
+    Engine engine(mistral, tokenizer_, options);
+    engine.submit(r);
+    return drain(engine)[0];
+  };
+  Engine engine(mistral, tokenizer_, options);
+  std::vector<Token> conversation = prompt(150);
+  for (int turn = 0; turn < 3; ++turn) {
+    const Request r{.prompt = conversation, .max_tokens = 70};
+    const std::int64_t number = engine.submit(r);
+    const Answer answer = drain(engine)[number];
+    EXPECT_EQ(answer, fresh(r)) << turn;
+    conversation.insert(conversation.end(), answer.tokens.begin(), answer.tokens.end());
+    conversation.push_back(9);
+  }
+  EXPECT_EQ(engine.stats().reused_tokens, 219 + 290);  // both times all that was read
+  for (const std::int64_t length : {20, 64, 130, 200}) {
+    Request r{.prompt = std::vector<Token>(conversation.begin(), conversation.begin() + length), .max_tokens = 10};
+    r.prompt.push_back(1);
+    const std::int64_t number = engine.submit(r);
+    EXPECT_EQ(drain(engine)[number], fresh(r)) << length;
+  }
+}
+
 TEST_F(EngineTest, SharedBeginningsAreReadOnce) {
   Engine engine(model_, tokenizer_, {.cache_tokens = 2048});
   Request a{.prompt = prompt(100), .max_tokens = 20}, b = a;

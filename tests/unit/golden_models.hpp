@@ -56,7 +56,7 @@ inline std::string safetensors_bytes(std::span<const io::StoredTensor> tensors) 
   std::string header = "{", data;
   for (const io::StoredTensor& t : tensors) {
     std::string shape;
-    for (const std::int64_t n : t.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
+    for (const std::int64_t n : t.shape) shape.append(shape.empty() ? "" : ",").append(std::to_string(n));
     header += std::string(header.size() > 1 ? "," : "") + "\"" + t.name + "\":{\"dtype\":\"" + t.dtype +
               "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
               std::to_string(data.size() + t.data.size()) + "]}";
