@@ -29,6 +29,7 @@ class OutOfPages : public std::runtime_error {
 class PagedKvCache {
  public:
   static constexpr std::int64_t kPageTokens = 64;
+  static constexpr std::int64_t kSplitTokens = 512;  // forgetting a multiple of so many at the front keeps every bit
 
   explicit PagedKvCache(const PagedKvCacheOptions& options);
   ~PagedKvCache();

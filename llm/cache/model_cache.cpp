@@ -118,7 +118,9 @@ bool ModelCache::slide(std::int64_t sequence) {
     if (window == 0) continue;
     // Positions are those in this layer's pages. The next token sees itself and window - 1 before it.
     const std::int64_t first = options_.stream > 0 ? sinks_ : 0, kept = layers_[n].length(sequence);
-    const std::int64_t count = std::max<std::int64_t>(0, kept - first - window + 1) / kPage * kPage;
+    // A window forgets so much at once that sums are still cut at the same keys; a stream's move anyway.
+    const std::int64_t grain = options_.stream > 0 ? kPage : PagedKvCache::kSplitTokens;
+    const std::int64_t count = std::max<std::int64_t>(0, kept - first - window + 1) / grain * grain;
     if (count == 0) continue;
     layers_[n].forget(sequence, first, count);
     s.forgotten[n] += count;

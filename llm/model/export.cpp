@@ -359,11 +359,11 @@ void export_gguf(const ModelFiles& files, const std::filesystem::path& path, con
 
 void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options) {
   if (options.format == WeightFormat::q8_0) refuse(files, "safetensors has no q8_0; ask for f32, f16 or bf16");
+  Exporter exporter(files, false, options);
   std::error_code error;
   if (!std::filesystem::create_directory(folder, error))
     throw io::FileError(folder.string() + ": " + (error ? error.message() : "is there already") +
                         "; expected the name of a new folder in one that exists");
-  Exporter exporter(files, false, options);
   const std::vector<OutTensor> tensors = exporter.tensors();
   std::vector<io::StoredTensor> views;
   for (const OutTensor& t : tensors) {

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kOp = "PagedKvCache";
 static_assert(PagedKvCache::kPageTokens == kKeyTile, "a page is a tile of every head");
+static_assert(PagedKvCache::kSplitTokens == kKeySplit, "sums are cut at the same keys");
 
 std::int64_t pages_for(std::int64_t tokens) {
   return (tokens + kKeyTile - 1) / kKeyTile;

@@ -149,6 +149,46 @@ TEST(PagedKvCache, ForksAndTruncationsKeepTheirOwn) {
 }
 
 // A page used again holds nothing of its last owner, not even a NaN.
+TEST(PagedKvCache, ForgetsAndReplacesWhatItIsTold) {
+  for (const DType dtype : kDTypes) {
+    const Dims d{4, 2, 48, 40};
+    const Tensor k = random_tensor(dtype, {1, d.Hk, 400, d.D}, 1), v = random_tensor(dtype, {1, d.Hk, 400, d.E}, 2);
+    const Tensor other_k = random_tensor(dtype, {1, d.Hk, 70, d.D}, 3),
+                 other_v = random_tensor(dtype, {1, d.Hk, 70, d.E}, 4);
+    const auto part = [](const Tensor& x, int64_t at, int64_t count) { return slice(View(x), 2, at, count); };
+    PagedKvCache cache = make_cache(dtype, d, 30);
+    const int64_t changed = cache.add(), expected = cache.add();
+    cache.append(changed, k, v);
+    const int64_t before = cache.fork(changed, 400);  // must not notice
+    const int64_t free = cache.free_pages();
+    EXPECT_EQ(cache.pages_to_append(changed, 48), 0);
+    EXPECT_EQ(cache.pages_to_append(changed, 49), 1);
+    EXPECT_EQ(cache.pages_to_append(expected, 65), 2);
+    cache.replace(changed, 30, other_k, other_v);
+    EXPECT_EQ(cache.free_pages(), free - 2);
+    cache.forget(changed, 128, 192);
+    EXPECT_EQ(cache.length(changed), 208);
+    cache.append(expected, part(k, 0, 30), part(v, 0, 30));
+    cache.append(expected, other_k, other_v);
+    cache.append(expected, part(k, 100, 28), part(v, 100, 28));
+    cache.append(expected, part(k, 320, 80), part(v, 320, 80));
+    const Tensor q = random_tensor(dtype, {1, d.H, 3, d.D}, 5);
+    const auto answer = [&](int64_t sequence) {
+      Tensor out(dtype, {1, d.H, 3, d.E});
+      attention(q, cache, std::vector<int64_t>{sequence}, out, {.mask = causal()});
+      return out;
+    };
+    EXPECT_TRUE(same_bits(answer(changed), answer(expected))) << name(dtype);
+    Tensor plain(dtype, {1, d.H, 3, d.E});
+    attention(q, k, v, plain, {.mask = causal()});
+    EXPECT_TRUE(same_bits(answer(before), plain)) << name(dtype);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{1, 64}, {0, 63}, {-64, 64}, {64, 256}, {0, -64}})
+      EXPECT_THROW(cache.forget(changed, first, count), InvalidArgument) << first << " " << count;
+    EXPECT_THROW(cache.replace(changed, 150, other_k, other_v), InvalidArgument);
+    EXPECT_THROW(cache.replace(changed, -1, other_k, other_v), InvalidArgument);
+  }
+}
+
 TEST(PagedKvCache, NothingIsLeftInAPage) {
   const Dims d{2, 1, 8, 8};
   for (const bool int8 : {false, true})

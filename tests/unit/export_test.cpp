@@ -1,0 +1,125 @@
+// Models written for other programs: read back they are the same models.
+#include "llm/model/export.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "golden_models.hpp"
+#include "llm/text/tokenizer.hpp"
+
+namespace attend::llm::test {
+namespace {
+
+template <class F>
+std::string error_of(const F& f) {
+  try {
+    f();
+  } catch (const io::FileError& error) {
+    return error.what();
+  }
+  return "no FileError";
+}
+
+// A tokenizer small enough for the golden vocabularies.
+constexpr const char* kTokenizer = R"({"version": "1.0", "added_tokens": [
+  {"id": 5, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+  "normalizer": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "post_processor": null,
+  "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}, "merges": [["a", "b"], ["ab", "c"]]}})";
+constexpr const char* kTokenizerConfig = R"({"eos_token": "<|end|>", "chat_template": "{{ messages }}"})";
+
+class Export : public testing::TestWithParam<const char*> {};
+
+std::vector<float> logits_of(const fs::path& path) {
+  Model model{ModelFiles(path)};
+  return run_alone(model, golden_tokens(model, 60), 60);
+}
+
+TEST_P(Export, IsTheSameModelThereAndBack) {
+  const GoldenModel golden(GetParam());
+  write_text(golden.path() / "tokenizer.json", kTokenizer);
+  write_text(golden.path() / "tokenizer_config.json", kTokenizerConfig);
+  const std::vector<float> expected = logits_of(golden.path());
+  const fs::path gguf = golden.path() / "model.gguf", back = golden.path() / "back", again = golden.path() / "again";
+  const ModelFiles files(golden.path());
+  export_gguf(files, gguf);
+  // Rows of q and k may stand in another order there, and sums with them.
+  EXPECT_LE(relative_error(logits_of(gguf), expected), 1e-5);
+  const ModelFiles written(gguf);
+  const Tokenizer tokenizer = load_tokenizer(written);
+  EXPECT_EQ(tokenizer.encode("abcab<|end|>"), (std::vector<Token>{4, 3, 5}));
+  EXPECT_EQ(tokenizer.chat_template(), "{{ messages }}");
+  export_folder(files, again);
+  EXPECT_LE(relative_error(logits_of(again), expected), 1e-5);
+  if (files.config().rope_scaling.kind == RopeScaling::Kind::llama3) {
+    EXPECT_NE(error_of([&] { export_folder(written, back); }).find("rope_freqs.weight"), std::string::npos);
+    return;
+  }
+  export_folder(written, back);
+  EXPECT_LE(relative_error(logits_of(back), expected), 1e-5);
+  EXPECT_EQ(load_tokenizer(ModelFiles(back)).encode("abcab<|end|>"), (std::vector<Token>{4, 3, 5}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Export,
+                         testing::Values("llama", "llama3", "linear", "yarn", "mistral", "llama_bias", "qwen2", "qwen3",
+                                         "qwen3_moe", "minimind1", "minimind2", "minimind3", "minimind3_moe"),
+                         [](const auto& model) { return std::string(model.param); });
+
+TEST(ExportFormats, RoundsToTheFormatAskedFor) {
+  const GoldenModel golden("llama");
+  write_text(golden.path() / "tokenizer.json", kTokenizer);
+  const ModelFiles files(golden.path());
+  const auto floats = [](const StoredTensor& t) {
+    const std::int64_t in = t.shape[1];
+    const Weight weight(*t.format, t.shape[0], in, t.data);
+    std::vector<float> all(static_cast<std::size_t>(t.shape[0] * in));
+    for (std::int64_t r = 0; r < t.shape[0]; ++r) weight.row(r, all.data() + r * in);
+    return all;
+  };
+  const std::vector<float> exact = floats(*files.find("model.layers.0.mlp.up_proj.weight"));
+  for (const auto& [format, dtype, bits] :
+       {std::tuple{WeightFormat::f16, "F16", 11}, {WeightFormat::bf16, "BF16", 8}, {WeightFormat::q8_0, "Q8_0", 0}}) {
+    const fs::path gguf = golden.path() / (std::string(dtype) + ".gguf");
+    export_gguf(files, gguf, {.format = format});
+    const ModelFiles written(gguf);
+    EXPECT_EQ(written.find("blk.0.attn_norm.weight")->dtype, "F32");
+    const StoredTensor& up = *written.find("blk.0.ffn_up.weight");
+    EXPECT_EQ(up.dtype, dtype);
+    const std::vector<float> rounded = floats(up);
+    ASSERT_EQ(rounded.size(), exact.size());
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      float most = 0;  // of its block of 32
+      for (std::size_t n = i / 32 * 32; n < i / 32 * 32 + 32; ++n) most = std::max(most, std::abs(exact[n]));
+      // Half a step of the format; q8_0's scale is itself rounded to 11 bits.
+      const double bound = bits > 0 ? std::ldexp(std::abs(static_cast<double>(exact[i])), -bits) + 1e-7
+                                    : static_cast<double>(most) * (0.5 / 127 + std::ldexp(1.0, -11));
+      ASSERT_NEAR(rounded[i], exact[i], bound) << dtype << " " << i;
+    }
+  }
+}
+
+TEST(ExportFormats, RefusesWhatOthersWouldNotLoad) {
+  for (const auto& [name, words] :
+       {std::pair{"gpt2", "cannot be written"}, {"bert", "cannot be written"}, {"minimind2_moe", "shared experts"}}) {
+    const GoldenModel golden(name);
+    const ModelFiles files(golden.path());
+    const fs::path folder = golden.path() / "new";
+    EXPECT_NE(error_of([&] { export_gguf(files, golden.path() / "x.gguf"); }).find(words), std::string::npos) << name;
+    EXPECT_NE(error_of([&] { export_folder(files, folder); }).find(words), std::string::npos) << name;
+    EXPECT_FALSE(fs::exists(folder)) << name;
+  }
+  const GoldenModel golden("llama");
+  const ModelFiles files(golden.path());
+  EXPECT_NE(error_of([&] { export_folder(files, golden.path()); }).find("is there already"), std::string::npos);
+  EXPECT_NE(error_of([&] { export_gguf(files, golden.path() / "x.gguf"); }).find("tokenizer.json"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attend::llm::test
