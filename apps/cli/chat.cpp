@@ -7,11 +7,12 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "language_model.hpp"
-#include "memory.hpp"
+#include "progress.hpp"
 #include "readable.hpp"
 #include "screen.hpp"
 
@@ -78,6 +79,8 @@ class Conversation {
     auto first = start;
     std::int64_t made = 0;
     std::string answer;
+    std::optional<ProgressBar> bar;
+    if (!a_.model.quiet) bar.emplace("reading", std::ssize(request.prompt), "tokens");
     const std::int64_t number = engine_.submit(std::move(request));
     while (!engine_.idle()) {
       try {
@@ -87,7 +90,11 @@ class Conversation {
         if (interrupted.signal != SIGINT) throw;
         fmt::print(" ...");
       }
-      for (const llm::Event& event : engine_.step()) {
+      const std::vector<llm::Event> events = engine_.step();
+      const auto& now = engine_.stats();
+      if (bar) bar->update(now.prompt_tokens + now.reused_tokens - before.prompt_tokens - before.reused_tokens);
+      for (const llm::Event& event : events) {
+        bar.reset();  // the answer has begun
         if (event.has_token && ++made == 1) first = Clock::now();
         answer += event.text;
         fmt::print("{}", event.text);

@@ -6,10 +6,12 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 
 #include "command.hpp"
 #include "language_model.hpp"
 #include "memory.hpp"
+#include "progress.hpp"
 #include "readable.hpp"
 
 namespace attend::cli {
@@ -69,8 +71,13 @@ int run_generate(const Arguments& a) {
   auto first = start;
   Tally tally{.prompt = prompt};
   llm::Finish finish = llm::Finish::not_yet;
+  std::optional<ProgressBar> bar;
+  if (!a.model.quiet) bar.emplace("reading", prompt, "tokens");
   while (!engine.idle()) {
-    for (const llm::Event& event : engine.step()) {
+    const std::vector<llm::Event> events = engine.step();
+    if (bar) bar->update(engine.stats().prompt_tokens);
+    for (const llm::Event& event : events) {
+      bar.reset();  // the answer has begun
       if (event.has_token && ++tally.generated == 1) first = Clock::now();
       if (a.sampling.logprobs > 0 && event.has_token)
         print_likeliest(open.tokenizer, event.choice);
