@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -146,7 +147,9 @@ int run_chat(const Arguments& a) {
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
   llm::ChatTemplate chat = chat_template_of(open.tokenizer, a.chat_template);
   const auto stops = stop_tokens(open.tokenizer, config, &chat);
-  const llm::CacheOptions cache = cache_options(a.model, *open.files, open.context);
+  // A conversation may go on for as long as its cache lets it: a stream has no end.
+  const std::int64_t longest = a.model.stream > 0 ? std::numeric_limits<std::int64_t>::max() : open.context;
+  const llm::CacheOptions cache = cache_options(a.model, *open.files, longest);
   llm::Model model = open.load(plan_memory(*open.files, cache, kTokensPerStep, 1), a.model.quiet);
   llm::Engine engine(model, open.tokenizer, engine_options(a.model, cache, open.context));
   Conversation conversation(a, engine, open.tokenizer, std::move(chat), stops);

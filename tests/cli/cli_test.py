@@ -11,7 +11,9 @@ import tempfile
 import unittest
 import zlib
 
+import model_test
 import pull_test
+from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 
 PROGRAM = ""
@@ -21,7 +23,7 @@ ESCAPE = "\x1b"
 
 def environment(**changes):
     env = {k: v for k, v in os.environ.items() if k not in ("ATTEND_ISA", "ATTEND_THREADS", "NO_COLOR", "COLORTERM")}
-    env.update(TERM="xterm-256color")
+    env.update(TERM="xterm-256color", ATTEND_HOME="/nonexistent")  # no models: the demo must not depend on the user's
     env.update(changes)
     return env
 
@@ -295,5 +297,5 @@ class CliTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = pull_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    PROGRAM = pull_test.PROGRAM = model_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main()
