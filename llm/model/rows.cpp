@@ -119,7 +119,8 @@ void activate(const float* gate, const float* up, float* y, std::int64_t count, 
 
 void add_sinusoidal(float* row, std::int64_t width, std::int64_t position) {
   for (std::int64_t j = 0; j < width; ++j) {
-    const double turn = std::pow(10000.0, -static_cast<double>(j / 2 * 2) / static_cast<double>(width));
+    const std::int64_t even = j - j % 2;
+    const double turn = std::pow(10000.0, -static_cast<double>(even) / static_cast<double>(width));
     const double angle = static_cast<double>(position) * turn;
     row[j] += static_cast<float>(j % 2 == 0 ? std::sin(angle) : std::cos(angle));
   }

@@ -19,9 +19,9 @@ class Stretch {
   explicit Stretch(std::int64_t bytes) : bytes_(bytes), mapped_bytes_(static_cast<std::size_t>(bytes + kLargePage)) {
     mapped_ = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped_ == MAP_FAILED) throw std::bad_alloc();
-    const auto address = reinterpret_cast<std::uintptr_t>(mapped_);
     constexpr auto kPage = static_cast<std::uintptr_t>(kLargePage);
-    first_ = reinterpret_cast<char*>((address + kPage - 1) / kPage * kPage);
+    const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(mapped_) % kPage;
+    first_ = static_cast<char*>(mapped_) + (past == 0 ? 0 : kPage - past);
 #ifdef MADV_HUGEPAGE
     (void)::madvise(first_, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // only advice
 #endif
