@@ -57,10 +57,12 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void not_needed_now(std::span<const std::byte> bytes) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()), end = begin + bytes.size();
-  const std::uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
-  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);  // only advice
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(bytes.data()) % page, skip = past == 0 ? 0 : page - past;
+  if (skip >= bytes.size()) return;
+  const std::size_t whole = (bytes.size() - skip) / page * page;
+  // Only advice; the bytes are those of a mapping that may be read alone.
+  if (whole > 0) (void)::madvise(const_cast<std::byte*>(bytes.data() + skip), whole, MADV_DONTNEED);
 }
 
 }  // namespace attend::io
