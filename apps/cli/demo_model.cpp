@@ -18,7 +18,7 @@ namespace attend::cli {
 namespace {
 
 constexpr const char* kModel = "smollm2";
-constexpr const char* kQuestion = "What is the capital of France?";
+constexpr const char* kQuestion = "What does a compiler do?";
 
 // What a head's weights over the prompt look like. Shares are means over queries.
 struct Head {
