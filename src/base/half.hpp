@@ -1,5 +1,5 @@
-// The half formats, one element at a time, inline. Everything here is static: code built for an instruction set includes
-// it too, and must not leave a copy that others could be linked to.
+// The half formats, one element at a time, inline. Everything here is static: code built for an instruction set
+// includes it too, and must not leave a copy that others could be linked to.
 #pragma once
 
 #include <cstdint>
