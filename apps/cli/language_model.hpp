@@ -30,8 +30,8 @@ void add_sampling_arguments(CLI::App& app, llm::Sampling& sampling);
 
 // Bytes by what they are for, known before anything is loaded.
 struct MemoryPlan {
-  std::int64_t weights = 0, cache = 0, working = 0, tokenizer = 0;
-  std::int64_t total() const { return weights + cache + working + tokenizer; }
+  std::int64_t weights = 0, cache = 0, working = 0;
+  std::int64_t total() const { return weights + cache + working; }
 };
 
 llm::EngineOptions engine_options(const ModelArguments& arguments, const llm::CacheOptions& cache,
@@ -44,13 +44,6 @@ llm::CacheOptions cache_options(const ModelArguments& arguments, const llm::Mode
 MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& cache, std::int64_t tokens_per_step,
                        std::int64_t logits);
 std::string describe(const MemoryPlan& plan);
-
-// A model, ready to run.
-struct LanguageModel {
-  std::filesystem::path path;
-  llm::Tokenizer tokenizer;
-  llm::Model model;
-};
 
 // Opens the files, so that a plan can be made and the prompt read before the weights are loaded.
 struct OpenModel {

@@ -319,11 +319,6 @@ std::vector<io::GgufEntry> gguf_entries(const ModelConfig& c, const std::string&
   return e;
 }
 
-io::Json read_json(const std::filesystem::path& path) {
-  const io::MappedFile file(path);
-  return io::parse_json(io::as_text(file.bytes()), path.string());
-}
-
 std::filesystem::path tokenizer_folder(const ModelFiles& files) {
   return std::filesystem::is_directory(files.path()) ? files.path() : files.path().parent_path();
 }
@@ -344,9 +339,9 @@ void export_gguf(const ModelFiles& files, const std::filesystem::path& path, con
   } else {
     const auto folder = tokenizer_folder(files);
     const auto config_path = folder / "tokenizer_config.json";
-    const io::Json tokenizer = read_json(folder / "tokenizer.json");
+    const io::Json tokenizer = io::read_json(folder / "tokenizer.json");
     std::optional<io::Json> config;
-    if (std::filesystem::exists(config_path)) config = read_json(config_path);
+    if (std::filesystem::exists(config_path)) config = io::read_json(config_path);
     words = gguf_tokenizer(tokenizer, config ? &*config : nullptr, files.config().vocabulary,
                            (folder / "tokenizer.json").string());
   }

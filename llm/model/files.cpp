@@ -132,17 +132,12 @@ std::optional<WeightFormat> format_of(std::string_view dtype) {
   return std::nullopt;
 }
 
-io::Json read_json(const std::filesystem::path& path) {
-  const io::MappedFile file(path);
-  return io::parse_json(io::as_text(file.bytes()), path.string());
-}
-
 // The files that hold the weights: those the index names, else model.safetensors, else the only one there.
 std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
   const auto index = folder / "model.safetensors.index.json";
   std::vector<std::filesystem::path> files;
   if (std::filesystem::exists(index)) {
-    const io::Json json = read_json(index);
+    const io::Json json = io::read_json(index);
     const io::Json* map = json.find("weight_map");
     if (map == nullptr || map->object() == nullptr)
       throw io::FileError(index.string() + ": \"weight_map\" is missing or no object");
@@ -219,7 +214,7 @@ void ModelFiles::open_folder() {
   const auto config = path_ / "config.json";
   if (!std::filesystem::exists(config))
     throw io::FileError(path_.string() + ": there is no config.json in this folder");
-  config_ = config_from_json(read_json(config), config.string());
+  config_ = config_from_json(io::read_json(config), config.string());
   for (const std::filesystem::path& file : weight_files(path_)) {
     const io::Safetensors& weights = open_->safetensors.emplace_back(file);
     for (const io::StoredTensor& t : weights.tensors()) add({t.name, t.dtype, format_of(t.dtype), t.shape, t.data});
@@ -286,7 +281,8 @@ void ModelFiles::open_pth() {
   const io::Pth& pth = open_->pth.emplace(path_);
   for (const io::StoredTensor& t : pth.tensors()) add({t.name, t.dtype, format_of(t.dtype), t.shape, t.data});
   const auto config = path_.parent_path() / "config.json";
-  config_ = std::filesystem::exists(config) ? config_from_json(read_json(config), config.string()) : guess_minimind();
+  config_ =
+      std::filesystem::exists(config) ? config_from_json(io::read_json(config), config.string()) : guess_minimind();
 }
 
 void ModelFiles::choose_naming() {

@@ -13,11 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 using io::Json;
 
-Json read_json(const fs::path& path) {
-  const io::MappedFile file(path);
-  return io::parse_json(io::as_text(file.bytes()), path.string());
-}
-
 bool flag(const Json& config, const char* key, bool otherwise) {
   const Json* value = config.find(key);
   return value != nullptr && value->boolean() != nullptr ? *value->boolean() : otherwise;
@@ -117,14 +112,14 @@ Tokenizer Tokenizer::from_folder(const fs::path& folder) {
   const auto there = [&](const fs::path& path) { return fs::exists(path, ignored); };
   Json config;
   if (there(config_path)) {
-    config = read_json(config_path);
+    config = io::read_json(config_path);
     if (config.object() == nullptr) {
       throw io::FileError(config_path.string() + ": expected an object, got " + config.kind());
     }
   }
   std::unique_ptr<TokenizerData> data;
   if (there(json_path)) {
-    data = tokenizer_from_json(read_json(json_path), json_path.string());
+    data = tokenizer_from_json(io::read_json(json_path), json_path.string());
   } else if (there(text_path)) {
     data = from_vocabulary(text_path, config);
   } else {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "io/mapped_file.hpp"
+
 namespace attend::io {
 namespace {
 
@@ -124,6 +126,11 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
   if (!Parser::sax_parse(text.begin(), text.end(), &builder) || !builder.error.empty())
     throw FileError(what + ": " + builder.error);
   return std::move(builder.root);
+}
+
+Json read_json(const std::filesystem::path& path, const JsonLimits& limits) {
+  const MappedFile file(path);
+  return parse_json(as_text(file.bytes()), path.string(), limits);
 }
 
 std::string json_quoted(std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,8 @@ struct JsonLimits {
 // UTF-8, one value and nothing after it but white space, no key twice in an object, no number beyond int64 or double.
 // FileError begins with `what` and names the place.
 Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits = {});
+
+Json read_json(const std::filesystem::path& path, const JsonLimits& limits = {});  // of a whole file
 
 std::string json_quoted(std::string_view text);  // as JSON writes it, quotes included; broken UTF-8 is replaced
 
