@@ -16,12 +16,13 @@ MAY_USE = {
     "reference": {"include", "base"},
     "cpu": {"include", "base", "core"},
     "ops": {"include", "base", "core", "reference", "cpu"},
+    "variants": {"include", "base", "core", "reference", "cpu", "ops"},
     "abi": {"include", "base"},
     "io": {"include", "base"},
     "llm": {"include", "base", "io"},
     "apps": {"include", "io", "llm"},
     "python": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "abi", "io", "llm"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "llm"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "llm", "tests"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

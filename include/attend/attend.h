@@ -179,6 +179,26 @@ ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const a
                                                 const attend_tensor* weight, const attend_tensor* dx,
                                                 const attend_tensor* dweight, const attend_tensor* dbias);
 
+/* ==== mask patterns ==== */
+
+/* ==== linear attention ==== */
+
+/* ==== Linformer ==== */
+
+/* ==== Reformer ==== */
+
+/* ==== adaptive span ==== */
+
+/* ==== additive attention ==== */
+
+/* ==== positions ==== */
+
+/* ==== latent attention (MLA) ==== */
+
+/* ==== blocks of a transformer ==== */
+
+/* ==== inner attention ==== */
+
 /* ---- the layer: handles; `*handle` is NULL after an error ---- */
 
 typedef struct attend_layer attend_layer;

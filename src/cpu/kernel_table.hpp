@@ -33,6 +33,7 @@ struct MatmulProblem {
   std::int64_t rows, cols, inner;
   MatrixRef a, b, c;
   const MatrixRef* bias;  // one row; null: none
+  bool add = false;       // c += a . b; f32 alone
 };
 
 struct KernelTable {

@@ -68,4 +68,18 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
   }
 }
 
+std::int64_t block_product_scratch_bytes() {
+  return kernels().matmul_scratch_bytes(kRowsPerItem);
+}
+
+void block_product(const FloatMatrix& a, const FloatMatrix& b, const FloatMatrix& c, bool add, void* scratch) {
+  if (c.rows == 0 || c.cols == 0) return;
+  const auto ref = [](const FloatMatrix& m) { return MatrixRef{DType::f32, m.data, m.row_stride, m.col_stride}; };
+  const KernelTable& table = kernels();
+  const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), nullptr, add};
+  for (std::int64_t row = 0; row < c.rows; row += kRowsPerItem)
+    for (std::int64_t col = 0; col < c.cols; col += kKeyTile)
+      table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), col, nullptr, scratch);
+}
+
 }  // namespace attend

@@ -23,4 +23,21 @@ using MutableMatrix = BasicMatrix<void>;
 // b alone, to the bit. Overwrites c.
 void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c);
 
+// A matrix of floats inside a larger array.
+struct FloatMatrix {
+  float* data;  // only results are written
+  std::int64_t rows, cols;
+  std::int64_t row_stride, col_stride = 1;
+
+  FloatMatrix transposed() const { return {data, cols, rows, col_stride, row_stride}; }
+  FloatMatrix part(std::int64_t row, std::int64_t count) const {  // rows [row, row + count)
+    return {data + row * row_stride, count, cols, row_stride, col_stride};
+  }
+};
+
+// c = a . b, or c += a . b, on the calling thread, for products inside a parallel_for. Nothing is allocated: `scratch`
+// has block_product_scratch_bytes(), 64-byte aligned, for the worker alone. f32, with the same sums as matmul.
+std::int64_t block_product_scratch_bytes();
+void block_product(const FloatMatrix& a, const FloatMatrix& b, const FloatMatrix& c, bool add, void* scratch);
+
 }  // namespace attend

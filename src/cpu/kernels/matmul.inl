@@ -116,6 +116,11 @@ void matmul_with(const MatmulProblem& p, std::int64_t row, std::int64_t rows, st
     float* sum = s.total + r * kKeyTile;
     if (p.bias)
       for (std::int64_t n = 0; n < kKeyTile; n += kLanes) store(sum + n, add(load(sum + n), load(bias + n)));
+    if (p.add) {
+      float old[kKeyTile] = {};
+      load_row(p.c.dtype, at(p.c, row + r, n0), p.c.col_stride, cols, old);
+      for (std::int64_t n = 0; n < kKeyTile; n += kLanes) store(sum + n, add(load(sum + n), load(old + n)));
+    }
     store_row(p.c.dtype, at(p.c, row + r, n0), p.c.col_stride, cols, sum, 1.0F);
   }
 }
