@@ -199,6 +199,15 @@ ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const a
 
 /* ==== inner attention ==== */
 
+/* What a layer may compute between its projections instead of softmax attention: made by the attend_inner_ functions of
+   the variants, given to a layer in its config. The layer keeps what it needs of it: free it when you like. */
+typedef struct attend_inner attend_inner;
+
+/* A writable view of a learned parameter of its own, in memory that lives as long as the handle or a layer that uses
+   it. */
+ATTEND_API attend_status attend_inner_parameter(attend_inner* inner, const char* name, attend_tensor* parameter);
+ATTEND_API void attend_inner_free(attend_inner* inner);
+
 /* ---- the layer: handles; `*handle` is NULL after an error ---- */
 
 typedef struct attend_layer attend_layer;
@@ -221,6 +230,7 @@ typedef struct attend_layer_config {
   double norm_eps;
   int32_t rope_style;
   double rope_theta;
+  const attend_inner* inner; /* NULL: softmax attention */
 } attend_layer_config;
 ATTEND_API void attend_layer_config_init(attend_layer_config* config);
 
@@ -239,7 +249,8 @@ ATTEND_API attend_status attend_layer_forward(const attend_layer* layer, const a
                                               attend_layer_saved** saved);
 ATTEND_API attend_status attend_layer_backward(const attend_layer* layer, const attend_tensor* dout,
                                                const attend_layer_saved* saved, attend_layer_gradients** gradients);
-/* A view of the gradients' memory: "dx" "dcontext" "dbias" "dsinks", or the name of a parameter. */
+/* A view of the gradients' memory: "dx" "dcontext" "dbias" "dsinks", or the name of a parameter; "inner.<name>" for a
+   parameter of the inner attention. */
 ATTEND_API attend_status attend_layer_gradient(attend_layer_gradients* gradients, const char* name,
                                                attend_tensor* gradient);
 

@@ -1,6 +1,6 @@
 """The engine without conveniences; the package attend is what people use."""
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 class View:
     """The memory of an array: address, dtype, shape and strides in elements."""
@@ -74,13 +74,24 @@ class Gradients:
     def dcontext(self) -> Any: ...
     @property
     def parameters(self) -> Dict[str, Any]: ...
+    @property
+    def inner(self) -> List[Any]: ...
+
+class InnerAttention:
+    """What a layer may compute between its projections."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> Dict[str, Any]: ...
 
 class MultiHeadAttention:
     """The layer; its parameters are NumPy arrays over its own memory, bfloat16 as uint16."""
 
     def __init__(self, dtype: str, width: int, heads: int, kv_heads: int, head_dim: int, value_dim: int,
                  context_width: int, output_width: int, value_rank: int, qkv_bias: bool, output_bias: bool,
-                 qk_norm: bool, norm_eps: float, rope: Optional[str], rope_theta: float) -> None: ...
+                 qk_norm: bool, norm_eps: float, rope: Optional[str], rope_theta: float,
+                 inner: Optional[InnerAttention]) -> None: ...
     def initialise(self, seed: int) -> None: ...
     @property
     def parameter_count(self) -> int: ...

@@ -12,6 +12,7 @@
 #include "attend/attend.h"
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
+#include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
@@ -19,6 +20,9 @@
 
 struct attend_mask {
   attend::Mask mask;
+};
+struct attend_inner {
+  std::shared_ptr<attend::InnerAttention> inner;
 };
 
 namespace attend::abi {

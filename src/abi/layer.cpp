@@ -16,6 +16,7 @@ struct attend_layer_saved {
 };
 struct attend_layer_gradients {
   attend::MultiHeadAttentionGradients gradients;
+  std::vector<std::string> inner_names;
 };
 struct attend_kv_cache {
   attend::KvCache cache;
@@ -74,7 +75,8 @@ MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& gi
           .qk_norm = given.qk_norm != 0,
           .norm_eps = given.norm_eps,
           .rope = rope_style_of(op, given.rope_style),
-          .rope_theta = given.rope_theta};
+          .rope_theta = given.rope_theta,
+          .inner = given.inner == nullptr ? nullptr : given.inner->inner};
 }
 
 MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype,
@@ -188,7 +190,12 @@ attend_status attend_layer_backward(const attend_layer* layer, const attend_tens
                                     const attend_layer_saved* saved, attend_layer_gradients** gradients) {
   const char* op = "attend_layer_backward";
   return make(op, gradients, [&] {
-    return require(op, "layer", layer).layer.backward(view(op, "dout", dout), require(op, "saved", saved).saved);
+    const attend::MultiHeadAttention& mha = require(op, "layer", layer).layer;
+    attend_layer_gradients result{mha.backward(view(op, "dout", dout), require(op, "saved", saved).saved), {}};
+    if (const auto& inner = mha.config().inner) {
+      for (const attend::NamedTensor& own : inner->parameters()) result.inner_names.push_back("inner." + own.name);
+    }
+    return result;
   });
 }
 
@@ -199,6 +206,9 @@ attend_status attend_layer_gradient(attend_layer_gradients* gradients, const cha
     attend::MultiHeadAttentionGradients& all = require(op, "gradients", gradients).gradients;
     attend::Tensor* tensor = attend::abi::find(all, attend::abi::kInputs, wanted);
     if (tensor == nullptr) tensor = attend::abi::find(all.parameters, attend::abi::kParameters, wanted);
+    for (std::size_t n = 0; n < gradients->inner_names.size(); ++n) {
+      if (gradients->inner_names[n] == wanted) tensor = &all.inner[n];
+    }
     require(op, "gradient", gradient) = attend::abi::found(op, wanted, tensor);
   });
 }
