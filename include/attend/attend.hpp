@@ -5,6 +5,7 @@
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
 #include "attend/linear.hpp"
+#include "attend/linear_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"
 #include "attend/paged_kv_cache.hpp"

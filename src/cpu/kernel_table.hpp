@@ -5,6 +5,7 @@
 
 #include "core/attention_problem.hpp"
 #include "core/weight_layout.hpp"
+#include "cpu/linear_kernels.hpp"
 
 namespace attend {
 
@@ -80,6 +81,8 @@ struct KernelTable {
   void (*round_row)(const char* x, std::int64_t stride, std::int64_t runs, RoundedRun* to);
   std::int64_t (*weight_scratch_bytes)(std::int64_t rows);
   void (*weight_product)(const WeightProduct&, std::int64_t row, std::int64_t rows, std::int64_t n, void* scratch);
+
+  LinearKernels linear;  // see kernels/linear_attention.inl
 
   // For tests, which bound its error, and for benchmarks, which print the ceiling beside a figure.
   void (*exp2)(const float* x, float* y, std::int64_t n);

@@ -29,6 +29,7 @@ using Split = Floats;  // three products of pairs would be slower than one of fl
 #include "cpu/kernels/matmul.inl"
 #include "cpu/kernels/weight_rounding.inl"
 #include "cpu/kernels/weight.inl"
+#include "cpu/kernels/linear_attention.inl"
 #include "cpu/kernels/ceiling.inl"
 // clang-format on
 
@@ -151,6 +152,7 @@ constexpr KernelTable table(const char* name) {
       .round_row = round_row,
       .weight_scratch_bytes = weight_scratch_bytes,
       .weight_product = weight_product,
+      .linear = linear_kernels(),
       .exp2 = exp2_row,
       .fma_burst = fma_burst,
       .pair_burst = pair_burst,
