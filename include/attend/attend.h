@@ -185,9 +185,98 @@ ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const a
 
 /* ==== Linformer ==== */
 
+typedef struct attend_linformer_options {
+  size_t struct_size;
+  const attend_mask* mask; /* padding alone; NULL: none */
+  int32_t has_scale;       /* 0: 1/sqrt(D) */
+  double scale;
+} attend_linformer_options;
+ATTEND_API void attend_linformer_options_init(attend_linformer_options* options);
+
+/* f: NULL where e serves both. lse: NULL unless wanted. */
+ATTEND_API attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
+                                          const attend_tensor* e, const attend_tensor* f, const attend_tensor* out,
+                                          const attend_linformer_options* options, const attend_tensor* lse);
+
+typedef struct attend_linformer_gradients {
+  size_t struct_size;
+  const attend_tensor *dq, *dk, *dv, *de;
+  const attend_tensor* df; /* NULL exactly where f is */
+} attend_linformer_gradients;
+ATTEND_API void attend_linformer_gradients_init(attend_linformer_gradients* gradients);
+
+ATTEND_API attend_status attend_linformer_backward(const attend_tensor* dout, const attend_tensor* q,
+                                                   const attend_tensor* k, const attend_tensor* v,
+                                                   const attend_tensor* e, const attend_tensor* f,
+                                                   const attend_tensor* out, const attend_tensor* lse,
+                                                   const attend_linformer_gradients* gradients,
+                                                   const attend_linformer_options* options);
+
 /* ==== Reformer ==== */
 
+typedef struct attend_reformer_options {
+  size_t struct_size;
+  int64_t rounds;
+  int64_t chunk;
+  const int64_t* buckets; /* its factors, each even */
+  int64_t bucket_count;   /* how many factors; 0: chosen by the length */
+  int32_t causal;
+  uint64_t seed;
+  int32_t has_scale; /* 0: 1/sqrt(D) */
+  double scale;
+} attend_reformer_options;
+ATTEND_API void attend_reformer_options_init(attend_reformer_options* options);
+
+/* Queries and keys are shared. lse: NULL unless wanted. */
+ATTEND_API attend_status attend_reformer(const attend_tensor* q, const attend_tensor* v, const attend_tensor* out,
+                                         const attend_reformer_options* options, const attend_tensor* lse);
+ATTEND_API attend_status attend_reformer_backward(const attend_tensor* dout, const attend_tensor* q,
+                                                  const attend_tensor* v, const attend_tensor* out,
+                                                  const attend_tensor* lse, const attend_tensor* dq,
+                                                  const attend_tensor* dv, const attend_reformer_options* options);
+/* hashes[rounds, B, H, L], `count` of them: room for all. */
+ATTEND_API attend_status attend_reformer_hashes(const attend_tensor* q, const attend_reformer_options* options,
+                                                int32_t* hashes, int64_t count);
+ATTEND_API attend_status attend_reformer_recall(const attend_tensor* q, const attend_reformer_options* options,
+                                                int64_t samples, double* recall);
+
 /* ==== adaptive span ==== */
+
+typedef struct attend_adaptive_span_options {
+  size_t struct_size;
+  double ramp;
+  double max_span;
+  int32_t symmetric;
+  int32_t align;
+  const int64_t* offsets;
+  int64_t offset_count;    /* 0: by align */
+  const attend_mask* mask; /* padding alone; NULL: none */
+  int32_t has_scale;       /* 0: 1/sqrt(D) */
+  double scale;
+} attend_adaptive_span_options;
+ATTEND_API void attend_adaptive_span_options_init(attend_adaptive_span_options* options);
+
+/* span [1, H, 1, 1]. lse: NULL unless wanted. */
+ATTEND_API attend_status attend_adaptive_span(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
+                                              const attend_tensor* span, const attend_tensor* out,
+                                              const attend_adaptive_span_options* options, const attend_tensor* lse);
+
+typedef struct attend_adaptive_span_gradients {
+  size_t struct_size;
+  const attend_tensor *dq, *dk, *dv, *dspan;
+} attend_adaptive_span_gradients;
+ATTEND_API void attend_adaptive_span_gradients_init(attend_adaptive_span_gradients* gradients);
+
+ATTEND_API attend_status attend_adaptive_span_backward(const attend_tensor* dout, const attend_tensor* q,
+                                                       const attend_tensor* k, const attend_tensor* v,
+                                                       const attend_tensor* span, const attend_tensor* out,
+                                                       const attend_tensor* lse,
+                                                       const attend_adaptive_span_gradients* gradients,
+                                                       const attend_adaptive_span_options* options);
+/* dspan: NULL unless its gradient is wanted. */
+ATTEND_API attend_status attend_adaptive_span_penalty(const attend_tensor* span, double loss_weight,
+                                                      const attend_adaptive_span_options* options, double* penalty,
+                                                      const attend_tensor* dspan);
 
 /* ==== additive attention ==== */
 

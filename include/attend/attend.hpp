@@ -1,14 +1,17 @@
 // Everything.
 #pragma once
 
+#include "attend/adaptive_span.hpp"
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
 #include "attend/linear.hpp"
 #include "attend/linear_attention.hpp"
+#include "attend/linformer.hpp"
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"
 #include "attend/paged_kv_cache.hpp"
+#include "attend/reformer.hpp"
 #include "attend/rms_norm.hpp"
 #include "attend/rope.hpp"
 #include "attend/runtime.hpp"

@@ -5,10 +5,14 @@
 >>> out = attend.attention(q, k, v, mask=attend.causal())
 """
 
+from ._adaptive_span import AdaptiveSpanGradients, adaptive_span, adaptive_span_backward, adaptive_span_penalty
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
 from ._layer import LayerGradients, MultiHeadAttention
+from ._linformer import LinformerGradients, linformer, linformer_backward
 from ._operations import rope, rope_backward, softmax, softmax_backward
+from ._reformer import (ReformerGradients, reformer, reformer_backward, reformer_factors, reformer_hashes,
+                        reformer_recall, reformer_rotations)
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
 
 __version__ = version()
@@ -17,6 +21,10 @@ __all__ = [
     "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
+    "AdaptiveSpanGradients", "adaptive_span", "adaptive_span_backward", "adaptive_span_penalty",
+    "LinformerGradients", "linformer", "linformer_backward",
+    "ReformerGradients", "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall",
+    "reformer_rotations",
 ]
 
 

@@ -48,6 +48,9 @@ void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
+void bind_linformer(nb::module_& m);
+void bind_reformer(nb::module_& m);
+void bind_adaptive_span(nb::module_& m);
 void bind_layer(nb::module_& m);
 void bind_runtime(nb::module_& m);
 

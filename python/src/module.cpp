@@ -10,6 +10,9 @@ NB_MODULE(_core, m) {
   bind_mask(m);
   bind_attention(m);
   bind_operations(m);
+  bind_linformer(m);
+  bind_reformer(m);
+  bind_adaptive_span(m);
   bind_layer(m);
   bind_runtime(m);
 }

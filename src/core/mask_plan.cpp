@@ -199,6 +199,10 @@ void fill_intervals(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::i
       }
     }
   });
+  for (std::int64_t t = 0; plan.row_lo && t < count; ++t) {
+    lo[t] = std::max(lo[t], plan.row_lo[b * plan.M + i + t]);
+    hi[t] = std::min(hi[t], plan.row_hi[b * plan.M + i + t]);
+  }
 }
 
 void fill_positions(const MaskPlan& plan, const PositionPlan& position, std::int64_t b, std::int64_t i,

@@ -42,6 +42,7 @@ struct MaskPlan {
  public:
   std::int64_t B, M, N;
   const std::int64_t* key_lengths = nullptr;  // [B]: sequences of their own lengths, none above N; null: all N
+  const std::int64_t *row_lo = nullptr, *row_hi = nullptr;  // [B, M]: an interval of each row's own; null: none
   std::pmr::vector<IntervalRule> intervals;
   SharedInts segment_queries, segment_keys;  // null: no segments
   std::pmr::vector<BlocksRule> blocks;

@@ -180,19 +180,9 @@ void zero(const std::optional<MutableView>& x) {
 
 }  // namespace
 
-void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options) {
-  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
+                            const AttentionGradients& gradients) {
   const KernelTable& table = kernels();
-  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
-  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
-    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
-                                 gradients.dbias, gradients.dsinks})
-      zero(gradient);
-    return;
-  }
-
-  AttentionCall call(q, k, v, options);
   AttentionProblem& p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
@@ -218,6 +208,22 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   if (gradients.dbias) backward_bias(p, table, *gradients.dbias);
   if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
   call.rule.rethrow();
+}
+
+void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
+                        const AttentionOptions& options) {
+  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+  kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
+  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
+  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
+    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
+                                 gradients.dbias, gradients.dsinks})
+      zero(gradient);
+    return;
+  }
+
+  AttentionCall call(q, k, v, options);
+  run_attention_backward(call, dout, out, lse, gradients);
 }
 
 AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,

@@ -70,6 +70,9 @@ struct AttentionCall {
 
 // The forward pass of a checked call.
 void run_attention(AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+// The backward pass of a checked call that has queries and keys.
+void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
+                            const AttentionGradients& gradients);
 
 Operand operand_of(const View& view);
 Operand operand_of(const MutableView& view);
