@@ -1,6 +1,7 @@
 // Everything.
 #pragma once
 
+#include "attend/additive_attention.hpp"
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"

@@ -5,6 +5,8 @@
 >>> out = attend.attention(q, k, v, mask=attend.causal())
 """
 
+from ._additive_attention import (AdditiveGradients, AlignmentGradients, additive_attention, additive_attention_backward,
+                                  aligned_attention, aligned_attention_backward)
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
 from ._layer import LayerGradients, MultiHeadAttention
@@ -14,6 +16,8 @@ from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, 
 __version__ = version()
 
 __all__ = [
+    "AdditiveGradients", "AlignmentGradients", "additive_attention", "additive_attention_backward",
+    "aligned_attention", "aligned_attention_backward",
     "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",

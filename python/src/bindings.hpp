@@ -48,6 +48,7 @@ void bind_mask(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_layer(nb::module_& m);
+void bind_additive_attention(nb::module_& m);
 void bind_runtime(nb::module_& m);
 
 }  // namespace attend::python

@@ -11,5 +11,6 @@ NB_MODULE(_core, m) {
   bind_attention(m);
   bind_operations(m);
   bind_layer(m);
+  bind_additive_attention(m);
   bind_runtime(m);
 }
