@@ -280,6 +280,60 @@ ATTEND_API attend_status attend_adaptive_span_penalty(const attend_tensor* span,
 
 /* ==== additive attention ==== */
 
+typedef struct attend_additive_options {
+  size_t struct_size;
+  const attend_mask* mask; /* NULL: none */
+  double scale;            /* 1 */
+} attend_additive_options;
+ATTEND_API void attend_additive_options_init(attend_additive_options* options);
+
+/* lse: NULL unless wanted. */
+ATTEND_API attend_status attend_additive_attention(const attend_tensor* a, const attend_tensor* b,
+                                                   const attend_tensor* w, const attend_tensor* v,
+                                                   const attend_tensor* out, const attend_additive_options* options,
+                                                   const attend_tensor* lse);
+
+typedef struct attend_additive_gradients {
+  size_t struct_size;
+  const attend_tensor *da, *db, *dw, *dv;
+} attend_additive_gradients;
+ATTEND_API void attend_additive_gradients_init(attend_additive_gradients* gradients);
+
+ATTEND_API attend_status attend_additive_attention_backward(const attend_tensor* dout, const attend_tensor* a,
+                                                            const attend_tensor* b, const attend_tensor* w,
+                                                            const attend_tensor* v, const attend_tensor* out,
+                                                            const attend_tensor* lse,
+                                                            const attend_additive_gradients* gradients,
+                                                            const attend_additive_options* options);
+
+enum { ATTEND_ALIGN_DOT = 0, ATTEND_ALIGN_GENERAL = 1, ATTEND_ALIGN_CONCAT = 2 };
+
+typedef struct attend_alignment {
+  size_t struct_size;
+  int32_t score;
+  const attend_tensor *wq, *wk, *w; /* NULL where the score has none */
+} attend_alignment;
+ATTEND_API void attend_alignment_init(attend_alignment* alignment);
+
+ATTEND_API attend_status attend_aligned_attention(const attend_alignment* alignment, const attend_tensor* q,
+                                                  const attend_tensor* k, const attend_tensor* v,
+                                                  const attend_tensor* out, const attend_additive_options* options,
+                                                  const attend_tensor* lse);
+
+typedef struct attend_alignment_gradients {
+  size_t struct_size;
+  const attend_tensor *dq, *dk, *dv;
+  const attend_tensor *dwq, *dwk, *dw; /* NULL where the score has none */
+} attend_alignment_gradients;
+ATTEND_API void attend_alignment_gradients_init(attend_alignment_gradients* gradients);
+
+ATTEND_API attend_status attend_aligned_attention_backward(const attend_alignment* alignment, const attend_tensor* dout,
+                                                           const attend_tensor* q, const attend_tensor* k,
+                                                           const attend_tensor* v, const attend_tensor* out,
+                                                           const attend_tensor* lse,
+                                                           const attend_alignment_gradients* gradients,
+                                                           const attend_additive_options* options);
+
 /* ==== positions ==== */
 
 /* ==== latent attention (MLA) ==== */

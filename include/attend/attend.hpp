@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/adaptive_span.hpp"
+#include "attend/additive_attention.hpp"
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"

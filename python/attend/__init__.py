@@ -6,6 +6,8 @@
 """
 
 from ._adaptive_span import AdaptiveSpanGradients, adaptive_span, adaptive_span_backward, adaptive_span_penalty
+from ._additive_attention import (AdditiveGradients, AlignmentGradients, additive_attention, additive_attention_backward,
+                                  aligned_attention, aligned_attention_backward)
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
 from ._layer import LayerGradients, MultiHeadAttention
@@ -18,6 +20,8 @@ from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, 
 __version__ = version()
 
 __all__ = [
+    "AdditiveGradients", "AlignmentGradients", "additive_attention", "additive_attention_backward",
+    "aligned_attention", "aligned_attention_backward",
     "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",

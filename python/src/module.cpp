@@ -14,5 +14,6 @@ NB_MODULE(_core, m) {
   bind_reformer(m);
   bind_adaptive_span(m);
   bind_layer(m);
+  bind_additive_attention(m);
   bind_runtime(m);
 }
