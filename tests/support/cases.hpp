@@ -53,7 +53,7 @@ struct Case {
   Layout layout = Layout::bhld;
   bool backward = false;
 
-  std::optional<double> scale;
+  std::optional<double> scale{};
   BiasKind bias = BiasKind::none;
   bool f32_bias = false;  // whatever the dtype
   RuleKind rule = RuleKind::none;
