@@ -26,6 +26,7 @@ struct MultiHeadAttentionConfig {
   double norm_eps = 1e-6;
   std::optional<RopeStyle> rope{};
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling{};
 };
 
 // Weights are [1, 1, out, in], biases and norms [1, 1, 1, n]. A parameter the config does not call for is empty.
@@ -65,7 +66,7 @@ struct MultiHeadAttentionGradients {
   Tensor dx;
   Tensor dcontext;                          // empty for self-attention
   MultiHeadAttentionParameters parameters;  // the same shapes
-  Tensor dbias, dsinks;                     // of the score options; empty without
+  Tensor dbias, dsinks, ddistance_bias;     // of the score options; empty without
 };
 
 struct ForwardWants {
