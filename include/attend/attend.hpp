@@ -13,6 +13,7 @@
 #include "attend/multi_head_attention.hpp"
 #include "attend/paged_kv_cache.hpp"
 #include "attend/reformer.hpp"
+#include "attend/positions.hpp"
 #include "attend/rms_norm.hpp"
 #include "attend/rope.hpp"
 #include "attend/runtime.hpp"

@@ -64,7 +64,10 @@ struct AttentionOptions {
   std::optional<double> scale{};  // default 1/sqrt(D); 1.0 turns scaling off
   double softcap = 0;             // 0: off
   ScoreRule rule{};
-  std::optional<View> bias{};          // [1|B, 1|H, 1|M, 1|N]; a dimension of size 1 is repeated
+  std::optional<View> bias{};  // [1|B, 1|H, 1|M, 1|N]; a dimension of size 1 is repeated
+  // Instead of `bias`, one that depends on j - i alone: [1, 1|H, 1, M + N - 1], element M - 1 + j - i is added to the
+  // score of query i and key j. Linear memory for it and for its gradient.
+  std::optional<View> distance_bias{};
   std::optional<View> alibi_slopes{};  // [1|B, H, 1, 1]
   Diagonal alibi_diagonal = Align::last_key;
   std::optional<View> sinks{};  // [1, H, 1, 1]: one more logit per row that takes weight and gives no value
@@ -112,8 +115,9 @@ AttentionResult attention(View q, View k, View v, const AttentionOptions& option
 
 struct AttentionGradients {
   MutableView dq, dk, dv;
-  std::optional<MutableView> dbias{};   // the shape of the bias: summed over its repeated dimensions
-  std::optional<MutableView> dsinks{};  // [1, H, 1, 1]
+  std::optional<MutableView> dbias{};           // the shape of the bias: summed over its repeated dimensions
+  std::optional<MutableView> dsinks{};          // [1, H, 1, 1]
+  std::optional<MutableView> ddistance_bias{};  // the shape of distance_bias
 };
 // `out` and `lse` as attention() gave them, with the same options. Overwrites the gradients, which may be f32 beside half
 // types.
@@ -122,8 +126,9 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
 
 struct AttentionGradientTensors {
   Tensor dq, dk, dv;
-  Tensor dbias;   // f32 (f64 for f64); empty without a bias
-  Tensor dsinks;  // f32 (f64 for f64); empty without sinks
+  Tensor dbias;           // f32 (f64 for f64); empty without a bias
+  Tensor dsinks;          // f32 (f64 for f64); empty without sinks
+  Tensor ddistance_bias;  // f32 (f64 for f64); empty without a distance_bias
 };
 AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,
                                             const AttentionOptions& options = {});

@@ -17,17 +17,6 @@ enum class PositionKind { none, rope, learned, sinusoidal };
 enum class ActivationKind { silu, gelu, gelu_tanh, relu };
 enum class PoolingKind { none, mean, first_token };  // of an encoder's rows into one embedding
 
-struct RopeScaling {
-  enum class Kind { none, linear, llama3, yarn };
-  Kind kind = Kind::none;
-  double factor = 1;
-  std::int64_t original_length = 0;
-  double low_frequency = 1, high_frequency = 4;  // llama3
-  double beta_fast = 32, beta_slow = 1;          // yarn
-  bool whole_bounds = true;                      // yarn: the ramp begins and ends at whole pairs
-  std::optional<double> attention_factor{};      // yarn: what q and k are multiplied by; default 0.1 ln(factor) + 1
-};
-
 struct Experts {
   std::int64_t count = 0;   // routed; 0: a plain feed-forward
   std::int64_t used = 0;    // for each token
@@ -82,11 +71,7 @@ ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what);
 // config.json that Transformers reads, as one of the Llama kind: model_type `family`.
 std::string config_to_json(const ModelConfig& config, const std::string& family);
 
-// How fast each pair of a rotated row turns, and what the result is multiplied by.
-struct RopeTurns {
-  std::vector<double> per_position;  // angle of pair i per position, [rotary / 2]
-  double magnitude = 1;
-};
+// How fast each pair of a rotated row turns; none without RoPE.
 RopeTurns rope_turns(const ModelConfig& config);
 
 }  // namespace attend::llm

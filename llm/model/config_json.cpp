@@ -38,7 +38,7 @@ void read_rope_scaling(const Fields& f, RopeScaling& scaling, std::int64_t conte
     scaling.kind = RopeScaling::Kind::yarn;
     scaling.beta_fast = f.maybe_number({"beta_fast"}, 1e-6, kMostFactor).value_or(32);
     scaling.beta_slow = f.maybe_number({"beta_slow"}, 1e-6, kMostFactor).value_or(1);
-    scaling.whole_bounds = f.maybe_boolean({"truncate"}).value_or(true);
+    scaling.truncate = f.maybe_boolean({"truncate"}).value_or(true);
     scaling.attention_factor = f.maybe_number({"attention_factor"}, 0, kMostFactor);
     const auto mscale = f.maybe_number({"mscale"}, 0, kMostFactor);
     const auto all_dim = f.maybe_number({"mscale_all_dim"}, 0, kMostFactor);

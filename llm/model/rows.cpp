@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "attend/positions.hpp"
 #include "base/half.hpp"
 #include "base/threads.hpp"
 
@@ -118,12 +119,9 @@ void activate(const float* gate, const float* up, float* y, std::int64_t count, 
 }
 
 void add_sinusoidal(float* row, std::int64_t width, std::int64_t position) {
-  for (std::int64_t j = 0; j < width; ++j) {
-    const std::int64_t even = j - j % 2;
-    const double turn = std::pow(10000.0, -static_cast<double>(even) / static_cast<double>(width));
-    const double angle = static_cast<double>(position) * turn;
-    row[j] += static_cast<float>(j % 2 == 0 ? std::sin(angle) : std::cos(angle));
-  }
+  std::vector<float> sines(static_cast<std::size_t>(width));
+  sinusoidal(view_of(sines.data(), {1, 1, 1, width}), {.first_position = position});
+  for (std::int64_t j = 0; j < width; ++j) row[j] += sines[static_cast<std::size_t>(j)];
 }
 
 void narrow(const float* x, void* y, std::int64_t count, DType dtype) {

@@ -156,6 +156,42 @@ void backward_bias(const AttentionProblem& p, const KernelTable& table, const Mu
   });
 }
 
+// The gradient of a bias by distance. Tokens are cut into at most kChunks, which add up their own distances; their sums
+// are added in order. One KV head at a time, so that the sums stay a few times the length.
+void backward_distance_bias(const AttentionProblem& p, const KernelTable& table, const MutableView& gradient) {
+  constexpr std::int64_t kChunks = 16, kLeastTokens = 64;
+  const bool shared = gradient.heads() == 1;
+  const std::int64_t tokens_each = std::max(kLeastTokens, divide_up(p.M, kChunks)),
+                     chunks = divide_up(p.M, tokens_each);
+  const std::int64_t tiles = divide_up(p.N, kKeyTile), own_heads = shared ? 1 : p.G, span = tokens_each + p.N - 1;
+  const std::int64_t sums_each = checked_product("ddistance_bias", {own_heads, span});
+  const Buffer<double> sums(checked_product("ddistance_bias", {chunks, sums_each})), total(p.M + p.N - 1);
+  const Scratch scratch(table.backward_scratch_bytes(p, tokens_each * p.G));
+  const BiasPlace place{-1, shared ? 0 : span, 1};
+  for (std::int64_t group = 0; group < (shared ? 1 : p.Hk); ++group) {
+    parallel_for(chunks, scratch.workers(), [&](std::int64_t chunk, int worker) {
+      double* own = sums.data() + chunk * sums_each;
+      std::fill_n(own, sums_each, 0.0);
+      const std::int64_t first = chunk * tokens_each, last = std::min(p.M, first + tokens_each);
+      for (std::int64_t b = 0; b < p.B; ++b)
+        for (std::int64_t hk = shared ? 0 : group; hk < (shared ? p.Hk : group + 1); ++hk)
+          for (std::int64_t tile = 0; tile < tiles; ++tile)
+            table.bias_gradient(p, {b, hk, tile * kKeyTile}, {b, hk, first * p.G, last * p.G}, place,
+                                own + tokens_each - 1 + tile * kKeyTile, scratch.of(worker));
+    });
+    for (std::int64_t g = 0; g < own_heads; ++g) {
+      std::fill_n(total.data(), p.M + p.N - 1, 0.0);
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const double* own = sums.data() + chunk * sums_each + g * span;
+        // Element 0 is the distance of key 0 from the last token a whole chunk would have.
+        const std::int64_t first = p.M - (chunk + 1) * tokens_each;
+        for (std::int64_t x = std::max<std::int64_t>(0, -first); x < span; ++x) total[first + x] += own[x];
+      }
+      for (std::int64_t x = 0; x < p.M + p.N - 1; ++x) store(gradient, 0, group * p.G + g, 0, x, total[x]);
+    }
+  }
+}
+
 // d(sink) = - sum over rows of the sink's weight times delta.
 void backward_sinks(const AttentionProblem& p, const MutableView& dsinks) {
   for (std::int64_t h = 0; h < p.H; ++h) {
@@ -183,6 +219,15 @@ void zero(const std::optional<MutableView>& x) {
 void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients) {
   const KernelTable& table = kernels();
+  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
+  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
+    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
+                                 gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
+      zero(gradient);
+    return;
+  }
+
+  AttentionCall call(q, k, v, options);
   AttentionProblem& p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
@@ -206,6 +251,7 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
   });
   backward_qkv(p, table, operand_of(gradients.dq));
   if (gradients.dbias) backward_bias(p, table, *gradients.dbias);
+  if (gradients.ddistance_bias) backward_distance_bias(p, table, *gradients.ddistance_bias);
   if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
   call.rule.rethrow();
 }
@@ -233,10 +279,12 @@ AttentionGradientTensors attention_backward(View dout, View q, View k, View v, V
   result.dq = Tensor(q.dtype, q.shape);
   result.dk = Tensor(k.dtype, k.shape);
   result.dv = Tensor(v.dtype, v.shape);
-  AttentionGradients gradients{result.dq, result.dk, result.dv, {}, {}};
+  AttentionGradients gradients{result.dq, result.dk, result.dv, {}, {}, {}};
   const DType wide = accumulator_dtype(q.dtype);
   if (options.bias) gradients.dbias = result.dbias = Tensor(wide, options.bias->shape);
   if (options.sinks) gradients.dsinks = result.dsinks = Tensor(wide, options.sinks->shape);
+  if (options.distance_bias)
+    gradients.ddistance_bias = result.ddistance_bias = Tensor(wide, options.distance_bias->shape);
   attention_backward(dout, q, k, v, out, lse, gradients, options);
   return result;
 }

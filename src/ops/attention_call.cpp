@@ -69,6 +69,15 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
       fail(kOp, "bias shape is " + to_string(options.bias->shape) + ", expected " + to_string(scores) +
                     " with any dimension 1");
   }
+  if (options.distance_bias) {
+    const View& by_distance = *options.distance_bias;
+    check_readable(kOp, "distance_bias", by_distance);
+    check_beside(kOp, "distance_bias", by_distance.dtype, dtype);
+    if (options.bias) fail(kOp, "bias and distance_bias are both given, expected one of them");
+    if (B > 0 && M > 0 && N > 0) {  // else it is never read, and the sum might not fit
+      check_shape(kOp, "distance_bias", by_distance.shape, {1, by_distance.heads() == 1 ? 1 : H, 1, M + N - 1});
+    }
+  }
   if (options.alibi_slopes) {
     check_readable(kOp, "ALiBi slopes", *options.alibi_slopes);
     if (options.alibi_slopes->shape != Shape{1, H, 1, 1})
@@ -176,13 +185,22 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
   };
   check_optional("dbias", gradients.dbias, options.bias);
   check_optional("dsinks", gradients.dsinks, options.sinks);
+  check_optional("ddistance_bias", gradients.ddistance_bias, options.distance_bias);
   check_all_apart(kBackwardOp,
                   {{"dq", gradients.dq},
                    {"dk", gradients.dk},
                    {"dv", gradients.dv},
                    {"dbias", gradients.dbias},
-                   {"dsinks", gradients.dsinks}},
-                  {{"q", q}, {"k", k}, {"v", v}, {"dout", dout}, {"out", out}, {"lse", lse}, {"bias", options.bias}});
+                   {"dsinks", gradients.dsinks},
+                   {"ddistance_bias", gradients.ddistance_bias}},
+                  {{"q", q},
+                   {"k", k},
+                   {"v", v},
+                   {"dout", dout},
+                   {"out", out},
+                   {"lse", lse},
+                   {"bias", options.bias},
+                   {"distance_bias", options.distance_bias}});
   const bool f64 = q.dtype == DType::f64;
   if (options.rule &&
       !(f64 ? static_cast<bool>(options.rule.backward_f64) : static_cast<bool>(options.rule.backward_f32)))
@@ -197,6 +215,18 @@ Operand operand_of(const View& view) {
 Operand operand_of(const MutableView& view) {
   return operand_of(View(view));
 }
+
+namespace {
+
+// The values for each distance as a matrix of them for each query and key: one step down is one step back.
+View by_distance(const View& values, std::int64_t M, std::int64_t N) {
+  const std::int64_t step = values.strides[3];
+  const auto* first = static_cast<const char*>(values.data);
+  if (M > 1) first += (M - 1) * step * size_of(values.dtype);
+  return {values.dtype, first, {1, values.heads(), M, N}, {0, values.strides[1], -step, step}};
+}
+
+}  // namespace
 
 RuleHook::RuleHook(const ScoreRule& rule) : rule_(rule ? &rule : nullptr), hook_{} {
   hook_.context = this;
@@ -229,6 +259,10 @@ AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& opt
   p.hook = rule.hook();
   if (options.bias) {
     bias = operand_of(*options.bias);
+    p.bias = &bias;
+  }
+  if (options.distance_bias && p.N > 0 && p.M > 0) {
+    bias = operand_of(by_distance(*options.distance_bias, p.M, p.N));
     p.bias = &bias;
   }
   if (options.alibi_slopes) {

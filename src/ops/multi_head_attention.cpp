@@ -65,6 +65,7 @@ MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
   if (c.rope && (!(c.rope_theta > 0) || !std::isfinite(c.rope_theta))) {
     fail(kOp, "rope_theta is " + std::to_string(c.rope_theta) + ", expected a finite number above 0");
   }
+  if (c.rope) rope_turns(c.head_dim, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
   if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
     fail(kOp, "norm_eps is " + std::to_string(c.norm_eps) + ", expected a finite number from 0 up");
   }
@@ -151,7 +152,11 @@ void norm_and_turn(const MultiHeadAttentionConfig& config, Tensor& rows, std::in
     rms_norm(view, norm, view, config.norm_eps);
   }
   if (config.rope) {
-    rope(view, view, {.style = *config.rope, .theta = config.rope_theta, .first_position = first_position});
+    rope(view, view,
+         {.style = *config.rope,
+          .theta = config.rope_theta,
+          .first_position = first_position,
+          .scaling = config.rope_scaling});
   }
 }
 
@@ -272,7 +277,7 @@ void norm_and_turn_backward(const MultiHeadAttentionConfig& config, Tensor& rows
                             const Tensor& norm, Tensor& dnorm) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.rope) {
-    rope_backward(view, view, {.style = *config.rope, .theta = config.rope_theta});
+    rope_backward(view, view, {.style = *config.rope, .theta = config.rope_theta, .scaling = config.rope_scaling});
   }
   if (config.qk_norm) {
     rms_norm_backward(view, split_heads(raw.view(), heads), norm, view, dnorm, config.norm_eps);
@@ -454,6 +459,13 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
 
   Tensor dq(config_.dtype, saved.q.shape()), dk(config_.dtype, saved.k.shape()), dv(config_.dtype, saved.v.shape());
   attention_gradients(config_, saved, d_out, dq, dk, dv, g);
+  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}, {}};
+  if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config_.dtype), saved.options.bias->shape);
+  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config_.dtype), saved.options.sinks->shape);
+  if (saved.options.distance_bias)
+    of.ddistance_bias = g.ddistance_bias = Tensor(wide(config_.dtype), saved.options.distance_bias->shape);
+  attention_backward(split_heads(d_out.view(), H), split_heads(saved.q.view(), H), split_heads(saved.k.view(), Hk),
+                     split_heads(saved.v.view(), Hk), split_heads(saved.out.view(), H), saved.lse, of, saved.options);
 
   norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, dp.q_norm);
   norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, dp.k_norm);

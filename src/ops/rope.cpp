@@ -18,17 +18,15 @@ struct Turn {
   float cos, sin;
 };
 
-void check_arguments(const std::string& op, const std::string& in, const View& x, const std::string& out,
-                     const MutableView& y, const RopeOptions& options) {
+// Returns how fast the pairs turn.
+RopeTurns check_arguments(const std::string& op, const std::string& in, const View& x, const std::string& out,
+                          const MutableView& y, const RopeOptions& options) {
   check_readable(op, in, x);
   check_writable(op, out, y);
   check_shape(op, out, y.shape, x.shape);
   check_dtype(op, out, y.dtype, x.dtype);
   if (options.style != RopeStyle::half_split && options.style != RopeStyle::interleaved) {
     fail(op, "style is " + std::to_string(static_cast<int>(options.style)) + ", expected half_split or interleaved");
-  }
-  if (!(options.theta > 0) || !std::isfinite(options.theta)) {
-    fail(op, "theta is " + std::to_string(options.theta) + ", expected a finite number above 0");
   }
   const std::int64_t R = options.rotary_dim == 0 ? x.dim() : options.rotary_dim;
   if (R < 0 || R > x.dim() || R % 2 != 0) {
@@ -41,25 +39,23 @@ void check_arguments(const std::string& op, const std::string& in, const View& x
     fail(op, "first_position is " + std::to_string(options.first_position) + ", expected " +
                  std::to_string(x.length()) + " positions from it to fit in 63 bits");
   }
+  return rope_turns(R, options.theta, options.scaling);
 }
 
-// The turns of every position, [length, R / 2], shared by all batches and heads. Angles are made in double: a position
+// The turns of every position, [length, pairs], shared by all batches and heads. Angles are made in double: a position
 // far out would otherwise lose the fraction of its turn.
-std::vector<Turn> make_turns(std::int64_t length, std::int64_t R, const RopeOptions& options, double direction) {
-  const std::int64_t pairs = R / 2;
-  std::vector<double> frequencies(static_cast<std::size_t>(pairs));
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    frequencies[static_cast<std::size_t>(i)] =
-        std::pow(options.theta, -2.0 * static_cast<double>(i) / static_cast<double>(R));
-  }
+std::vector<Turn> make_turns(std::int64_t length, const RopeTurns& speeds, const RopeOptions& options,
+                             double direction) {
+  const std::int64_t pairs = std::ssize(speeds.per_position);
   std::vector<Turn> turns(static_cast<std::size_t>(length * pairs));
-  for_each_row(length, R, [&](std::int64_t row) {
+  for_each_row(length, 2 * pairs, [&](std::int64_t row) {
     const std::int64_t position =
         options.positions.empty() ? options.first_position + row : options.positions[static_cast<std::size_t>(row)];
     for (std::int64_t i = 0; i < pairs; ++i) {
-      const double angle = static_cast<double>(position) * frequencies[static_cast<std::size_t>(i)];
-      turns[static_cast<std::size_t>(row * pairs + i)] = {static_cast<float>(std::cos(angle)),
-                                                          static_cast<float>(direction * std::sin(angle))};
+      const double angle = static_cast<double>(position) * speeds.per_position[static_cast<std::size_t>(i)];
+      turns[static_cast<std::size_t>(row * pairs + i)] = {
+          static_cast<float>(speeds.magnitude * std::cos(angle)),
+          static_cast<float>(speeds.magnitude * direction * std::sin(angle))};
     }
   });
   return turns;
@@ -79,11 +75,12 @@ void turn_row(const Row<T>& x, const MutableRow<T>& y, const Turn* turns, std::i
   for (std::int64_t j = R; j < D; ++j) y.set(j, x[j]);
 }
 
-void turn_rows(const View& x, const MutableView& y, const RopeOptions& options, double direction) {
+void turn_rows(const View& x, const MutableView& y, const RopeTurns& speeds, const RopeOptions& options,
+               double direction) {
   const std::int64_t D = x.dim(), R = options.rotary_dim == 0 ? D : options.rotary_dim;
   const std::int64_t rows = row_count(x.shape);
   if (rows == 0) return;
-  const std::vector<Turn> turns = make_turns(x.length(), R, options, direction);
+  const std::vector<Turn> turns = make_turns(x.length(), speeds, options, direction);
   visit_f32_family(x.dtype, [&](auto element) {
     using T = decltype(element);
     for_each_row(rows, D, [&](std::int64_t r) {
@@ -95,15 +92,15 @@ void turn_rows(const View& x, const MutableView& y, const RopeOptions& options, 
 }  // namespace
 
 void rope(View x, MutableView y, const RopeOptions& options) {
-  check_arguments("rope", "x", x, "y", y, options);
+  const RopeTurns speeds = check_arguments("rope", "x", x, "y", y, options);
   if (x.dtype == DType::f64) return reference::rope(x, y, options);
-  turn_rows(x, y, options, 1.0);
+  turn_rows(x, y, speeds, options, 1.0);
 }
 
 void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
-  check_arguments("rope_backward", "dy", dy, "dx", dx, options);
+  const RopeTurns speeds = check_arguments("rope_backward", "dy", dy, "dx", dx, options);
   if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, options);
-  turn_rows(dy, dx, options, -1.0);
+  turn_rows(dy, dx, speeds, options, -1.0);
 }
 
 }  // namespace attend

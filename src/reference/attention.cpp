@@ -214,6 +214,7 @@ void fill_scores(Row& row, const AttentionOptions& options, const Rows& q, const
   for (int64_t j = 0; j < N; ++j) {
     if (!row.visible[j]) continue;
     if (options.bias) row.scores[j] += load_broadcast(*options.bias, {b, h, i, j});
+    if (options.distance_bias) row.scores[j] += load_broadcast(*options.distance_bias, {0, h, 0, q.length - 1 + j - i});
     if (options.alibi_slopes) {
       const int64_t distance = position(options.alibi_diagonal, b, i, span) - (j - span.first_key);
       row.scores[j] -= load_broadcast(*options.alibi_slopes, {b, h, 0, 0}) * std::abs(static_cast<double>(distance));
@@ -296,6 +297,7 @@ struct HeadGradients {
   Rows& dv;
   BroadcastGradient* dbias;
   BroadcastGradient* dsinks;
+  BroadcastGradient* ddistance_bias;
 };
 
 // With w the weights, z the dropout and y = sum of w z v: dw_j = z_j (dy . v_j), ds_j = w_j (dw_j - sum of w dw).
@@ -318,6 +320,7 @@ void backward_row(const HeadGradients& to, const AttentionOptions& options, cons
     if (!row.visible[j]) continue;
     ds[j] = row.weights[j] * (dw[j] - delta);
     if (to.dbias != nullptr) to.dbias->add({b, h, i, j}, ds[j]);
+    if (to.ddistance_bias != nullptr) to.ddistance_bias->add({0, h, 0, q.length - 1 + j - i}, ds[j]);
   }
   if (options.rule) {
     options.rule.backward_f64({row.capped.data.data(), N, 1, N, b, h, i, 0}, {ds.data.data(), N, 1, N, b, h, i, 0});
@@ -336,9 +339,10 @@ void backward_row(const HeadGradients& to, const AttentionOptions& options, cons
 
 void attention_backward(View dout, View q, View k, View v, const AttentionGradients& gradients,
                         const AttentionOptions& options) {
-  std::optional<BroadcastGradient> dbias, dsinks;
+  std::optional<BroadcastGradient> dbias, dsinks, ddistance_bias;
   if (gradients.dbias) dbias.emplace(*gradients.dbias);
   if (gradients.dsinks) dsinks.emplace(*gradients.dsinks);
+  if (gradients.ddistance_bias) ddistance_bias.emplace(*gradients.ddistance_bias);
 
   const int64_t Hk = k.heads();
   const int64_t B = Hk == 0 ? 0 : k.batch();
@@ -350,7 +354,12 @@ void attention_backward(View dout, View q, View k, View v, const AttentionGradie
       for (int64_t h = hk * group; h < (hk + 1) * group; ++h) {
         const Rows q_rows(q, b, h), dout_rows(dout, b, h);
         Rows dq(q.length(), q.dim());
-        const HeadGradients to{dq, dk, dv, dbias ? &*dbias : nullptr, dsinks ? &*dsinks : nullptr};
+        const HeadGradients to{dq,
+                               dk,
+                               dv,
+                               dbias ? &*dbias : nullptr,
+                               dsinks ? &*dsinks : nullptr,
+                               ddistance_bias ? &*ddistance_bias : nullptr};
         for (int64_t i = 0; i < q.length(); ++i) {
           backward_row(to, options, dout_rows, q_rows, k_rows, v_rows, b, h, i);
         }
@@ -362,6 +371,7 @@ void attention_backward(View dout, View q, View k, View v, const AttentionGradie
   }
   if (dbias) dbias->store_all();
   if (dsinks) dsinks->store_all();
+  if (ddistance_bias) ddistance_bias->store_all();
 }
 
 }  // namespace attend::reference

@@ -31,7 +31,8 @@ Tensor norm_and_turn(const MultiHeadAttentionConfig& config, const Tensor& raw, 
   Tensor y = raw.clone();
   const MutableView rows = split_heads(y.view(), heads);
   if (config.qk_norm) reference::rms_norm(rows, norm, rows, config.norm_eps);
-  if (config.rope) reference::rope(rows, rows, {.style = *config.rope, .theta = config.rope_theta});
+  if (config.rope)
+    reference::rope(rows, rows, {.style = *config.rope, .theta = config.rope_theta, .scaling = config.rope_scaling});
   return y;
 }
 
@@ -39,7 +40,9 @@ Tensor norm_and_turn(const MultiHeadAttentionConfig& config, const Tensor& raw, 
 void norm_and_turn_backward(const MultiHeadAttentionConfig& config, Tensor& dy, const Tensor& raw, const Tensor& norm,
                             Tensor& dnorm, std::int64_t heads) {
   const MutableView rows = split_heads(dy.view(), heads);
-  if (config.rope) reference::rope_backward(rows, rows, {.style = *config.rope, .theta = config.rope_theta});
+  if (config.rope)
+    reference::rope_backward(rows, rows,
+                             {.style = *config.rope, .theta = config.rope_theta, .scaling = config.rope_scaling});
   if (config.qk_norm) {
     dnorm = zeros_like(norm);
     reference::rms_norm_backward(rows, split_heads(raw.view(), heads), norm, rows, dnorm, config.norm_eps);
@@ -106,9 +109,10 @@ MultiHeadAttentionGradients multi_head_attention_backward(const MultiHeadAttenti
   const Tensor d_attention = linear_backward(dout, s.out, p.wo, p.bo, dp.wo, dp.bo);
 
   Tensor dq = zeros_like(s.q), dk = zeros_like(s.k), dv = zeros_like(s.v);
-  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}};
+  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}, {}};
   if (options.bias) of.dbias = g.dbias = zeros_like(*options.bias);
   if (options.sinks) of.dsinks = g.dsinks = zeros_like(*options.sinks);
+  if (options.distance_bias) of.ddistance_bias = g.ddistance_bias = zeros_like(*options.distance_bias);
   reference::attention_backward(split_heads(d_attention.view(), H), split_heads(s.q.view(), H),
                                 split_heads(s.k.view(), Hk), split_heads(s.v.view(), Hk), of, options);
 

@@ -13,6 +13,38 @@ namespace {
 
 constexpr RopeStyle kStyles[] = {RopeStyle::half_split, RopeStyle::interleaved};
 
+constexpr RopeScaling kScalings[] = {
+    {.kind = RopeScaling::Kind::linear, .factor = 4},
+    {.kind = RopeScaling::Kind::llama3, .factor = 8, .original_length = 2048},
+    {.kind = RopeScaling::Kind::yarn, .factor = 40, .original_length = 4096, .mscale = 0.707, .mscale_all_dim = 1},
+};
+
+// The frequencies once more, as the papers put them: a share of each pair is interpolated.
+double frequency_of(const RopeOptions& o, std::int64_t pair, std::int64_t R) {
+  const RopeScaling& s = o.scaling;
+  const double plain = std::pow(o.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(R));
+  const double length = static_cast<double>(s.original_length), turns = length * plain / (2 * M_PI);
+  double kept = 1;  // the share that is not slowed down
+  if (s.kind == RopeScaling::Kind::linear) kept = 0;
+  if (s.kind == RopeScaling::Kind::llama3)
+    kept = std::min(1.0, std::max(0.0, (turns - s.low_frequency) / (s.high_frequency - s.low_frequency)));
+  if (s.kind == RopeScaling::Kind::yarn) {
+    const auto at = [&](double rotations) {
+      return static_cast<double>(R) * std::log(length / (2 * M_PI * rotations)) / (2 * std::log(o.theta));
+    };
+    double low = at(s.beta_fast), high = at(s.beta_slow);
+    if (s.truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0), high = std::min(high, static_cast<double>(R - 1));
+    kept = 1 - std::min(1.0, std::max(0.0, (static_cast<double>(pair) - low) / (high - low)));
+  }
+  return plain * kept + plain / s.factor * (1 - kept);
+}
+
+double magnitude_of(const RopeScaling& s) {
+  if (s.kind != RopeScaling::Kind::yarn) return 1;
+  return (0.1 * s.mscale * std::log(s.factor) + 1) / (0.1 * s.mscale_all_dim * std::log(s.factor) + 1);
+}
+
 struct RopeCase {
   Shape shape;
   RopeOptions options;
@@ -28,6 +60,8 @@ std::vector<RopeCase> cases() {
     list.push_back({{2, 1, 2, 2}, {.style = style, .positions = {far, far + 1}}});
     list.push_back({{1, 1, 3, 10}, {.style = style, .rotary_dim = 4, .first_position = far}});
     list.push_back({{1, 1, 3, 7}, {.style = style, .rotary_dim = 2}});
+    for (const RopeScaling& scaling : kScalings)
+      list.push_back({{1, 2, 3, 32}, {.style = style, .first_position = 5000, .scaling = scaling}});
   }
   return list;
 }
@@ -38,11 +72,11 @@ std::complex<double> turned(const View& x, const RopeOptions& o, std::int64_t b,
   const std::int64_t R = o.rotary_dim == 0 ? x.dim() : o.rotary_dim;
   const auto position =
       static_cast<double>(o.positions.empty() ? o.first_position + i : o.positions[static_cast<std::size_t>(i)]);
-  const double frequency = std::pow(o.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(R));
+  const double frequency = frequency_of(o, pair, R);
   const bool split = o.style == RopeStyle::half_split;
   const std::complex<double> z(load(x, b, h, i, split ? pair : 2 * pair),
                                load(x, b, h, i, split ? pair + R / 2 : 2 * pair + 1));
-  return z * std::polar(1.0, direction * position * frequency);
+  return z * std::polar(magnitude_of(o.scaling), direction * position * frequency);
 }
 
 Tensor expected_turn(const View& x, const RopeOptions& o, double direction) {
@@ -83,7 +117,9 @@ TEST(Rope, MatchesComplexNumbersPerElement) {
           const std::int64_t pair = c.options.style == RopeStyle::half_split ? j % (R / 2) : j / 2;
           const double length = std::abs(turned(x, c.options, b, h, i, pair, direction));
           const double both = dtype == DType::f64 ? 2 : 1;  // the expectation is rounded as well
-          return 1.01 * both * (3 * unit * length + rounding(dtype, load(expected, b, h, i, j)));
+          // Another way to the same frequency: a few roundings of it, times the position.
+          const double angle = c.options.scaling.kind == RopeScaling::Kind::none ? 0.0 : 8 * 0x1p-53 * 5003;
+          return 1.01 * both * ((3 * unit + angle) * length + rounding(dtype, load(expected, b, h, i, j)));
         };
         for (const MemoryLayout layout : kMemoryLayouts) {
           const Strided from(x, layout);
@@ -117,6 +153,22 @@ TEST(Rope, GradientByCentralDifferences) {
     };
     expect_gradient(dx, x, loss, "x");
   }
+}
+
+TEST(Rope, TheMagnitudeOfYarn) {
+  const auto magnitude = [](RopeScaling s) {
+    s.kind = RopeScaling::Kind::yarn;
+    s.original_length = 64;
+    return rope_turns(8, 1e4, s).magnitude;
+  };
+  const double log40 = std::log(40.0);
+  EXPECT_NEAR(magnitude({.factor = 40}), 0.1 * log40 + 1, 1e-15);
+  EXPECT_EQ(magnitude({.factor = 0.5}), 1);
+  EXPECT_EQ(magnitude({.factor = 40, .attention_factor = 0.25}), 0.25);
+  EXPECT_EQ(magnitude({.factor = 40, .mscale = 1, .mscale_all_dim = 1}), 1);
+  EXPECT_NEAR(magnitude({.factor = 40, .mscale = 0.707, .mscale_all_dim = 1}), (0.0707 * log40 + 1) / (0.1 * log40 + 1),
+              1e-15);
+  EXPECT_NEAR(magnitude({.factor = 40, .mscale = 0.707}), 0.1 * log40 + 1, 1e-15);  // one of them counts for nothing
 }
 
 TEST(Rope, ScoresDependOnTheDistanceAlone) {
@@ -175,6 +227,19 @@ TEST(Rope, RefusesBadArguments) {
             }).find("first_position is 9223372036854775806"),
             std::string::npos);
   EXPECT_NE(error_of([&] { rope(x, y, {.style = static_cast<RopeStyle>(9)}); }).find("style is 9"), std::string::npos);
+  using Kind = RopeScaling::Kind;
+  EXPECT_EQ(error_of([&] { rope(x, y, {.scaling = {.kind = Kind::linear, .factor = 0}}); }),
+            "rope: scaling factor is 0.000000, expected a finite number above 0");
+  EXPECT_EQ(error_of([&] { rope(x, y, {.scaling = {.kind = Kind::yarn, .factor = 4}}); }),
+            "rope: scaling original_length is 0, expected the length the model was trained with");
+  EXPECT_EQ(error_of([&] {
+              rope(x, y, {.scaling = {.kind = Kind::llama3, .factor = 4, .original_length = 9, .low_frequency = 4}});
+            }),
+            "rope: scaling high_frequency is 4.000000, expected more than 4.000000 (low_frequency)");
+  EXPECT_EQ(error_of([&] { rope(x, y, {.theta = 1, .scaling = {.kind = Kind::yarn, .original_length = 9}}); }),
+            "rope: theta is 1.000000, expected more than 1 (YaRN takes its logarithm)");
+  EXPECT_EQ(error_of([&] { rope(x, y, {.scaling = {.kind = static_cast<Kind>(7)}}); }),
+            "rope: scaling is 7, expected none, linear, llama3 or yarn");
   EXPECT_EQ(error_of([&] { rope(x, odd); }), "rope: y shape is [1, 1, 3, 7], expected [1, 2, 3, 8]");
 }
 
