@@ -29,8 +29,8 @@ struct MultiHeadAttentionConfig {
   double norm_eps = 1e-6;
   std::optional<RopeStyle> rope{};
   double rope_theta = 10000.0;
-  std::shared_ptr<InnerAttention> inner{};  // computed between the projections instead of softmax attention
   RopeScaling rope_scaling{};
+  std::shared_ptr<InnerAttention> inner{};  // computed between the projections instead of softmax attention
 };
 
 // Weights are [1, 1, out, in], biases and norms [1, 1, 1, n]. A parameter the config does not call for is empty.
@@ -71,9 +71,8 @@ struct MultiHeadAttentionGradients {
   Tensor dx;
   Tensor dcontext;                          // empty for self-attention
   MultiHeadAttentionParameters parameters;  // the same shapes
-  Tensor dbias, dsinks;                     // of the score options; empty without
-  std::vector<Tensor> inner;                // of config.inner's parameters, in their order
   Tensor dbias, dsinks, ddistance_bias;     // of the score options; empty without
+  std::vector<Tensor> inner;                // of config.inner's parameters, in their order
 };
 
 struct ForwardWants {

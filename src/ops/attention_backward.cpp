@@ -219,15 +219,6 @@ void zero(const std::optional<MutableView>& x) {
 void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients) {
   const KernelTable& table = kernels();
-  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
-  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
-    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
-                                 gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
-      zero(gradient);
-    return;
-  }
-
-  AttentionCall call(q, k, v, options);
   AttentionProblem& p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
@@ -263,7 +254,7 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
   if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
     for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
-                                 gradients.dbias, gradients.dsinks})
+                                 gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
       zero(gradient);
     return;
   }

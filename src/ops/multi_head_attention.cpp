@@ -175,8 +175,8 @@ Projections make_projections(const MultiHeadAttentionConfig& config, const Multi
 
 // With an inner attention of its own a layer has no scores that options could change.
 void check_no_options(const InnerAttention& inner, const AttentionOptions& o) {
-  const bool plain = o.mask.rules.empty() && !o.scale && o.softcap == 0 && !o.rule && !o.bias && !o.alibi_slopes &&
-                     !o.sinks && o.dropout.probability == 0;
+  const bool plain = o.mask.rules.empty() && !o.scale && o.softcap == 0 && !o.rule && !o.bias && !o.distance_bias &&
+                     !o.alibi_slopes && !o.sinks && o.dropout.probability == 0;
   if (!plain) {
     fail(kOp, std::string("got score options or a mask beside the inner attention (") + inner.name() +
                   "), expected none: what it sees is said when it is made");
@@ -313,13 +313,15 @@ void attention_gradients(const MultiHeadAttentionConfig& config, const MultiHead
   const View dout = split_heads(d_out.view(), H), out = split_heads(saved.out.view(), H);
   const View q = split_heads(saved.q.view(), H), k = split_heads(saved.k.view(), Hk),
              v = split_heads(saved.v.view(), Hk);
-  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}};
+  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}, {}};
   if (config.inner != nullptr) {
     g.inner = config.inner->backward(dout, q, k, v, out, saved.inner, of.dq, of.dk, of.dv);
     return;
   }
   if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config.dtype), saved.options.bias->shape);
   if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config.dtype), saved.options.sinks->shape);
+  if (saved.options.distance_bias)
+    of.ddistance_bias = g.ddistance_bias = Tensor(wide(config.dtype), saved.options.distance_bias->shape);
   attention_backward(dout, q, k, v, out, saved.lse, of, saved.options);
 }
 
@@ -459,13 +461,6 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
 
   Tensor dq(config_.dtype, saved.q.shape()), dk(config_.dtype, saved.k.shape()), dv(config_.dtype, saved.v.shape());
   attention_gradients(config_, saved, d_out, dq, dk, dv, g);
-  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}, {}};
-  if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config_.dtype), saved.options.bias->shape);
-  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config_.dtype), saved.options.sinks->shape);
-  if (saved.options.distance_bias)
-    of.ddistance_bias = g.ddistance_bias = Tensor(wide(config_.dtype), saved.options.distance_bias->shape);
-  attention_backward(split_heads(d_out.view(), H), split_heads(saved.q.view(), H), split_heads(saved.k.view(), Hk),
-                     split_heads(saved.v.view(), Hk), split_heads(saved.out.view(), H), saved.lse, of, saved.options);
 
   norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, dp.q_norm);
   norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, dp.k_norm);
