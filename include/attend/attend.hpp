@@ -8,6 +8,7 @@
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"
 #include "attend/paged_kv_cache.hpp"
+#include "attend/patterns.hpp"
 #include "attend/rms_norm.hpp"
 #include "attend/rope.hpp"
 #include "attend/runtime.hpp"

@@ -277,7 +277,7 @@ void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> 
   if (B == 0 || q.length() == 0) return;
 
   AttentionCall call(q, k, v, options);
-  call.mask.key_lengths = lengths.data();
+  call.mask.set_key_lengths(lengths.data());
   const std::int64_t tiles = pages_for(N);
   std::vector<std::int32_t> pages(static_cast<std::size_t>(B * tiles));
   for (std::int64_t b = 0; b < B; ++b)
