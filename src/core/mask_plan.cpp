@@ -142,7 +142,7 @@ struct Lowering {
   void operator()(const AnyRule&) const {}  // after all others: its parts stand within the segments beside them
 
   static void check_size(const char* what, std::int64_t got, std::int64_t least) {
-    if (got < least || got > kFar / 2)
+    if (got < least || got > std::int64_t{1} << 60)
       fail("mask",
            std::string(what) + " is " + std::to_string(got) + ", expected " + std::to_string(least) + " to 2^60");
   }
