@@ -181,6 +181,50 @@ ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const a
 
 /* ==== mask patterns ==== */
 
+/* What a or b allows. */
+ATTEND_API attend_status attend_mask_or(const attend_mask* a, const attend_mask* b, attend_mask** mask);
+/* What `hidden` does not allow. */
+ATTEND_API attend_status attend_mask_except(const attend_mask* hidden, attend_mask** mask);
+/* The chunk of `size` keys that a query stands in, and `back` chunks before. */
+ATTEND_API attend_status attend_mask_chunks(int64_t size, int64_t back, int32_t align, attend_mask** mask);
+/* Every step-th key, counted from the query's own. */
+ATTEND_API attend_status attend_mask_dilated(int64_t step, int32_t align, attend_mask** mask);
+/* `count` keys from `first` on, in every `period` keys. */
+ATTEND_API attend_status attend_mask_columns(int64_t period, int64_t first, int64_t count, attend_mask** mask);
+/* Keys at these positions, and no others. */
+ATTEND_API attend_status attend_mask_tokens(const int64_t* positions, int64_t count, attend_mask** mask);
+/* Tokens that see all and are seen by all. */
+ATTEND_API attend_status attend_mask_global_tokens(const int64_t* positions, int64_t count, int32_t align,
+                                                   attend_mask** mask);
+
+/* Sparse Transformer. Causal. */
+ATTEND_API attend_status attend_mask_strided(int64_t stride, int32_t align, attend_mask** mask);
+ATTEND_API attend_status attend_mask_fixed(int64_t block, int64_t columns, int32_t align, attend_mask** mask);
+/* Longformer: `window` keys on each side, `dilation` apart; global_count may be 0. */
+ATTEND_API attend_status attend_mask_longformer(int64_t window, int64_t dilation, const int64_t* global_positions,
+                                                int64_t global_count, int32_t align, attend_mask** mask);
+/* StreamingLLM: the first `sinks` keys and the last `window`. Causal. */
+ATTEND_API attend_status attend_mask_streaming(int64_t sinks, int64_t window, int32_t align, attend_mask** mask);
+
+typedef struct attend_bigbird_options {
+  size_t struct_size;
+  int64_t block;         /* 64 */
+  int64_t window_blocks; /* 3: odd */
+  int64_t global_blocks; /* 1 */
+  int64_t random_blocks; /* 3 */
+  int64_t heads;         /* 1: one pattern for all heads, or one for each */
+  uint64_t seed;
+  int32_t causal;
+} attend_bigbird_options;
+
+ATTEND_API void attend_bigbird_options_init(attend_bigbird_options* options);
+/* options NULL: the defaults. */
+ATTEND_API attend_status attend_mask_bigbird(int64_t queries, int64_t keys, const attend_bigbird_options* options,
+                                             attend_mask** mask);
+/* BlockBERT: permutations [heads, blocks]; NULL: random ones by the seed. */
+ATTEND_API attend_status attend_mask_block_permutation(int64_t queries, int64_t keys, int64_t blocks, int64_t heads,
+                                                       const int64_t* permutations, uint64_t seed, attend_mask** mask);
+
 /* ==== linear attention ==== */
 
 /* ==== Linformer ==== */
