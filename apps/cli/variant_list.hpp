@@ -22,7 +22,7 @@ struct VariantInputs {
 enum class Exact {
   causal,  // keys k, up to the query
   full,    // keys k, all of them
-  shared,  // keys `shared`, up to the query
+  shared,  // keys `shared`, those before the query: it would find itself above all
   own,     // nothing: it has scores of its own
 };
 

@@ -184,10 +184,9 @@ bool make_scores(const Problem& p, const Keys& keys, const Block& block, std::in
     return false;
   }();
   if (!any) return false;
-  const Coverage coverage = p.mask.has_holes() ? hole_coverage(p.mask, block.b, block.h, block.h + 1, block.i,
-                                                               block.i + block.rows, j0, j0 + count)
-                                               : Coverage::all;
-  if (coverage == Coverage::none) return false;
+  const MaskTile seen{block.b, block.h, block.h + 1, block.i, block.i + block.rows, j0, j0 + count};
+  if (const KeySpan span = seen_keys(p.mask, seen); span.lo >= span.hi) return false;
+  const bool holes = p.mask.has_holes() && !sees_all(p.mask, seen);
   const std::int64_t index = keys.index(block.b, block.h, tile);
   bool loaded = false;
   for_runs(block, work, keys.largest(index), [&](std::int64_t r, std::int64_t rows, bool exponents) {
@@ -208,7 +207,7 @@ bool make_scores(const Problem& p, const Keys& keys, const Block& block, std::in
     const std::int64_t hi = std::clamp<std::int64_t>(work.hi[r] - j0, lo, kKeyTile);
     std::fill(row, row + lo, kHidden);
     std::fill(row + hi, row + kKeyTile, kHidden);
-    if (coverage == Coverage::some) hide_holes(p.mask, block.b, block.h, block.i + r, j0, count, row);
+    if (holes) hide_holes(p.mask, block.b, block.h, block.i + r, j0, count, row);
   }
   return true;
 }
