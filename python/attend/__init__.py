@@ -8,15 +8,19 @@
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
 from ._layer import LayerGradients, MultiHeadAttention
+from ._linear_attention import (
+    LinearAttentionGradients, linear_attention, linear_attention_backward, linear_attention_step,
+)
 from ._operations import rope, rope_backward, softmax, softmax_backward
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
 
 __version__ = version()
 
 __all__ = [
-    "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
-    "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
-    "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
+    "AttentionGradients", "LayerGradients", "LinearAttentionGradients", "Mask", "MultiHeadAttention", "attention",
+    "attention_backward", "blocks", "causal", "cpu_info", "dense", "kernel_name", "left_padding", "linear_attention",
+    "linear_attention_backward", "linear_attention_step", "no_mask", "padding", "prefix", "rope", "rope_backward",
+    "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
 ]
 
 

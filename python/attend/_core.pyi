@@ -1,6 +1,6 @@
 """The engine without conveniences; the package attend is what people use."""
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 class View:
     """The memory of an array: address, dtype, shape and strides in elements."""
@@ -50,6 +50,22 @@ def softmax(x: View, y: View) -> None: ...
 def softmax_backward(dy: View, y: View, dx: View) -> None: ...
 def rope(x: View, y: View, backward: bool, interleaved: bool, theta: float, rotary_dim: int,
          positions: Sequence[int], first_position: int) -> None: ...
+
+class LinearAttentionOptions:
+    """The options of linear attention. It owns nothing: what the views show must stay alive."""
+
+    def __init__(self, feature_map: str, causal: bool, normalise: bool, scale: float, eps: float,
+                 log_decay: Optional[View], beta: Optional[View], lengths: Sequence[int],
+                 initial_state: Optional[View]) -> None: ...
+
+def linear_state_shape(q: View, k: View, v: View, options: LinearAttentionOptions) -> List[int]: ...
+def linear_attention(q: View, k: View, v: View, out: View, options: LinearAttentionOptions,
+                     final_state: Optional[View]) -> None: ...
+def linear_attention_backward(dout: View, q: View, k: View, v: View, dq: View, dk: View, dv: View,
+                              dlog_decay: Optional[View], dbeta: Optional[View], dinitial_state: Optional[View],
+                              options: LinearAttentionOptions, dfinal_state: Optional[View]) -> None: ...
+def linear_attention_step(q: View, k: View, v: View, out: View, state: View,
+                          options: LinearAttentionOptions) -> None: ...
 
 class Saved:
     """What a layer's forward keeps for backward."""

@@ -47,6 +47,7 @@ void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
+void bind_linear_attention(nb::module_& m);
 void bind_layer(nb::module_& m);
 void bind_runtime(nb::module_& m);
 

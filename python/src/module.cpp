@@ -10,6 +10,7 @@ NB_MODULE(_core, m) {
   bind_mask(m);
   bind_attention(m);
   bind_operations(m);
+  bind_linear_attention(m);
   bind_layer(m);
   bind_runtime(m);
 }
