@@ -227,6 +227,67 @@ ATTEND_API attend_status attend_mask_block_permutation(int64_t queries, int64_t 
 
 /* ==== linear attention ==== */
 
+enum {
+  ATTEND_FEATURES_ELU_PLUS_ONE = 0,
+  ATTEND_FEATURES_RELU = 1,
+  ATTEND_FEATURES_IDENTITY = 2,
+  ATTEND_FEATURES_GIVEN = 3
+};
+
+/* A feature map of the user's own, over rows of `dim` elements and `features` features. Only the functions of the
+   call's dtype are needed (f64, or f32 for all others), and gradient for gradients alone. Called from several threads
+   at once; must not throw. */
+typedef struct attend_feature_map {
+  int32_t kind;
+  int64_t features; /* of ATTEND_FEATURES_GIVEN; 0: dim */
+  void* context;    /* handed to each function */
+  void (*value_f32)(void* context, const float* x, int64_t dim, float* y, int64_t features);
+  void (*value_f64)(void* context, const double* x, int64_t dim, double* y, int64_t features);
+  void (*gradient_f32)(void* context, const float* x, const float* dy, int64_t features, float* dx, int64_t dim);
+  void (*gradient_f64)(void* context, const double* x, const double* dy, int64_t features, double* dx, int64_t dim);
+} attend_feature_map;
+
+typedef struct attend_linear_attention_options {
+  size_t struct_size;
+  attend_feature_map map;
+  int32_t causal, normalise; /* 1 by default */
+  double scale, eps;
+  const attend_tensor* log_decay; /* [1|B, 1|Hk|H, 1|N, 1], or NULL */
+  const attend_tensor* beta;      /* [1|B, 1|Hk|H, 1|N, 1], or NULL */
+  const int64_t* lengths;
+  int64_t length_count;               /* 0: all keys count */
+  const attend_tensor* initial_state; /* of attend_linear_state_shape, or NULL */
+} attend_linear_attention_options;
+ATTEND_API void attend_linear_attention_options_init(attend_linear_attention_options* options);
+
+ATTEND_API attend_status attend_linear_state_shape(const attend_tensor* q, const attend_tensor* k,
+                                                   const attend_tensor* v,
+                                                   const attend_linear_attention_options* options, int64_t shape[4]);
+/* final_state: NULL unless wanted. */
+ATTEND_API attend_status attend_linear_attention(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
+                                                 const attend_tensor* out,
+                                                 const attend_linear_attention_options* options,
+                                                 const attend_tensor* final_state);
+
+typedef struct attend_linear_attention_gradients {
+  size_t struct_size;
+  const attend_tensor *dq, *dk, *dv;
+  const attend_tensor *dlog_decay, *dbeta, *dinitial_state; /* NULL unless wanted */
+} attend_linear_attention_gradients;
+ATTEND_API void attend_linear_attention_gradients_init(attend_linear_attention_gradients* gradients);
+
+/* dfinal_state: NULL for none. */
+ATTEND_API attend_status attend_linear_attention_backward(const attend_tensor* dout, const attend_tensor* q,
+                                                          const attend_tensor* k, const attend_tensor* v,
+                                                          const attend_linear_attention_gradients* gradients,
+                                                          const attend_linear_attention_options* options,
+                                                          const attend_tensor* dfinal_state);
+
+ATTEND_API attend_status attend_linear_attention_step(const attend_tensor* q, const attend_tensor* k,
+                                                      const attend_tensor* v, const attend_tensor* out,
+                                                      const attend_tensor* state,
+                                                      const attend_linear_attention_options* options);
+
 /* ==== Linformer ==== */
 
 typedef struct attend_linformer_options {

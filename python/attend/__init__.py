@@ -12,6 +12,9 @@ from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
 from ._layer import LayerGradients, MultiHeadAttention
 from ._linformer import LinformerGradients, linformer, linformer_backward
+from ._linear_attention import (
+    LinearAttentionGradients, linear_attention, linear_attention_backward, linear_attention_step,
+)
 from ._operations import rope, rope_backward, softmax, softmax_backward
 from ._reformer import (ReformerGradients, reformer, reformer_backward, reformer_factors, reformer_hashes,
                         reformer_recall, reformer_rotations)
@@ -29,6 +32,10 @@ __all__ = [
     "LinformerGradients", "linformer", "linformer_backward",
     "ReformerGradients", "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall",
     "reformer_rotations",
+    "AttentionGradients", "LayerGradients", "LinearAttentionGradients", "Mask", "MultiHeadAttention", "attention",
+    "attention_backward", "blocks", "causal", "cpu_info", "dense", "kernel_name", "left_padding", "linear_attention",
+    "linear_attention_backward", "linear_attention_step", "no_mask", "padding", "prefix", "rope", "rope_backward",
+    "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
 ]
 
 

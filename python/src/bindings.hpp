@@ -51,6 +51,7 @@ void bind_operations(nb::module_& m);
 void bind_linformer(nb::module_& m);
 void bind_reformer(nb::module_& m);
 void bind_adaptive_span(nb::module_& m);
+void bind_linear_attention(nb::module_& m);
 void bind_layer(nb::module_& m);
 void bind_additive_attention(nb::module_& m);
 void bind_runtime(nb::module_& m);

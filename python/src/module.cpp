@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
   bind_linformer(m);
   bind_reformer(m);
   bind_adaptive_span(m);
+  bind_linear_attention(m);
   bind_layer(m);
   bind_additive_attention(m);
   bind_runtime(m);

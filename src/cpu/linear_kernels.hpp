@@ -39,11 +39,11 @@ struct LinearKernels {
   // (I + t) x = y in place over x[n][cols], t[n][n] strictly lower triangular; or its transpose.
   void (*solve)(const float* t, bool transposed, std::int64_t n, float* x, std::int64_t cols);
 
-  // y = s^T q over s[rows][cols], rows of s_row floats; and the same after s = (a + a_rest) s + k u^T, a_rest being
-  // what f32 loses of a: a decay near 1 is multiplied in thousands of times.
+  // y = s^T q over s[rows][cols], rows of s_row floats; and the same after s = (a + rest) s + k u^T, where the small
+  // part of the sum is rounded before the large one: a decay near 1 is multiplied in thousands of times.
   void (*read_state)(const float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, const float* q,
                      float* y);
-  void (*step_state)(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float a_rest,
+  void (*step_state)(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float rest,
                      const float* k, const float* u, const float* q, float* y);
 };
 

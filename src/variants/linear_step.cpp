@@ -32,8 +32,9 @@ class Tokens {
   void run(std::int64_t t, const MutableView& out) {
     const LinearKernels& kernel = rows_kernels();
     const double log_decay = p_.options.log_decay ? scalar_at(p_, *p_.options.log_decay, unit_, t) : 0;
-    const double decay = std::exp(log_decay);
-    const auto a = static_cast<float>(decay), a_rest = static_cast<float>(decay - static_cast<double>(a));
+    const auto decay = static_cast<float>(std::exp(log_decay));
+    const float whole = log_decay > -0.5 ? 1.0F : 0.0F;  // decay = whole + rest
+    const float rest = whole == 0 ? decay : static_cast<float>(std::expm1(log_decay));
     float *u = w_.v, *y = w_.o, *read = w_.e1;
     load_features(p_, w_, p_.k, unit_.b, unit_.kv, t, 1, w_.k);
     load_rows(p_.v, unit_.b, unit_.kv, t, 1, u);
@@ -41,13 +42,13 @@ class Tokens {
     if (p_.delta) {
       const auto beta = static_cast<float>(scalar_at(p_, *p_.options.beta, unit_, t));
       kernel.read_state(state_.data, state_.row, p_.F, columns_, w_.k, read);
-      for (std::int64_t e = 0; e < columns_; ++e) u[e] = beta * (u[e] - a * read[e]);
+      for (std::int64_t e = 0; e < columns_; ++e) u[e] = beta * (u[e] - decay * read[e]);
     }
     for (std::int64_t g = 0; g < p_.G; ++g) {
       const std::int64_t h = unit_.s * p_.G + g;
       load_features(p_, w_, p_.q, unit_.b, h, t, 1, w_.q);
       if (g == 0)
-        kernel.step_state(state_.data, state_.row, p_.F, columns_, a, a_rest, w_.k, u, w_.q, y);
+        kernel.step_state(state_.data, state_.row, p_.F, columns_, whole, rest, w_.k, u, w_.q, y);
       else
         kernel.read_state(state_.data, state_.row, p_.F, columns_, w_.q, y);
       store_rows(out, unit_.b, h, t, 1, y, nullptr, factor(y));

@@ -162,7 +162,7 @@ void linear_solve(const float* t, bool transposed, std::int64_t rows, float* x, 
 }
 
 template <bool Update, int Vectors>
-inline void step_strip(float* s, std::int64_t s_row, std::int64_t rows, float a, float a_rest, const float* k,
+inline void step_strip(float* s, std::int64_t s_row, std::int64_t rows, float a, float rest, const float* k,
                        const float* u, const float* q, float* y) {
   V sum[std::size_t{Vectors}], value[std::size_t{Vectors}];
 #pragma GCC unroll 8
@@ -176,7 +176,7 @@ inline void step_strip(float* s, std::int64_t s_row, std::int64_t rows, float a,
     for (int v = 0; v < Vectors; ++v) {
       V x = load(s + v * kLanes);
       if constexpr (Update) {
-        x = fma(set1(k[r]), value[v], fma(set1(a_rest), x, mul(set1(a), x)));
+        x = fma(set1(a), x, fma(set1(rest), x, mul(set1(k[r]), value[v])));
         store(s + v * kLanes, x);
       }
       sum[v] = fma(weight, x, sum[v]);
@@ -187,18 +187,18 @@ inline void step_strip(float* s, std::int64_t s_row, std::int64_t rows, float a,
 }
 
 template <bool Update>
-inline void step_columns(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float a_rest,
+inline void step_columns(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float rest,
                          const float* k, const float* u, const float* q, float* y) {
   std::int64_t c = 0;
   for (; c + 4 * kLanes <= cols; c += 4 * kLanes)
-    step_strip<Update, 4>(s + c, s_row, rows, a, a_rest, k, Update ? u + c : u, q, y + c);
+    step_strip<Update, 4>(s + c, s_row, rows, a, rest, k, Update ? u + c : u, q, y + c);
   for (; c + kLanes <= cols; c += kLanes)
-    step_strip<Update, 1>(s + c, s_row, rows, a, a_rest, k, Update ? u + c : u, q, y + c);
+    step_strip<Update, 1>(s + c, s_row, rows, a, rest, k, Update ? u + c : u, q, y + c);
   for (; c < cols; ++c) {
     float sum = 0;
     for (std::int64_t r = 0; r < rows; ++r) {
       float& x = s[r * s_row + c];
-      if constexpr (Update) x = k[r] * u[c] + (a_rest * x + a * x);
+      if constexpr (Update) x = a * x + (rest * x + k[r] * u[c]);
       sum += q[r] * x;
     }
     y[c] = sum;
@@ -209,9 +209,9 @@ void linear_read_state(const float* s, std::int64_t s_row, std::int64_t rows, st
                        float* y) {
   step_columns<false>(const_cast<float*>(s), s_row, rows, cols, 1.0F, 0.0F, nullptr, nullptr, q, y);
 }
-void linear_step_state(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float a_rest,
+void linear_step_state(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float rest,
                        const float* k, const float* u, const float* q, float* y) {
-  step_columns<true>(s, s_row, rows, cols, a, a_rest, k, u, q, y);
+  step_columns<true>(s, s_row, rows, cols, a, rest, k, u, q, y);
 }
 
 constexpr LinearKernels linear_kernels() {
