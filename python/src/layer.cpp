@@ -8,9 +8,8 @@
 #include "bindings.hpp"
 
 namespace attend::python {
-namespace {
 
-// A tensor as a NumPy array over the same memory, kept alive by `owner`. bf16 travels as uint16: NumPy has no such
+// bf16 travels as uint16: NumPy has no such
 // type, and the package gives it ml_dtypes' when that is installed.
 nb::object array_of(Tensor& tensor, nb::handle owner) {
   if (tensor.empty()) return nb::none();
@@ -23,6 +22,8 @@ nb::object array_of(Tensor& tensor, nb::handle owner) {
       static_cast<std::size_t>(tensor.shape()[2]), static_cast<std::size_t>(tensor.shape()[3])};
   return nb::cast(nb::ndarray<nb::numpy>(tensor.view().data, 4, shape.data(), owner, nullptr, dtype));
 }
+
+namespace {
 
 struct NamedParameter {
   const char* name;
@@ -37,7 +38,8 @@ constexpr NamedParameter kParameters[] = {
     {"k_norm", &MultiHeadAttentionParameters::k_norm},
 };
 
-// Only those the config calls for.
+}  // namespace
+
 nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
   nb::dict result;
   for (const NamedParameter& p : kParameters)
@@ -51,6 +53,8 @@ void copy_into(const Tensor& from, const MutableView& to, const char* what) {
     throw InvalidArgument(std::string(what) + " must be contiguous and of the layer's dtype and output shape");
   std::memcpy(to.data, from.view().data, static_cast<std::size_t>(from.bytes()));
 }
+
+namespace {
 
 std::optional<RopeStyle> rope_style(const std::optional<std::string>& style) {
   if (!style) return std::nullopt;
