@@ -445,6 +445,46 @@ ATTEND_API attend_status attend_aligned_attention_backward(const attend_alignmen
 
 /* ==== blocks of a transformer ==== */
 
+/* Handles; `*handle` is NULL after an error. */
+typedef struct attend_transformer_block attend_transformer_block;
+typedef struct attend_transformer_block_gradients attend_transformer_block_gradients;
+struct attend_layer_config; /* below */
+
+enum { ATTEND_SWIGLU = 0, ATTEND_GELU = 1, ATTEND_RELU = 2 };
+
+typedef struct attend_transformer_block_config {
+  size_t struct_size;
+  const struct attend_layer_config* attention; /* its width and dtype are the block's */
+  int32_t feed_forward;
+  int64_t hidden; /* 0: 4 * width */
+  double norm_eps;
+} attend_transformer_block_config;
+ATTEND_API void attend_transformer_block_config_init(attend_transformer_block_config* config);
+
+ATTEND_API attend_status attend_transformer_block_create(const attend_transformer_block_config* config,
+                                                         attend_transformer_block** block);
+ATTEND_API attend_status attend_transformer_block_initialise(attend_transformer_block* block, uint64_t seed);
+/* A writable view of the block's memory: "norm1" "norm2" "gate" "up" "down", or the name of a layer's parameter. */
+ATTEND_API attend_status attend_transformer_block_parameter(attend_transformer_block* block, const char* name,
+                                                            attend_tensor* parameter);
+ATTEND_API attend_status attend_transformer_block_parameter_count(const attend_transformer_block* block,
+                                                                  int64_t* count);
+
+/* x and out [B, 1, M, width] in the block's dtype. queries: how many at a time; 0: all. */
+ATTEND_API attend_status attend_transformer_block_forward(const attend_transformer_block* block, const attend_tensor* x,
+                                                          const attend_attention_options* options, int64_t queries,
+                                                          const attend_tensor* out);
+ATTEND_API attend_status attend_transformer_block_backward(const attend_transformer_block* block,
+                                                           const attend_tensor* dout, const attend_tensor* x,
+                                                           const attend_attention_options* options, int64_t queries,
+                                                           attend_transformer_block_gradients** gradients);
+/* A view of the gradients' memory: "dx" "dbias" "dsinks", or the name of a parameter. */
+ATTEND_API attend_status attend_transformer_block_gradient(attend_transformer_block_gradients* gradients,
+                                                           const char* name, attend_tensor* gradient);
+
+ATTEND_API void attend_transformer_block_free(attend_transformer_block* block);
+ATTEND_API void attend_transformer_block_gradients_free(attend_transformer_block_gradients* gradients);
+
 /* ==== inner attention ==== */
 
 /* What a layer may compute between its projections instead of softmax attention: made by the attend_inner_ functions of

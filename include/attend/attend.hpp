@@ -20,4 +20,5 @@
 #include "attend/runtime.hpp"
 #include "attend/softmax.hpp"
 #include "attend/tensor.hpp"
+#include "attend/transformer_block.hpp"
 #include "attend/weight.hpp"

@@ -18,12 +18,13 @@ from ._linear_attention import (
 from ._operations import rope, rope_backward, softmax, softmax_backward
 from ._reformer import (ReformerGradients, reformer, reformer_backward, reformer_factors, reformer_hashes,
                         reformer_recall, reformer_rotations)
+from ._transformer_block import BlockGradients, TransformerBlock
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
 
 __version__ = version()
 
 __all__ = [
-    "AdditiveGradients", "AlignmentGradients", "additive_attention", "additive_attention_backward",
+    "AdditiveGradients", "AlignmentGradients", "BlockGradients", "TransformerBlock", "additive_attention", "additive_attention_backward",
     "aligned_attention", "aligned_attention_backward",
     "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",

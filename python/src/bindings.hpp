@@ -44,6 +44,11 @@ inline std::optional<MutableView> out(const char* what, const std::optional<Arra
 
 DType dtype_named(const std::string& text);  // TypeError unless it is one of the four
 
+// A tensor as a NumPy array over the same memory, kept alive by `owner`; None when it is empty.
+nb::object array_of(Tensor& tensor, nb::handle owner);
+nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner);  // those the config calls for
+void copy_into(const Tensor& from, const MutableView& to, const char* what);
+
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
 void bind_attention(nb::module_& m);
@@ -54,6 +59,7 @@ void bind_adaptive_span(nb::module_& m);
 void bind_linear_attention(nb::module_& m);
 void bind_layer(nb::module_& m);
 void bind_additive_attention(nb::module_& m);
+void bind_transformer_block(nb::module_& m);
 void bind_runtime(nb::module_& m);
 
 }  // namespace attend::python

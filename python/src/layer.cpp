@@ -8,11 +8,14 @@
 #include "bindings.hpp"
 
 namespace attend::python {
-namespace {
 
 // Contiguous memory as a NumPy array over it, kept alive by `owner`. bf16 travels as uint16: NumPy has no such type,
 // and the package gives it ml_dtypes' when that is installed.
 nb::object array_of(const MutableView& view, nb::handle owner) {
+// bf16 travels as uint16: NumPy has no such
+// type, and the package gives it ml_dtypes' when that is installed.
+nb::object array_of(Tensor& tensor, nb::handle owner) {
+  if (tensor.empty()) return nb::none();
   nb::dlpack::dtype dtype = nb::dtype<float>();
   if (view.dtype == DType::f64) dtype = nb::dtype<double>();
   if (view.dtype == DType::bf16) dtype = nb::dtype<std::uint16_t>();
@@ -24,6 +27,8 @@ nb::object array_of(const MutableView& view, nb::handle owner) {
 nb::object array_of(Tensor& tensor, nb::handle owner) {
   return tensor.empty() ? nb::none() : array_of(tensor.view(), owner);
 }
+
+namespace {
 
 struct NamedParameter {
   const char* name;
@@ -38,7 +43,8 @@ constexpr NamedParameter kParameters[] = {
     {"k_norm", &MultiHeadAttentionParameters::k_norm},
 };
 
-// Only those the config calls for.
+}  // namespace
+
 nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
   nb::dict result;
   for (const NamedParameter& p : kParameters)
@@ -52,6 +58,8 @@ void copy_into(const Tensor& from, const MutableView& to, const char* what) {
     throw InvalidArgument(std::string(what) + " must be contiguous and of the layer's dtype and output shape");
   std::memcpy(to.data, from.view().data, static_cast<std::size_t>(from.bytes()));
 }
+
+namespace {
 
 std::optional<RopeStyle> rope_style(const std::optional<std::string>& style) {
   if (!style) return std::nullopt;

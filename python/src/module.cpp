@@ -16,5 +16,6 @@ NB_MODULE(_core, m) {
   bind_linear_attention(m);
   bind_layer(m);
   bind_additive_attention(m);
+  bind_transformer_block(m);
   bind_runtime(m);
 }

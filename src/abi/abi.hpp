@@ -14,6 +14,7 @@
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
+#include "attend/multi_head_attention.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 #include "base/check.hpp"
@@ -82,5 +83,12 @@ std::optional<RopeStyle> rope_style_of(const char* op, std::int32_t style);
 
 // `backward`: the rule's gradient is needed too.
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);
+
+// What the layer and a transformer block share (layer.cpp). `find_parameter`: null when there is none of that name.
+Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name);
+MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given);
+MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype, const Shape& shape);
+// From contiguous memory to any strides, same dtype and shape.
+void copy(const Tensor& from, const MutableView& to);
 
 }  // namespace attend::abi

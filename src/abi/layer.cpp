@@ -59,6 +59,12 @@ attend_tensor found(const char* op, const char* name, Tensor* tensor) {
   return tensor_of(tensor->view());
 }
 
+}  // namespace
+
+Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name) {
+  return find(parameters, kParameters, name);
+}
+
 MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given) {
   check_struct_size(op, "attend_layer_config", given);
   return {.dtype = static_cast<DType>(given.dtype),
@@ -107,7 +113,6 @@ void copy(const Tensor& from, const MutableView& to) {
   }
 }
 
-}  // namespace
 }  // namespace attend::abi
 
 using attend::abi::guard;
