@@ -28,6 +28,7 @@ Command add_chat(CLI::App& program);
 Command add_embed(CLI::App& program);
 Command add_eval(CLI::App& program);
 Command add_convert(CLI::App& program);
+Command add_variants(CLI::App& program);
 
 // Asked for something that cannot be done: what was got, what was expected.
 class UsageError : public std::runtime_error {

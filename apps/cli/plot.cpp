@@ -7,52 +7,14 @@
 #include <bit>
 #include <cmath>
 
+#include "canvas.hpp"
 #include "colours.hpp"
-#include "font.hpp"
 
 namespace attend::cli {
 namespace {
 
-constexpr Rgb kPaper = {255, 255, 255};
-constexpr Rgb kInk = {38, 38, 44};
-constexpr Rgb kFaint = {128, 128, 138};
 constexpr int kLeft = 112, kTop = 96, kRight = 40, kBottom = 40;
 constexpr int kSide = 1024;  // pixels of the map, nearly
-
-class Canvas {
- public:
-  Canvas(int width, int height) : image_{width, height, {}} {
-    image_.pixels.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3);
-    fill(0, 0, width, height, kPaper);
-  }
-
-  void fill(int left, int top, int width, int height, const Rgb& colour) {
-    for (int y = std::max(0, top); y < std::min(top + height, image_.height); ++y) {
-      for (int x = std::max(0, left); x < std::min(left + width, image_.width); ++x) {
-        const auto at =
-            (static_cast<std::size_t>(y) * static_cast<std::size_t>(image_.width) + static_cast<std::size_t>(x)) * 3;
-        std::copy(colour.begin(), colour.end(), image_.pixels.begin() + static_cast<std::ptrdiff_t>(at));
-      }
-    }
-  }
-
-  // `anchor` says which part of the text stands at x: 0 its left end, 0.5 its middle, 1 its right end.
-  void text(int x, int y, double anchor, int size, const Rgb& colour, const std::string& text) {
-    const int left = x - static_cast<int>(std::lround(anchor * size * text_width(text)));
-    for_each_dot(text, [&](int dx, int dy) { fill(left + dx * size, y + dy * size, size, size, colour); });
-  }
-
-  // Read from bottom to top, its middle at y.
-  void upward_text(int x, int y, int size, const Rgb& colour, const std::string& text) {
-    const int bottom = y + size * text_width(text) / 2;
-    for_each_dot(text, [&](int dx, int dy) { fill(x + dy * size, bottom - (dx + 1) * size, size, size, colour); });
-  }
-
-  io::RgbImage take() { return std::move(image_); }
-
- private:
-  io::RgbImage image_;
-};
 
 void draw_cells(Canvas& canvas, const HeadMap& map, int pixels, double brightest) {
   for (std::int64_t row = 0; row < map.cells; ++row) {

@@ -4,6 +4,7 @@
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
+#include "attend/latent_attention.hpp"
 #include "attend/linear.hpp"
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "attend/attention.hpp"
+#include "attend/inner_attention.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 
@@ -27,6 +30,7 @@ struct MultiHeadAttentionConfig {
   std::optional<RopeStyle> rope{};
   double rope_theta = 10000.0;
   RopeScaling rope_scaling{};
+  std::shared_ptr<InnerAttention> inner{};  // computed between the projections instead of softmax attention
 };
 
 // Weights are [1, 1, out, in], biases and norms [1, 1, 1, n]. A parameter the config does not call for is empty.
@@ -60,6 +64,7 @@ struct MultiHeadAttentionSaved {
   Tensor q, k, v, v_down;  // as attention saw them; v_down empty unless W_V is factored
   Tensor out, lse;         // of attention
   AttentionOptions options;
+  std::vector<Tensor> inner;  // what config.inner keeps
 };
 
 struct MultiHeadAttentionGradients {
@@ -67,6 +72,7 @@ struct MultiHeadAttentionGradients {
   Tensor dcontext;                          // empty for self-attention
   MultiHeadAttentionParameters parameters;  // the same shapes
   Tensor dbias, dsinks, ddistance_bias;     // of the score options; empty without
+  std::vector<Tensor> inner;                // of config.inner's parameters, in their order
 };
 
 struct ForwardWants {
@@ -87,7 +93,8 @@ class MultiHeadAttention {
   // Weights uniform in +-1/sqrt(in), from a counter-based generator: the same on every machine.
   void initialise(std::uint64_t seed);
 
-  // x [B, 1, M, width] -> [B, 1, M, output_width]. Self-attention: K and V come from x.
+  // x [B, 1, M, width] -> [B, 1, M, output_width]. Self-attention: K and V come from x. With config.inner the options
+  // must be the defaults (masks and the like belong to it then), there are no weights to want, and step() is refused.
   Tensor forward(View x, const AttentionOptions& options = {}, ForwardWants wants = {}) const;
   // Cross-attention: K and V come from context [B, 1, N, context_width].
   Tensor forward(View x, View context, const AttentionOptions& options = {}, ForwardWants wants = {}) const;

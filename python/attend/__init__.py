@@ -7,14 +7,19 @@
 
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
+from ._latent_attention import LatentAttention, LatentGradients
 from ._layer import LayerGradients, MultiHeadAttention
 from ._operations import rope, rope_backward, softmax, softmax_backward
+from ._positions import (RopeScaling, add_positions, add_positions_backward, alibi_slopes, rope_turns, sinusoidal, t5_bias,
+                         t5_bias_backward, t5_bucket)
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
 
 __version__ = version()
 
 __all__ = [
-    "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
+    "AttentionGradients", "LatentAttention", "LatentGradients", "LayerGradients", "RopeScaling", "add_positions",
+    "add_positions_backward", "alibi_slopes", "rope_turns", "sinusoidal", "t5_bias", "t5_bias_backward", "t5_bucket",
+    "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
 ]

@@ -13,7 +13,8 @@ from .masks import Mask
 
 
 class LayerGradients(NamedTuple):
-    """What MultiHeadAttention.backward returns: dcontext is None for self-attention.
+    """What MultiHeadAttention.backward returns: dcontext is None for self-attention, inner holds the gradients of the inner
+    attention's own parameters.
 
     >>> y, saved = layer(x, save=True)
     >>> dwq = layer.backward(y, saved).parameters["wq"]
@@ -22,6 +23,7 @@ class LayerGradients(NamedTuple):
     dx: Any
     dcontext: Any
     parameters: Dict[str, np.ndarray]
+    inner: Dict[str, np.ndarray] = {}
 
 
 def _named(array, dtype):
@@ -38,17 +40,22 @@ class MultiHeadAttention:
 
     >>> layer = attend.MultiHeadAttention(512, heads=8, kv_heads=2, rope="half_split").initialise(0)
     >>> y = layer(x, mask=attend.causal())            # x [batch, length, 512]
+
+    ``inner`` (from attend.inner) is computed between the projections instead of softmax attention; masks and score
+    options are then its own.
     """
 
     def __init__(self, width: int, heads: int, *, kv_heads: int = 0, head_dim: int = 0, value_dim: int = 0,
                  context_width: int = 0, output_width: int = 0, value_rank: int = 0, qkv_bias: bool = False,
                  output_bias: bool = False, qk_norm: bool = False, norm_eps: float = 1e-6, rope: Optional[str] = None,
-                 rope_theta: float = 10000.0, dtype: str = "f32") -> None:
+                 rope_theta: float = 10000.0, rope_scaling: Optional[_core.RopeScaling] = None,
+                 inner: Optional[_core.InnerAttention] = None, dtype: str = "f32") -> None:
         self.dtype = dtype
+        self.inner = inner
         self._core = _core.MultiHeadAttention(
             dtype, int(width), int(heads), int(kv_heads), int(head_dim), int(value_dim), int(context_width),
             int(output_width), int(value_rank), bool(qkv_bias), bool(output_bias), bool(qk_norm), float(norm_eps), rope,
-            float(rope_theta))
+            float(rope_theta), rope_scaling, inner)
 
     @classmethod
     def from_torch(cls, module: Any) -> MultiHeadAttention:
@@ -101,16 +108,7 @@ class MultiHeadAttention:
 
         >>> layer.load({name: np.zeros_like(p) for name, p in layer.parameters.items()})
         """
-        parameters = self.parameters
-        missing, unknown = parameters.keys() - values.keys(), values.keys() - parameters.keys()
-        if missing or unknown:
-            raise ValueError(f"parameters missing: {sorted(missing)}, unknown: {sorted(unknown)}; expected "
-                             f"{sorted(parameters)}")
-        for name, target in parameters.items():
-            if np.shape(values[name]) != target.shape:
-                raise ValueError(f"{name} has shape {np.shape(values[name])}, expected {target.shape}")
-        for name, target in parameters.items():
-            target[...] = values[name]
+        _load(self.parameters, values)
 
     def __call__(self, x: Any, context: Any = None, mask: Optional[Mask] = None, *, return_weights: bool = False,
                  save: bool = False, **options: Any) -> Any:
@@ -151,7 +149,8 @@ class MultiHeadAttention:
         rows = lambda g: None if g is None else _named(g, self.dtype)[:, 0]  # noqa: E731
         return LayerGradients(
             _to_kind(dout_array.kind, rows(gradients.dx)), _to_kind(dout_array.kind, rows(gradients.dcontext)),
-            {name: _squeeze(_named(g, self.dtype)) for name, g in gradients.parameters.items()})
+            {name: _squeeze(_named(g, self.dtype)) for name, g in gradients.parameters.items()},
+            {} if self.inner is None else dict(zip(self.inner.parameters, gradients.inner)))
 
     def cache(self, batch: int, capacity: int) -> _core.KvCache:
         """An empty KV cache for ``step``, with length, capacity, bytes and truncate(length).
@@ -172,6 +171,18 @@ class MultiHeadAttention:
         out, out_array = empty(x_array.kind, self.dtype, (*x_array.shape[:2], self._core.output_width))
         self._core.step(x_view, cache, None if held is None else held.core, _as_rows(out_array))
         return finish(x_array.kind, out)
+
+
+def _load(parameters, values):
+    missing, unknown = parameters.keys() - values.keys(), values.keys() - parameters.keys()
+    if missing or unknown:
+        raise ValueError(f"parameters missing: {sorted(missing)}, unknown: {sorted(unknown)}; expected "
+                         f"{sorted(parameters)}")
+    for name, target in parameters.items():
+        if np.shape(values[name]) != target.shape:
+            raise ValueError(f"{name} has shape {np.shape(values[name])}, expected {target.shape}")
+    for name, target in parameters.items():
+        target[...] = values[name]
 
 
 def _three(x, name):

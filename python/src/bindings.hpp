@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -43,11 +44,20 @@ inline std::optional<MutableView> out(const char* what, const std::optional<Arra
 
 DType dtype_named(const std::string& text);  // TypeError unless it is one of the four
 
+// Contiguous memory as a NumPy array over it, kept alive by `owner`; None for an empty tensor. bf16 travels as uint16:
+// NumPy has no such type, and the package gives it ml_dtypes' when that is installed.
+nb::object array_of(const MutableView& view, nb::handle owner);
+nb::object array_of(Tensor& tensor, nb::handle owner);
+void copy_into(const Tensor& from, const MutableView& to, const char* what);
+std::optional<RopeStyle> rope_style(const std::optional<std::string>& style);
+
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_layer(nb::module_& m);
+void bind_positions(nb::module_& m);
+void bind_latent_attention(nb::module_& m);
 void bind_runtime(nb::module_& m);
 
 }  // namespace attend::python

@@ -8,21 +8,21 @@
 #include "bindings.hpp"
 
 namespace attend::python {
-namespace {
 
-// A tensor as a NumPy array over the same memory, kept alive by `owner`. bf16 travels as uint16: NumPy has no such
-// type, and the package gives it ml_dtypes' when that is installed.
-nb::object array_of(Tensor& tensor, nb::handle owner) {
-  if (tensor.empty()) return nb::none();
+nb::object array_of(const MutableView& view, nb::handle owner) {
   nb::dlpack::dtype dtype = nb::dtype<float>();
-  if (tensor.dtype() == DType::f64) dtype = nb::dtype<double>();
-  if (tensor.dtype() == DType::bf16) dtype = nb::dtype<std::uint16_t>();
-  if (tensor.dtype() == DType::f16) dtype = {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
-  const std::array<std::size_t, 4> shape = {
-      static_cast<std::size_t>(tensor.shape()[0]), static_cast<std::size_t>(tensor.shape()[1]),
-      static_cast<std::size_t>(tensor.shape()[2]), static_cast<std::size_t>(tensor.shape()[3])};
-  return nb::cast(nb::ndarray<nb::numpy>(tensor.view().data, 4, shape.data(), owner, nullptr, dtype));
+  if (view.dtype == DType::f64) dtype = nb::dtype<double>();
+  if (view.dtype == DType::bf16) dtype = nb::dtype<std::uint16_t>();
+  if (view.dtype == DType::f16) dtype = {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+  std::array<std::size_t, 4> shape{};
+  for (std::size_t n = 0; n < 4; ++n) shape[n] = static_cast<std::size_t>(view.shape[n]);
+  return nb::cast(nb::ndarray<nb::numpy>(view.data, 4, shape.data(), owner, nullptr, dtype));
 }
+nb::object array_of(Tensor& tensor, nb::handle owner) {
+  return tensor.empty() ? nb::none() : array_of(tensor.view(), owner);
+}
+
+namespace {
 
 struct NamedParameter {
   const char* name;
@@ -45,6 +45,8 @@ nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
   return result;
 }
 
+}  // namespace
+
 void copy_into(const Tensor& from, const MutableView& to, const char* what) {
   const bool contiguous = from.size() == 0 || to.strides == contiguous_strides(to.shape);
   if (to.shape != from.shape() || to.dtype != from.dtype() || !contiguous)
@@ -59,8 +61,6 @@ std::optional<RopeStyle> rope_style(const std::optional<std::string>& style) {
   throw InvalidArgument("rope is \"" + *style + "\", expected \"half_split\", \"interleaved\" or None");
 }
 
-}  // namespace
-
 void bind_layer(nb::module_& m) {
   nb::class_<MultiHeadAttentionSaved>(m, "Saved");
   nb::class_<KvCache>(m, "KvCache")
@@ -74,8 +74,22 @@ void bind_layer(nb::module_& m) {
       .def_prop_ro(
           "dcontext",
           [](nb::handle self) { return array_of(nb::cast<MultiHeadAttentionGradients&>(self).dcontext, self); })
+      .def_prop_ro(
+          "parameters",
+          [](nb::handle self) { return arrays_of(nb::cast<MultiHeadAttentionGradients&>(self).parameters, self); })
+      .def_prop_ro("inner", [](nb::handle self) {
+        nb::list result;
+        for (Tensor& gradient : nb::cast<MultiHeadAttentionGradients&>(self).inner)
+          result.append(array_of(gradient, self));
+        return result;
+      });
+  nb::class_<InnerAttention>(m, "InnerAttention", "What a layer may compute between its projections.")
+      .def_prop_ro("name", &InnerAttention::name)
       .def_prop_ro("parameters", [](nb::handle self) {
-        return arrays_of(nb::cast<MultiHeadAttentionGradients&>(self).parameters, self);
+        nb::dict result;
+        for (const NamedTensor& own : nb::cast<InnerAttention&>(self).parameters())
+          result[own.name.c_str()] = array_of(own.value, self);
+        return result;
       });
 
   nb::class_<MultiHeadAttention>(m, "MultiHeadAttention")
@@ -84,7 +98,8 @@ void bind_layer(nb::module_& m) {
           [](MultiHeadAttention* self, const std::string& dtype, std::int64_t width, std::int64_t heads,
              std::int64_t kv_heads, std::int64_t head_dim, std::int64_t value_dim, std::int64_t context_width,
              std::int64_t output_width, std::int64_t value_rank, bool qkv_bias, bool output_bias, bool qk_norm,
-             double norm_eps, const std::optional<std::string>& rope, double rope_theta) {
+             double norm_eps, const std::optional<std::string>& rope, double rope_theta,
+             const std::optional<RopeScaling>& rope_scaling, std::shared_ptr<InnerAttention> inner) {
             MultiHeadAttentionConfig config;
             config.dtype = dtype_named(dtype);
             config.width = width;
@@ -101,11 +116,13 @@ void bind_layer(nb::module_& m) {
             config.norm_eps = norm_eps;
             config.rope = rope_style(rope);
             config.rope_theta = rope_theta;
+            config.rope_scaling = rope_scaling.value_or(RopeScaling{});
+            config.inner = std::move(inner);
             new (self) MultiHeadAttention(config);
           },
           "dtype"_a, "width"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "value_dim"_a, "context_width"_a,
           "output_width"_a, "value_rank"_a, "qkv_bias"_a, "output_bias"_a, "qk_norm"_a, "norm_eps"_a, "rope"_a.none(),
-          "rope_theta"_a)
+          "rope_theta"_a, "rope_scaling"_a.none(), "inner"_a.none())
       .def("initialise", &MultiHeadAttention::initialise, "seed"_a)
       .def_prop_ro("parameter_count", &MultiHeadAttention::parameter_count)
       .def_prop_ro("output_width", [](const MultiHeadAttention& layer) { return layer.config().output_width; })

@@ -9,7 +9,9 @@ NB_MODULE(_core, m) {
   bind_tensor(m);
   bind_mask(m);
   bind_attention(m);
+  bind_positions(m);
   bind_operations(m);
   bind_layer(m);
+  bind_latent_attention(m);
   bind_runtime(m);
 }

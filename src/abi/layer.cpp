@@ -16,6 +16,7 @@ struct attend_layer_saved {
 };
 struct attend_layer_gradients {
   attend::MultiHeadAttentionGradients gradients;
+  std::vector<std::string> inner_names;
 };
 struct attend_kv_cache {
   attend::KvCache cache;
@@ -38,25 +39,12 @@ constexpr std::array<std::pair<const char*, Tensor Parameters::*>, 11> kParamete
                                                                                     {"bo", &Parameters::bo},
                                                                                     {"q_norm", &Parameters::q_norm},
                                                                                     {"k_norm", &Parameters::k_norm}}};
-constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 4> kInputs{{{"dx", &Gradients::dx},
-                                                                              {"dcontext", &Gradients::dcontext},
-                                                                              {"dbias", &Gradients::dbias},
-                                                                              {"dsinks", &Gradients::dsinks}}};
-
-// The member of that name, or null.
-template <class Struct, std::size_t Count>
-Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct::*>, Count>& names, const char* name) {
-  for (const auto& [known, member] : names) {
-    if (std::strcmp(known, name) == 0) return &(from.*member);
-  }
-  return nullptr;
-}
-
-attend_tensor found(const char* op, const char* name, Tensor* tensor) {
-  if (tensor == nullptr) fail(op, std::string("name is \"") + name + "\", expected one that attend.h lists");
-  if (tensor->empty()) fail(op, std::string("name is \"") + name + "\", which this layer does not have");
-  return tensor_of(tensor->view());
-}
+constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 5> kInputs{
+    {{"dx", &Gradients::dx},
+     {"dcontext", &Gradients::dcontext},
+     {"dbias", &Gradients::dbias},
+     {"dsinks", &Gradients::dsinks},
+     {"ddistance_bias", &Gradients::ddistance_bias}}};
 
 MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given) {
   check_struct_size(op, "attend_layer_config", given);
@@ -74,35 +62,9 @@ MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& gi
           .qk_norm = given.qk_norm != 0,
           .norm_eps = given.norm_eps,
           .rope = rope_style_of(op, given.rope_style),
-          .rope_theta = given.rope_theta};
-}
-
-MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype,
-                        const Shape& shape) {
-  const MutableView result = mutable_view(op, what, tensor);
-  check_dtype(op, what, result.dtype, dtype);
-  check_shape(op, what, result.shape, shape);
-  check_writable(op, what, result);
-  return result;
-}
-
-// From contiguous memory to any strides, same dtype and shape.
-void copy(const Tensor& from, const MutableView& to) {
-  const std::int64_t bytes = size_of(to.dtype);
-  const auto [B, H, M, D] = to.shape;
-  const auto* source = static_cast<const std::byte*>(from.view().data);
-  auto* target = static_cast<std::byte*>(to.data);
-  for (std::int64_t row = 0; row < B * H * M; ++row) {
-    const std::int64_t b = row / (H * M), h = row / M % H, i = row % M;
-    std::byte* place = target + (b * to.strides[0] + h * to.strides[1] + i * to.strides[2]) * bytes;
-    if (to.strides[3] == 1) {
-      std::memcpy(place, source + row * D * bytes, static_cast<std::size_t>(D * bytes));
-      continue;
-    }
-    for (std::int64_t d = 0; d < D; ++d) {
-      std::memcpy(place + d * to.strides[3] * bytes, source + (row * D + d) * bytes, static_cast<std::size_t>(bytes));
-    }
-  }
+          .rope_theta = given.rope_theta,
+          .rope_scaling = rope_scaling_of(op, given.rope_scaling),
+          .inner = given.inner == nullptr ? nullptr : given.inner->inner};
 }
 
 }  // namespace
@@ -188,7 +150,12 @@ attend_status attend_layer_backward(const attend_layer* layer, const attend_tens
                                     const attend_layer_saved* saved, attend_layer_gradients** gradients) {
   const char* op = "attend_layer_backward";
   return make(op, gradients, [&] {
-    return require(op, "layer", layer).layer.backward(view(op, "dout", dout), require(op, "saved", saved).saved);
+    const attend::MultiHeadAttention& mha = require(op, "layer", layer).layer;
+    attend_layer_gradients result{mha.backward(view(op, "dout", dout), require(op, "saved", saved).saved), {}};
+    if (const auto& inner = mha.config().inner) {
+      for (const attend::NamedTensor& own : inner->parameters()) result.inner_names.push_back("inner." + own.name);
+    }
+    return result;
   });
 }
 
@@ -199,6 +166,9 @@ attend_status attend_layer_gradient(attend_layer_gradients* gradients, const cha
     attend::MultiHeadAttentionGradients& all = require(op, "gradients", gradients).gradients;
     attend::Tensor* tensor = attend::abi::find(all, attend::abi::kInputs, wanted);
     if (tensor == nullptr) tensor = attend::abi::find(all.parameters, attend::abi::kParameters, wanted);
+    for (std::size_t n = 0; n < gradients->inner_names.size(); ++n) {
+      if (gradients->inner_names[n] == wanted) tensor = &all.inner[n];
+    }
     require(op, "gradient", gradient) = attend::abi::found(op, wanted, tensor);
   });
 }

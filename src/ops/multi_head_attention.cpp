@@ -65,7 +65,7 @@ MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
   if (c.rope && (!(c.rope_theta > 0) || !std::isfinite(c.rope_theta))) {
     fail(kOp, "rope_theta is " + std::to_string(c.rope_theta) + ", expected a finite number above 0");
   }
-  if (c.rope) rope_turns(c.head_dim, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
+  if (c.rope) rope_turns(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
   if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
     fail(kOp, "norm_eps is " + std::to_string(c.norm_eps) + ", expected a finite number from 0 up");
   }
@@ -173,6 +173,16 @@ Projections make_projections(const MultiHeadAttentionConfig& config, const Multi
   return y;
 }
 
+// With an inner attention of its own a layer has no scores that options could change.
+void check_no_options(const InnerAttention& inner, const AttentionOptions& o) {
+  const bool plain = o.mask.rules.empty() && !o.scale && o.softcap == 0 && !o.rule && !o.bias && !o.distance_bias &&
+                     !o.alibi_slopes && !o.sinks && o.dropout.probability == 0;
+  if (!plain) {
+    fail(kOp, std::string("got score options or a mask beside the inner attention (") + inner.name() +
+                  "), expected none: what it sees is said when it is made");
+  }
+}
+
 Tensor copy_of(const View& x) {
   Tensor copy(x.dtype, x.shape);
   copy_rows(x, copy);
@@ -186,13 +196,19 @@ Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::op
   check_parameters(config, p);
   const bool save = wants.saved != nullptr;
   const View source = context.value_or(x);
+  const InnerAttention* inner = config.inner.get();
+  if (inner != nullptr) check_no_options(*inner, options);
+  if (inner != nullptr && wants.weights != nullptr) {
+    fail(kOp, std::string("weights are wanted, but the inner attention (") + inner->name() + ") makes none");
+  }
   const std::int64_t B = x.batch(), H = config.heads, Hk = config.kv_heads, M = x.length(), N = source.length();
 
   Projections y = make_projections(config, p, x, source, 0, save);
   Tensor out(config.dtype, {B, 1, M, H * config.value_dim});
   Tensor lse, weights;
+  std::vector<Tensor> inner_saved;
   AttentionExtras extras;
-  if (save) {
+  if (save && inner == nullptr) {
     lse = Tensor(wide(config.dtype), {B, H, M, 1});
     extras.lse = lse;
   }
@@ -200,8 +216,12 @@ Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::op
     weights = Tensor(wide(config.dtype), {B, H, M, N});
     extras.weights = weights;
   }
-  attention(split_heads(y.q.view(), H), split_heads(y.k.view(), Hk), split_heads(y.v.view(), Hk),
-            split_heads(out.view(), H), options, extras);
+  const View q = split_heads(View(y.q), H), k = split_heads(View(y.k), Hk), v = split_heads(View(y.v), Hk);
+  if (inner != nullptr) {
+    inner->forward(q, k, v, split_heads(out.view(), H), save ? &inner_saved : nullptr);
+  } else {
+    attention(q, k, v, split_heads(out.view(), H), options, extras);
+  }
   Tensor result = project(out, p.wo, optional_view(config.output_bias, p.bo));
 
   if (wants.weights != nullptr) *wants.weights = std::move(weights);
@@ -216,7 +236,8 @@ Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::op
                     .v_down = std::move(y.v_down),
                     .out = std::move(out),
                     .lse = std::move(lse),
-                    .options = options};
+                    .options = options,
+                    .inner = std::move(inner_saved)};
   }
   return result;
 }
@@ -239,7 +260,7 @@ void check_saved(const MultiHeadAttentionConfig& c, const MultiHeadAttentionSave
   if (c.qk_norm) check("saved q_raw", s.q_raw, M, c.heads * c.head_dim);
   if (c.qk_norm) check("saved k_raw", s.k_raw, N, c.kv_heads * c.head_dim);
   if (c.value_rank > 0) check("saved v_down", s.v_down, N, c.value_rank);
-  check_shape(kOp, "saved lse", s.lse.shape(), {B, c.heads, M, 1});
+  if (c.inner == nullptr) check_shape(kOp, "saved lse", s.lse.shape(), {B, c.heads, M, 1});
 }
 
 // The gradients of project(): returns that of x; `dbias` is null where there is no bias.
@@ -282,6 +303,26 @@ void add(Tensor& sum, const Tensor& a, const Tensor* b = nullptr) {
       to[i] = narrow<T>(widen(to[i]) + (widen(from_a[i]) + other));
     });
   });
+}
+
+// The gradients of what lies between the projections: of q, k and v, and of what the options or the inner attention
+// hold.
+void attention_gradients(const MultiHeadAttentionConfig& config, const MultiHeadAttentionSaved& saved,
+                         const Tensor& d_out, Tensor& dq, Tensor& dk, Tensor& dv, MultiHeadAttentionGradients& g) {
+  const std::int64_t H = config.heads, Hk = config.kv_heads;
+  const View dout = split_heads(d_out.view(), H), out = split_heads(saved.out.view(), H);
+  const View q = split_heads(saved.q.view(), H), k = split_heads(saved.k.view(), Hk),
+             v = split_heads(saved.v.view(), Hk);
+  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}, {}};
+  if (config.inner != nullptr) {
+    g.inner = config.inner->backward(dout, q, k, v, out, saved.inner, of.dq, of.dk, of.dv);
+    return;
+  }
+  if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config.dtype), saved.options.bias->shape);
+  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config.dtype), saved.options.sinks->shape);
+  if (saved.options.distance_bias)
+    of.ddistance_bias = g.ddistance_bias = Tensor(wide(config.dtype), saved.options.distance_bias->shape);
+  attention_backward(dout, q, k, v, out, saved.lse, of, saved.options);
 }
 
 // ---- Step ----
@@ -356,6 +397,11 @@ std::int64_t MultiHeadAttention::parameter_count() const {
   for (const ParameterSpec& spec : parameter_specs(config_)) {
     if (spec.wanted) count += spec.shape[2] * spec.shape[3];
   }
+  if (config_.inner != nullptr) {
+    for (const NamedTensor& own : config_.inner->parameters()) {
+      count += own.value.shape[0] * own.value.shape[1] * own.value.shape[2] * own.value.shape[3];
+    }
+  }
   return count;
 }
 
@@ -414,13 +460,7 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
   const Tensor d_out = project_backward(dout, saved.out, p.wo, dp.wo, when(config_.output_bias, dp.bo));
 
   Tensor dq(config_.dtype, saved.q.shape()), dk(config_.dtype, saved.k.shape()), dv(config_.dtype, saved.v.shape());
-  AttentionGradients of{split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk), {}, {}, {}};
-  if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config_.dtype), saved.options.bias->shape);
-  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config_.dtype), saved.options.sinks->shape);
-  if (saved.options.distance_bias)
-    of.ddistance_bias = g.ddistance_bias = Tensor(wide(config_.dtype), saved.options.distance_bias->shape);
-  attention_backward(split_heads(d_out.view(), H), split_heads(saved.q.view(), H), split_heads(saved.k.view(), Hk),
-                     split_heads(saved.v.view(), Hk), split_heads(saved.out.view(), H), saved.lse, of, saved.options);
+  attention_gradients(config_, saved, d_out, dq, dk, dv, g);
 
   norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, dp.q_norm);
   norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, dp.k_norm);
@@ -450,6 +490,10 @@ Tensor MultiHeadAttention::step(View x, KvCache& cache) const {
 Tensor MultiHeadAttention::step(View x, KvCache& cache, const AttentionOptions& options) const {
   check_input(config_, "x", x, config_.width);
   check_equal(kOp, "context_width", config_.context_width, config_.width, "step makes K and V from x");
+  if (config_.inner != nullptr) {
+    fail(kOp, std::string("step reads a cache of keys and values, which the inner attention (") +
+                  config_.inner->name() + ") does not use");
+  }
   const std::int64_t B = x.batch(), H = config_.heads, Hk = config_.kv_heads, T = x.length();
   check_shape(kOp, "cache keys", cache.keys_.shape(), {B, Hk, cache.capacity(), config_.head_dim});
   check_shape(kOp, "cache values", cache.values_.shape(), {B, Hk, cache.capacity(), config_.value_dim});

@@ -1,0 +1,186 @@
+// Lines against length: the layout once, drawn by a pen that writes SVG or by one that sets pixels.
+#include "chart.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "canvas.hpp"
+#include "font.hpp"
+
+namespace attend::cli {
+namespace {
+
+constexpr double kLeft = 90, kWidth = 520, kLabels = 300, kTop = 70, kHeight = 330, kPanel = 430, kNote = 34;
+constexpr double kLabelStep = 17;  // between two names at the right
+constexpr Rgb kGrid = {225, 228, 233};
+// Told apart by colour-blind eyes too (Okabe and Ito), then the same again with broken lines.
+constexpr Rgb kColours[] = {{0, 0, 0},       {0, 114, 178}, {213, 94, 0},   {0, 158, 115},
+                            {204, 121, 167}, {230, 159, 0}, {86, 180, 233}, {140, 86, 75}};
+constexpr std::size_t kColourCount = std::size(kColours);
+
+struct Style {
+  Rgb colour;
+  bool broken;
+};
+Style style_of(std::size_t index) {
+  return {kColours[index % kColourCount], index / kColourCount % 2 == 1};
+}
+
+enum class Anchor { start, middle, end };
+
+class SvgPen {
+ public:
+  SvgPen(double width, double height) {
+    svg_ = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" font-family=\"sans-serif\" "
+        "font-size=\"12\">\n<rect width=\"{0:g}\" height=\"{1:g}\" fill=\"#ffffff\"/>\n",
+        width, height);
+  }
+  void line(double x0, double y0, double x1, double y1, double width, const Style& style) {
+    svg_ += fmt::format(
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"{:g}\"{}/>\n", x0,
+        y0, x1, y1, hex(style.colour), width, style.broken ? " stroke-dasharray=\"6 4\"" : "");
+  }
+  void text(double x, double y, Anchor anchor, bool large, const Rgb& colour, const std::string& text) {
+    constexpr const char* kAnchors[] = {"start", "middle", "end"};
+    svg_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\"{}>{}</text>\n", x, y + 4,
+                        kAnchors[static_cast<int>(anchor)], hex(colour),
+                        large ? " font-size=\"16\" font-weight=\"600\"" : "", escaped(text));
+  }
+  std::string take() { return std::move(svg_) + "</svg>\n"; }
+
+ private:
+  static std::string hex(const Rgb& c) { return fmt::format("#{:02x}{:02x}{:02x}", c[0], c[1], c[2]); }
+  static std::string escaped(const std::string& text) {
+    std::string safe;
+    for (const char c : text) {
+      safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+    }
+    return safe;
+  }
+  std::string svg_;
+};
+
+class PixelPen {
+ public:
+  PixelPen(double width, double height) : canvas_(scaled(width), scaled(height)) {}
+  void line(double x0, double y0, double x1, double y1, double width, const Style& style) {
+    const double length = std::hypot(x1 - x0, y1 - y0), dash = style.broken ? 6 : length,
+                 step = style.broken ? 10 : length;
+    for (double at = 0; at < length; at += step) {
+      const double from = at / length, to = std::min(1.0, (at + dash) / length);
+      canvas_.line(kScale * (x0 + from * (x1 - x0)), kScale * (y0 + from * (y1 - y0)), kScale * (x0 + to * (x1 - x0)),
+                   kScale * (y0 + to * (y1 - y0)), kScale * width, style.colour);
+    }
+  }
+  void text(double x, double y, Anchor anchor, bool large, const Rgb& colour, const std::string& text) {
+    const int size = large ? 3 : 2;
+    canvas_.text(scaled(x), scaled(y) - size * kCapHeight / 2, 0.5 * static_cast<int>(anchor), size, colour, text);
+  }
+  io::RgbImage take() { return canvas_.take(); }
+
+ private:
+  static constexpr double kScale = 2;
+  static int scaled(double v) { return static_cast<int>(std::lround(kScale * v)); }
+  Canvas canvas_;
+};
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  void take(double v) {
+    low = std::min(low, v);
+    high = std::max(high, v);
+  }
+};
+
+// The names at the right, each as near to the end of its line as the others let it.
+std::vector<double> label_places(std::vector<std::pair<double, std::size_t>> wanted, double top, double bottom,
+                                 std::size_t count) {
+  std::sort(wanted.begin(), wanted.end());
+  std::vector<double> places(count);
+  double next = top;
+  for (std::size_t n = 0; n < wanted.size(); ++n) {
+    const double last = bottom - kLabelStep * static_cast<double>(wanted.size() - 1 - n);  // room for those below
+    const double at = std::max(next, std::min(wanted[n].first, last));
+    places[wanted[n].second] = at;
+    next = at + kLabelStep;
+  }
+  return places;
+}
+
+std::string length_label(double length) {
+  return length >= 1024 ? fmt::format("{:g}k", length / 1024) : fmt::format("{:g}", length);
+}
+
+template <class Pen>
+void draw_panel(Pen& pen, const Panel& panel, double top) {
+  Range xs, ys;
+  for (const Series& series : panel.series) {
+    for (const auto& [x, y] : series.points) xs.take(x), ys.take(y);
+  }
+  pen.text(kLeft, top - 18, Anchor::start, true, kInk, panel.title);
+  if (ys.high <= 0) return;
+  const auto power_of = [&](double y) { return std::log(y) / std::log(panel.step); };
+  const double low = std::floor(power_of(ys.low)), high = std::max(low + 1, std::ceil(power_of(ys.high)));
+  const double first = std::log2(xs.low), last = std::max(first + 1, std::log2(xs.high));
+  const auto place_x = [&](double x) { return kLeft + kWidth * (std::log2(x) - first) / (last - first); };
+  const auto place_y = [&](double y) { return top + kHeight * (high - power_of(y)) / (high - low); };
+
+  for (double power = low; power <= high; ++power) {
+    const double y = place_y(std::pow(panel.step, power));
+    pen.line(kLeft, y, kLeft + kWidth, y, 1, {kGrid, false});
+    pen.text(kLeft - 8, y, Anchor::end, false, kFaint, panel.label(std::pow(panel.step, power)));
+  }
+  for (double power = std::ceil(first); power <= last; ++power) {
+    pen.text(place_x(std::exp2(power)), top + kHeight + 16, Anchor::middle, false, kFaint,
+             length_label(std::exp2(power)));
+  }
+  pen.text(kLeft + kWidth / 2, top + kHeight + 34, Anchor::middle, false, kFaint, "tokens");
+
+  std::vector<std::pair<double, std::size_t>> ends;
+  for (std::size_t n = 0; n < panel.series.size(); ++n) {
+    const auto& points = panel.series[n].points;
+    if (points.empty()) continue;
+    for (std::size_t p = 1; p < points.size(); ++p) {
+      pen.line(place_x(points[p - 1].first), place_y(points[p - 1].second), place_x(points[p].first),
+               place_y(points[p].second), 2, style_of(n));
+    }
+    ends.emplace_back(place_y(points.back().second), n);
+  }
+  const std::vector<double> places = label_places(ends, top, top + kHeight, panel.series.size());
+  for (const auto& [y, n] : ends) {
+    const auto& [end, value] = panel.series[n].points.back();
+    pen.line(place_x(end) + 3, y, kLeft + kWidth + 22, places[n], 0.7, {kFaint, false});
+    pen.line(kLeft + kWidth + 24, places[n], kLeft + kWidth + 44, places[n], 2, style_of(n));
+    pen.text(kLeft + kWidth + 50, places[n], Anchor::start, false, kInk, panel.series[n].name);
+  }
+}
+
+template <class Pen>
+auto draw(const Chart& chart) {
+  Pen pen(kLeft + kWidth + kLabels, kTop + kPanel * static_cast<double>(chart.panels.size()) + kNote);
+  pen.text(20, 24, Anchor::start, true, kInk, chart.title);
+  double top = kTop + 18;
+  for (const Panel& panel : chart.panels) {
+    draw_panel(pen, panel, top);
+    top += kPanel;
+  }
+  pen.text(20, top - 24, Anchor::start, false, kFaint, chart.note);
+  return pen.take();
+}
+
+}  // namespace
+
+std::string to_svg(const Chart& chart) {
+  return draw<SvgPen>(chart);
+}
+
+io::RgbImage to_picture(const Chart& chart) {
+  return draw<PixelPen>(chart);
+}
+
+}  // namespace attend::cli

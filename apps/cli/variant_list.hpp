@@ -1,0 +1,47 @@
+// The attention variants that `attend variants` measures: how each is run, what a decoder keeps, what it is held
+// against.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attend/tensor.hpp"
+
+namespace attend::cli {
+
+struct VariantInputs {
+  Tensor q, k, v;  // [1, H, L, D], the made-up text of the demo
+  Tensor shared;   // q turned to unit length: the keys where queries and keys are one
+  std::int64_t length() const { return q.shape()[2]; }
+};
+
+// What the sampled rows of a variant are compared with: softmax attention over all keys it could have seen.
+enum class Exact {
+  causal,  // keys k, up to the query
+  full,    // keys k, all of them
+  shared,  // keys `shared`, up to the query
+  own,     // nothing: it has scores of its own
+};
+
+struct Variant {
+  std::string name;
+  Exact exact = Exact::causal;
+  std::int64_t longest = 0;  // 0: no limit; else it takes too long beyond
+  // Gets ready for these inputs; the call it returns writes out [1, H, L, D], and is what is timed.
+  std::function<std::function<void(MutableView out)>(const VariantInputs&)> prepare;
+  // Bytes that a decoder keeps after so many tokens; nothing where it cannot decode token by token.
+  std::function<std::optional<double>(std::int64_t tokens)> cache_bytes;
+};
+
+// Exact attention comes first.
+std::vector<Variant> variant_list(std::int64_t heads, std::int64_t dim);
+
+VariantInputs variant_inputs(std::int64_t heads, std::int64_t dim, std::int64_t length, std::uint64_t seed);
+
+// How far sampled rows are from exact attention, root mean square, as a share of their size; nothing for Exact::own.
+std::optional<double> error_of_rows(const Variant& variant, const VariantInputs& inputs, const View& out);
+
+}  // namespace attend::cli
