@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures attention on the shapes that matter, beside the multiply-add ceiling of the same run."};
   int rounds = 7, thread_option = 0;
   std::string only, svg;
-  bool ceilings = false, lengths = false, parts = false;
+  bool ceilings = false, lengths = false, parts = false, latents = false;
   app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
@@ -118,6 +118,7 @@ int main(int argc, char** argv) {
   std::string model, cache = "f16";
   app.add_option("--model", model, "Load this language model and obey standard input (model_rates.hpp says what)");
   app.add_option("--cache", cache, "With --model: f16, f32 or bf16");
+  app.add_flag("--latents", latents, "Decoding over a cache of latents (MLA) instead");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
   if (ceilings) {
@@ -132,6 +133,10 @@ int main(int argc, char** argv) {
   }
   if (parts) {
     run_parts(rounds, {fma_rate, pair_rate, read_rate});
+    return 0;
+  }
+  if (latents) {
+    run_latent(rounds, {fma_rate, pair_rate, read_rate});
     return 0;
   }
   if (lengths) {

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -77,6 +78,28 @@ void cache_row(DType dtype, bool int8, std::int64_t length, int rounds, const st
       name(dtype), int8 ? "int8" : "", length, 1e6 * plain_time, s[1].median / 1e9, 100 * s[1].median / s[0].median,
       1e6 * cached_time, s[2].median / 1e9, 100 * s[2].median / s[0].median,
       1e6 * appending / static_cast<double>(length));
+  std::fflush(stdout);
+}
+
+// Decoding over a cache of DeepSeek-V3's latents: 128 query heads read one row of 512 + 64 numbers a token.
+void latent_row(DType dtype, std::int64_t length, int rounds, const std::function<double()>& products,
+                const std::function<double()>& read) {
+  constexpr std::int64_t kHeads = 128, kRank = 512, kRope = 64;
+  const Tensor q = random_tensor(dtype, {1, kHeads, 1, kRank + kRope}),
+               rows = random_tensor(dtype, {1, 1, length, kRank + kRope});
+  View values = rows;
+  values.shape[3] = kRank;
+  Tensor out(dtype, {1, kHeads, 1, kRank});
+  const double work = 2.0 * static_cast<double>(kHeads * length * (kRank + kRope + kRank));
+  const double bytes = static_cast<double>(rows.bytes());
+  const std::vector<Sample> s = interleave(
+      {products, read, [&] { return 1 / timed([&] { attention(q, rows, values, out, {.scale = 0.07}); }); }}, rounds);
+  const double computing = work / s[0].median, reading = bytes / s[1].median, taken = 1 / s[2].median;
+  fmt::print(
+      "{:<5} {:>6} tokens  {:8.0f} us, {:6.1f} GFLOP/s: {:3.0f} % of its ceiling (products at {:.1f} "
+      "GFLOP/s take {:.0f} us, reading {:.0f} us)\n",
+      name(dtype), length, 1e6 * taken, work / taken / 1e9, 100 * std::max(computing, reading) / taken,
+      s[0].median / 1e9, 1e6 * computing, 1e6 * reading);
   std::fflush(stdout);
 }
 
@@ -185,6 +208,14 @@ void call_row(DType dtype, std::int64_t dim, int rounds) {
 
 }  // namespace
 
+void run_latent(int rounds, const Ceilings& ceilings) {
+  fmt::print("\nDecoding over latents (MLA), one query, 128 heads, 512 + 64 numbers a token\n");
+  for (const std::int64_t length : {4096, 16384}) {
+    latent_row(DType::f32, length, rounds, ceilings.fma, ceilings.read);
+    latent_row(DType::bf16, length, rounds, ceilings.pairs, ceilings.read);
+  }
+}
+
 void run_parts(int rounds, const Ceilings& ceilings) {
   fmt::print("Matrix products, x . W^T: median (quartiles), share of the ceiling of the same run\n");
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -213,6 +244,7 @@ void run_parts(int rounds, const Ceilings& ceilings) {
     cache_row(DType::bf16, false, length, rounds, ceilings.read);
     cache_row(DType::bf16, true, length, rounds, ceilings.read);
   }
+  run_latent(rounds, ceilings);
   fmt::print("\nThe cost of a call of a shape seen before\n");
   for (const DType dtype : {DType::f32, DType::bf16}) call_row(dtype, 8, rounds);
 }

@@ -11,5 +11,6 @@ struct Ceilings {
 };
 
 void run_parts(int rounds, const Ceilings& ceilings);
+void run_latent(int rounds, const Ceilings& ceilings);  // of these, decoding over latents alone
 
 }  // namespace attend::bench

@@ -120,6 +120,7 @@ typedef struct attend_attention_options {
   const attend_tensor* sinks; /* [1, H, 1, 1], or NULL */
   double dropout_probability;
   uint64_t dropout_seed;
+  const attend_tensor* distance_bias; /* [1, 1|H, 1, M + N - 1], or NULL */
 } attend_attention_options;
 ATTEND_API void attend_attention_options_init(attend_attention_options* options);
 
@@ -132,6 +133,7 @@ typedef struct attend_attention_gradients {
   size_t struct_size;
   const attend_tensor *dq, *dk, *dv;
   const attend_tensor *dbias, *dsinks; /* NULL unless wanted */
+  const attend_tensor* ddistance_bias; /* NULL unless wanted */
 } attend_attention_gradients;
 ATTEND_API void attend_attention_gradients_init(attend_attention_gradients* gradients);
 
@@ -149,6 +151,23 @@ ATTEND_API attend_status attend_softmax_backward(const attend_tensor* dy, const 
 
 enum { ATTEND_ROPE_NONE = 0, ATTEND_ROPE_HALF_SPLIT = 1, ATTEND_ROPE_INTERLEAVED = 2 };
 
+enum { ATTEND_SCALING_NONE = 0, ATTEND_SCALING_LINEAR = 1, ATTEND_SCALING_LLAMA3 = 2, ATTEND_SCALING_YARN = 3 };
+
+/* How RoPE is stretched to longer sequences: RopeScaling in rope.hpp. */
+typedef struct attend_rope_scaling {
+  size_t struct_size;
+  int32_t kind;
+  double factor;
+  int64_t original_length;
+  double low_frequency, high_frequency; /* llama3 */
+  double beta_fast, beta_slow;          /* yarn */
+  int32_t truncate;
+  int32_t has_attention_factor; /* 0: from mscale and mscale_all_dim, or from the factor alone */
+  double attention_factor;
+  double mscale, mscale_all_dim; /* 0: not given */
+} attend_rope_scaling;
+ATTEND_API void attend_rope_scaling_init(attend_rope_scaling* scaling);
+
 typedef struct attend_rope_options {
   size_t struct_size;
   int32_t style;
@@ -157,6 +176,7 @@ typedef struct attend_rope_options {
   const int64_t* positions;
   int64_t position_count; /* 0: first_position, first_position + 1, ... */
   int64_t first_position;
+  const attend_rope_scaling* scaling; /* NULL: none */
 } attend_rope_options;
 ATTEND_API void attend_rope_options_init(attend_rope_options* options);
 
@@ -441,7 +461,85 @@ ATTEND_API attend_status attend_aligned_attention_backward(const attend_alignmen
 
 /* ==== positions ==== */
 
+/* theta 10000 in the paper; positions NULL: first_position, first_position + 1, ... */
+ATTEND_API attend_status attend_sinusoidal(const attend_tensor* out, double theta, const int64_t* positions,
+                                           int64_t position_count, int64_t first_position);
+ATTEND_API attend_status attend_add_positions(const attend_tensor* x, const attend_tensor* table,
+                                              const attend_tensor* y, int64_t first_position);
+ATTEND_API attend_status attend_add_positions_backward(const attend_tensor* dy, const attend_tensor* dtable,
+                                                       int64_t first_position);
+/* Fills slopes [1, heads, 1, 1], f32. */
+ATTEND_API attend_status attend_alibi_slopes(const attend_tensor* slopes);
+
+typedef struct attend_t5_buckets {
+  size_t struct_size;
+  int32_t bidirectional;
+  int64_t count, max_distance;
+} attend_t5_buckets;
+ATTEND_API void attend_t5_buckets_init(attend_t5_buckets* buckets);
+ATTEND_API attend_status attend_t5_bucket(int64_t distance, const attend_t5_buckets* buckets, int64_t* bucket);
+ATTEND_API attend_status attend_t5_bias(const attend_tensor* table, const attend_tensor* out, int64_t first_distance,
+                                        const attend_t5_buckets* buckets);
+ATTEND_API attend_status attend_t5_bias_backward(const attend_tensor* dout, const attend_tensor* dtable,
+                                                 int64_t first_distance, const attend_t5_buckets* buckets);
+
 /* ==== latent attention (MLA) ==== */
+
+typedef struct attend_latent attend_latent;
+typedef struct attend_latent_saved attend_latent_saved;
+typedef struct attend_latent_gradients attend_latent_gradients;
+typedef struct attend_latent_cache attend_latent_cache;
+
+typedef struct attend_latent_config {
+  size_t struct_size;
+  int32_t dtype;
+  int64_t width, heads;
+  int64_t q_rank; /* 0: the query straight from x */
+  int64_t kv_rank;
+  int64_t nope_dim, rope_dim, value_dim;
+  double norm_eps;
+  int32_t rope_style;
+  double rope_theta;
+  const attend_rope_scaling* rope_scaling; /* NULL: none */
+  int32_t has_scale;                       /* 0: the default of latent_attention.hpp */
+  double scale;
+} attend_latent_config;
+ATTEND_API void attend_latent_config_init(attend_latent_config* config);
+
+ATTEND_API attend_status attend_latent_create(const attend_latent_config* config, attend_latent** layer);
+ATTEND_API attend_status attend_latent_initialise(attend_latent* layer, uint64_t seed);
+/* A writable view of the layer's memory: "wq_down" "q_norm" "wq" "wkv_down" "kv_norm" "wkv_up" "wo". */
+ATTEND_API attend_status attend_latent_parameter(attend_latent* layer, const char* name, attend_tensor* parameter);
+/* What a cache takes for a token, and what one of all heads' keys and values would; either may be NULL. */
+ATTEND_API attend_status attend_latent_bytes_per_token(const attend_latent* layer, int64_t* bytes, int64_t* expanded);
+
+/* x [B, 1, L, width] -> out of the same shape. saved: NULL unless wanted; what the options point at must stay until
+   backward. */
+ATTEND_API attend_status attend_latent_forward(const attend_latent* layer, const attend_tensor* x,
+                                               const attend_attention_options* options, const attend_tensor* out,
+                                               attend_latent_saved** saved);
+ATTEND_API attend_status attend_latent_backward(const attend_latent* layer, const attend_tensor* dout,
+                                                const attend_latent_saved* saved, attend_latent_gradients** gradients);
+/* A view of the gradients' memory: "dx", or the name of a parameter. */
+ATTEND_API attend_status attend_latent_gradient(attend_latent_gradients* gradients, const char* name,
+                                                attend_tensor* gradient);
+
+ATTEND_API attend_status attend_latent_cache_create(const attend_latent* layer, int64_t batch, int64_t capacity,
+                                                    attend_latent_cache** cache);
+ATTEND_API attend_status attend_latent_cache_length(const attend_latent_cache* cache, int64_t* length);
+ATTEND_API attend_status attend_latent_cache_truncate(attend_latent_cache* cache, int64_t length);
+/* x [B, 1, T, width] -> out of the same shape. options NULL: causal. */
+ATTEND_API attend_status attend_latent_prefill(const attend_latent* layer, const attend_tensor* x,
+                                               attend_latent_cache* cache, const attend_attention_options* options,
+                                               const attend_tensor* out);
+ATTEND_API attend_status attend_latent_step(const attend_latent* layer, const attend_tensor* x,
+                                            attend_latent_cache* cache, const attend_attention_options* options,
+                                            const attend_tensor* out);
+
+ATTEND_API void attend_latent_free(attend_latent* layer);
+ATTEND_API void attend_latent_saved_free(attend_latent_saved* saved);
+ATTEND_API void attend_latent_gradients_free(attend_latent_gradients* gradients);
+ATTEND_API void attend_latent_cache_free(attend_latent_cache* cache);
 
 /* ==== blocks of a transformer ==== */
 
@@ -518,7 +616,8 @@ typedef struct attend_layer_config {
   double norm_eps;
   int32_t rope_style;
   double rope_theta;
-  const attend_inner* inner; /* NULL: softmax attention */
+  const attend_inner* inner;               /* NULL: softmax attention */
+  const attend_rope_scaling* rope_scaling; /* NULL: none */
 } attend_layer_config;
 ATTEND_API void attend_layer_config_init(attend_layer_config* config);
 
@@ -537,8 +636,8 @@ ATTEND_API attend_status attend_layer_forward(const attend_layer* layer, const a
                                               attend_layer_saved** saved);
 ATTEND_API attend_status attend_layer_backward(const attend_layer* layer, const attend_tensor* dout,
                                                const attend_layer_saved* saved, attend_layer_gradients** gradients);
-/* A view of the gradients' memory: "dx" "dcontext" "dbias" "dsinks", or the name of a parameter; "inner.<name>" for a
-   parameter of the inner attention. */
+/* A view of the gradients' memory: "dx" "dcontext" "dbias" "dsinks" "ddistance_bias", or the name of a parameter;
+   "inner.<name>" for a parameter of the inner attention. */
 ATTEND_API attend_status attend_layer_gradient(attend_layer_gradients* gradients, const char* name,
                                                attend_tensor* gradient);
 

@@ -10,6 +10,7 @@ from ._additive_attention import (AdditiveGradients, AlignmentGradients, additiv
                                   aligned_attention, aligned_attention_backward)
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import cpu_info, kernel_name, set_threads, threads, version
+from ._latent_attention import LatentAttention, LatentGradients
 from ._layer import LayerGradients, MultiHeadAttention
 from ._linformer import LinformerGradients, linformer, linformer_backward
 from ._linear_attention import (
@@ -19,6 +20,8 @@ from ._operations import rope, rope_backward, softmax, softmax_backward
 from ._reformer import (ReformerGradients, reformer, reformer_backward, reformer_factors, reformer_hashes,
                         reformer_recall, reformer_rotations)
 from ._transformer_block import BlockGradients, TransformerBlock
+from ._positions import (RopeScaling, add_positions, add_positions_backward, alibi_slopes, rope_turns, sinusoidal, t5_bias,
+                         t5_bias_backward, t5_bucket)
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
 
 __version__ = version()
@@ -27,6 +30,9 @@ __all__ = [
     "AdditiveGradients", "AlignmentGradients", "BlockGradients", "TransformerBlock", "additive_attention", "additive_attention_backward",
     "aligned_attention", "aligned_attention_backward",
     "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
+    "AttentionGradients", "LatentAttention", "LatentGradients", "LayerGradients", "RopeScaling", "add_positions",
+    "add_positions_backward", "alibi_slopes", "rope_turns", "sinusoidal", "t5_bias", "t5_bias_backward", "t5_bucket",
+    "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
     "AdaptiveSpanGradients", "adaptive_span", "adaptive_span_backward", "adaptive_span_penalty",

@@ -12,7 +12,7 @@ _LAYOUTS = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}
 
 
 class AttentionGradients(NamedTuple):
-    """What attention_backward returns; dbias and dsinks are None without a bias or sinks.
+    """What attention_backward returns; dbias (of bias or of distance_bias) and dsinks are None without them.
 
     >>> out, lse = attend.attention(q, k, v, return_lse=True)
     >>> dq = attend.attention_backward(dout, q, k, v, out, lse).dq
@@ -59,7 +59,7 @@ class Options:
     """The score options of a call, kept alive together: forward and backward must be given the same."""
 
     def __init__(self, mask=None, scale=None, bias=None, softcap=0.0, alibi_slopes=None, alibi_align="last_key",
-                 sinks=None, dropout=0.0, seed=0):
+                 sinks=None, dropout=0.0, seed=0, distance_bias=None):
         if mask is None:
             mask = no_mask()
         if not isinstance(mask, Mask):
@@ -72,12 +72,24 @@ class Options:
                 raise ValueError(f"bias has {len(self.bias.shape)} dimensions, expected at most 4")
             self.bias_shape = self.bias.shape
             self.bias = _leading_ones(self.bias)
+        self.distance_bias = None
+        if distance_bias is not None:
+            by_distance = describe(distance_bias, "distance_bias")
+            if len(by_distance.shape) not in (1, 2):
+                raise ValueError(f"distance_bias has {len(by_distance.shape)} dimensions, expected [queries + keys - 1] "
+                                 "or [heads, queries + keys - 1]")
+            self.bias_shape = by_distance.shape
+            heads, stride = (1, 0) if len(by_distance.shape) == 1 else (by_distance.shape[0], by_distance.strides[0])
+            by_distance.shape = (1, heads, 1, by_distance.shape[-1])
+            by_distance.strides = (0, stride, 0, by_distance.strides[-1])
+            self.distance_bias = by_distance
         self.alibi = _per_head(alibi_slopes, "alibi_slopes")
         self.sinks = _per_head(sinks, "sinks")
         view = lambda array: None if array is None else array.view()  # noqa: E731
         self.core = _core.Options(
             mask._core, None if scale is None else float(scale), float(softcap), view(self.bias), view(self.alibi),
-            diagonal(alibi_align), view(self.sinks), float(dropout), int(seed))
+            diagonal(alibi_align), view(self.sinks), float(dropout), int(seed),
+            view(self.distance_bias))
 
 
 def _wide(dtype):
@@ -92,8 +104,8 @@ def _inputs(layout, **arrays):
 
 def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Optional[float] = None, bias: Any = None,
               softcap: float = 0.0, alibi_slopes: Any = None, alibi_align: str = "last_key", sinks: Any = None,
-              dropout: float = 0.0, seed: int = 0, layout: str = "bhld", return_lse: bool = False,
-              return_weights: bool = False) -> Any:
+              dropout: float = 0.0, seed: int = 0, distance_bias: Any = None, layout: str = "bhld",
+              return_lse: bool = False, return_weights: bool = False) -> Any:
     """softmax(scale * q.k + ...) . v, exactly, in memory linear in the length.
 
     q is [batch, heads, queries, dim] (layout "bhld") or [batch, queries, heads, dim] ("blhd"); k and v may have fewer
@@ -103,6 +115,8 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
     mask           attend.causal(), window(n), padding(lengths), ... composed with &
     scale          1/sqrt(dim) by default; 1.0 turns it off
     bias           added to the scores; broadcasts over batch, heads, queries and keys
+    distance_bias  instead of bias, [queries + keys - 1] or [heads, queries + keys - 1]: element queries - 1 + j - i is
+                   added to the score of query i and key j (attend.t5_bias makes one)
     softcap        s becomes softcap * tanh(s / softcap)
     alibi_slopes   [heads] or [batch, heads]
     sinks          [heads]: one more logit per row that takes weight and gives no value
@@ -112,7 +126,7 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
 
     >>> out = attend.attention(q, k, v, mask=attend.causal() & attend.window(1023))
     """
-    options = Options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed)
+    options = Options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed, distance_bias)
     out, lse, weights = _forward(q, k, v, options, layout, return_lse, return_weights)
     result = (out,) + ((lse,) if return_lse else ()) + ((weights,) if return_weights else ())
     return result if len(result) > 1 else out
@@ -141,7 +155,7 @@ def _forward(q, k, v, options, layout, want_lse, want_weights):
 def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, mask: Optional[Mask] = None, *,
                        scale: Optional[float] = None, bias: Any = None, softcap: float = 0.0, alibi_slopes: Any = None,
                        alibi_align: str = "last_key", sinks: Any = None, dropout: float = 0.0, seed: int = 0,
-                       layout: str = "bhld") -> AttentionGradients:
+                       distance_bias: Any = None, layout: str = "bhld") -> AttentionGradients:
     """The gradients of q, k and v (and of bias and sinks), from what attention(..., return_lse=True) gave.
 
     Give it the options that attention was given.
@@ -149,7 +163,7 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, ma
     >>> out, lse = attend.attention(q, k, v, mask, return_lse=True)
     >>> dq, dk, dv, dbias, dsinks = attend.attention_backward(dout, q, k, v, out, lse, mask)
     """
-    options = Options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed)
+    options = Options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed, distance_bias)
     return _backward(dout, q, k, v, out, lse, options, layout)
 
 
@@ -161,7 +175,8 @@ def _backward(dout, q, k, v, out, lse, options, layout):
     lse_array.shape, lse_array.strides = lse_array.shape + (1,), lse_array.strides + (1,)
     kind, dtype = a["q"].kind, a["q"].dtype
     grads = {name: empty(kind, dtype, a[name].shape) for name in ("q", "k", "v")}
-    dbias = empty(kind, _wide(dtype), options.bias.shape) if options.bias is not None else (None, None)
+    bias = options.bias if options.bias is not None else options.distance_bias
+    dbias = empty(kind, _wide(dtype), bias.shape) if bias is not None else (None, None)
     dsinks = empty(kind, _wide(dtype), options.sinks.shape) if options.sinks is not None else (None, None)
     view = lambda array: None if array is None else array.view()  # noqa: E731
     _core.attention_backward(a["dout"].view(order), a["q"].view(order), a["k"].view(order), a["v"].view(order),

@@ -48,14 +48,14 @@ class MultiHeadAttention:
     def __init__(self, width: int, heads: int, *, kv_heads: int = 0, head_dim: int = 0, value_dim: int = 0,
                  context_width: int = 0, output_width: int = 0, value_rank: int = 0, qkv_bias: bool = False,
                  output_bias: bool = False, qk_norm: bool = False, norm_eps: float = 1e-6, rope: Optional[str] = None,
-                 rope_theta: float = 10000.0, inner: Optional[_core.InnerAttention] = None,
-                 dtype: str = "f32") -> None:
+                 rope_theta: float = 10000.0, rope_scaling: Optional[_core.RopeScaling] = None,
+                 inner: Optional[_core.InnerAttention] = None, dtype: str = "f32") -> None:
         self.dtype = dtype
         self.inner = inner
         self._core = _core.MultiHeadAttention(
             dtype, int(width), int(heads), int(kv_heads), int(head_dim), int(value_dim), int(context_width),
             int(output_width), int(value_rank), bool(qkv_bias), bool(output_bias), bool(qk_norm), float(norm_eps), rope,
-            float(rope_theta), inner)
+            float(rope_theta), rope_scaling, inner)
 
     @classmethod
     def from_torch(cls, module: Any) -> MultiHeadAttention:
@@ -108,16 +108,7 @@ class MultiHeadAttention:
 
         >>> layer.load({name: np.zeros_like(p) for name, p in layer.parameters.items()})
         """
-        parameters = self.parameters
-        missing, unknown = parameters.keys() - values.keys(), values.keys() - parameters.keys()
-        if missing or unknown:
-            raise ValueError(f"parameters missing: {sorted(missing)}, unknown: {sorted(unknown)}; expected "
-                             f"{sorted(parameters)}")
-        for name, target in parameters.items():
-            if np.shape(values[name]) != target.shape:
-                raise ValueError(f"{name} has shape {np.shape(values[name])}, expected {target.shape}")
-        for name, target in parameters.items():
-            target[...] = values[name]
+        _load(self.parameters, values)
 
     def __call__(self, x: Any, context: Any = None, mask: Optional[Mask] = None, *, return_weights: bool = False,
                  save: bool = False, **options: Any) -> Any:
@@ -180,6 +171,18 @@ class MultiHeadAttention:
         out, out_array = empty(x_array.kind, self.dtype, (*x_array.shape[:2], self._core.output_width))
         self._core.step(x_view, cache, None if held is None else held.core, _as_rows(out_array))
         return finish(x_array.kind, out)
+
+
+def _load(parameters, values):
+    missing, unknown = parameters.keys() - values.keys(), values.keys() - parameters.keys()
+    if missing or unknown:
+        raise ValueError(f"parameters missing: {sorted(missing)}, unknown: {sorted(unknown)}; expected "
+                         f"{sorted(parameters)}")
+    for name, target in parameters.items():
+        if np.shape(values[name]) != target.shape:
+            raise ValueError(f"{name} has shape {np.shape(values[name])}, expected {target.shape}")
+    for name, target in parameters.items():
+        target[...] = values[name]
 
 
 def _three(x, name):

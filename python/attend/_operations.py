@@ -48,7 +48,7 @@ def softmax_backward(dy: Any, y: Any) -> Any:
     return finish(y_array.kind, result)
 
 
-def _rope(x, positions, first_position, theta, rotary_dim, style, layout, backward):
+def _rope(x, positions, first_position, theta, rotary_dim, style, layout, scaling, backward):
     from ._attention import _four, _order
     from .masks import _ints
 
@@ -61,26 +61,26 @@ def _rope(x, positions, first_position, theta, rotary_dim, style, layout, backwa
     if positions is not None and not listed and array.shape[order[2]] != 0:
         raise ValueError(f"positions is empty, expected {array.shape[order[2]]} of them (length)")
     _core.rope(array.view(order), result_array.view(order), backward, style == "interleaved", float(theta),
-               int(rotary_dim), listed, int(first_position))
+               int(rotary_dim), listed, int(first_position), scaling)
     return finish(array.kind, result)
 
 
 def rope(x: Any, positions: Any = None, *, first_position: int = 0, theta: float = 10000.0, rotary_dim: int = 0,
-         style: str = "half_split", layout: str = "bhld") -> Any:
+         style: str = "half_split", layout: str = "bhld", scaling: Any = None) -> Any:
     """Rotary position embedding of x [batch, heads, length, dim].
 
     style "half_split" pairs (i, i + R/2) as Llama and Qwen do, "interleaved" pairs (2i, 2i + 1) as GPT-J does. The
-    first ``rotary_dim`` elements turn (0: all).
+    first ``rotary_dim`` elements turn (0: all); ``scaling`` is an attend.RopeScaling.
 
     >>> q = attend.rope(q, theta=1e6)
     """
-    return _rope(x, positions, first_position, theta, rotary_dim, style, layout, False)
+    return _rope(x, positions, first_position, theta, rotary_dim, style, layout, scaling, False)
 
 
 def rope_backward(dy: Any, positions: Any = None, *, first_position: int = 0, theta: float = 10000.0,
-                  rotary_dim: int = 0, style: str = "half_split", layout: str = "bhld") -> Any:
+                  rotary_dim: int = 0, style: str = "half_split", layout: str = "bhld", scaling: Any = None) -> Any:
     """The gradient of rope's input: the turn backwards.
 
     >>> dq = attend.rope_backward(dq, theta=1e6)
     """
-    return _rope(dy, positions, first_position, theta, rotary_dim, style, layout, True)
+    return _rope(dy, positions, first_position, theta, rotary_dim, style, layout, scaling, True)

@@ -7,12 +7,13 @@ namespace {
 AttentionOptions make_options(const Mask& mask, std::optional<double> scale, double softcap,
                               const std::optional<ArrayView>& bias, const std::optional<ArrayView>& alibi_slopes,
                               const Diagonal& alibi_diagonal, const std::optional<ArrayView>& sinks, double dropout,
-                              std::uint64_t seed) {
+                              std::uint64_t seed, const std::optional<ArrayView>& distance_bias) {
   AttentionOptions options;
   options.mask = mask;
   options.scale = scale;
   options.softcap = softcap;
   options.bias = in(bias);
+  options.distance_bias = in(distance_bias);
   options.alibi_slopes = in(alibi_slopes);
   options.alibi_diagonal = alibi_diagonal;
   options.sinks = in(sinks);
@@ -29,13 +30,13 @@ void bind_attention(nb::module_& m) {
           "__init__",
           [](AttentionOptions* self, const Mask& mask, std::optional<double> scale, double softcap,
              const std::optional<ArrayView>& bias, const std::optional<ArrayView>& alibi_slopes,
-             const Diagonal& alibi_diagonal, const std::optional<ArrayView>& sinks, double dropout,
-             std::uint64_t seed) {
-            new (self) AttentionOptions(
-                make_options(mask, scale, softcap, bias, alibi_slopes, alibi_diagonal, sinks, dropout, seed));
+             const Diagonal& alibi_diagonal, const std::optional<ArrayView>& sinks, double dropout, std::uint64_t seed,
+             const std::optional<ArrayView>& distance_bias) {
+            new (self) AttentionOptions(make_options(mask, scale, softcap, bias, alibi_slopes, alibi_diagonal, sinks,
+                                                     dropout, seed, distance_bias));
           },
           "mask"_a, "scale"_a.none(), "softcap"_a, "bias"_a.none(), "alibi_slopes"_a.none(), "alibi_diagonal"_a,
-          "sinks"_a.none(), "dropout"_a, "seed"_a);
+          "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a.none());
 
   m.def(
       "attention",
@@ -55,8 +56,10 @@ void bind_attention(nb::module_& m) {
          const ArrayView& lse, const ArrayView& dq, const ArrayView& dk, const ArrayView& dv,
          const std::optional<ArrayView>& dbias, const std::optional<ArrayView>& dsinks,
          const AttentionOptions& options) {
-        const AttentionGradients gradients{dq.out("dq"), dk.out("dk"), dv.out("dv"), out("dbias", dbias),
-                                           out("dsinks", dsinks)};
+        const AttentionGradients gradients{
+            dq.out("dq"),          dk.out("dk"),
+            dv.out("dv"),          out("dbias", options.bias ? dbias : std::nullopt),
+            out("dsinks", dsinks), out("dbias", options.distance_bias ? dbias : std::nullopt)};
         const nb::gil_scoped_release release;
         attention_backward(dout.in(), q.in(), k.in(), v.in(), out_array.in(), lse.in(), gradients, options);
       },

@@ -9,8 +9,6 @@
 
 namespace attend::python {
 
-// Contiguous memory as a NumPy array over it, kept alive by `owner`. bf16 travels as uint16: NumPy has no such type,
-// and the package gives it ml_dtypes' when that is installed.
 nb::object array_of(const MutableView& view, nb::handle owner) {
 // bf16 travels as uint16: NumPy has no such
 // type, and the package gives it ml_dtypes' when that is installed.
@@ -52,6 +50,8 @@ nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
   return result;
 }
 
+}  // namespace
+
 void copy_into(const Tensor& from, const MutableView& to, const char* what) {
   const bool contiguous = from.size() == 0 || to.strides == contiguous_strides(to.shape);
   if (to.shape != from.shape() || to.dtype != from.dtype() || !contiguous)
@@ -67,8 +67,6 @@ std::optional<RopeStyle> rope_style(const std::optional<std::string>& style) {
   if (*style == "interleaved") return RopeStyle::interleaved;
   throw InvalidArgument("rope is \"" + *style + "\", expected \"half_split\", \"interleaved\" or None");
 }
-
-}  // namespace
 
 void bind_layer(nb::module_& m) {
   nb::class_<MultiHeadAttentionSaved>(m, "Saved");
@@ -108,7 +106,7 @@ void bind_layer(nb::module_& m) {
              std::int64_t kv_heads, std::int64_t head_dim, std::int64_t value_dim, std::int64_t context_width,
              std::int64_t output_width, std::int64_t value_rank, bool qkv_bias, bool output_bias, bool qk_norm,
              double norm_eps, const std::optional<std::string>& rope, double rope_theta,
-             std::shared_ptr<InnerAttention> inner) {
+             const std::optional<RopeScaling>& rope_scaling, std::shared_ptr<InnerAttention> inner) {
             MultiHeadAttentionConfig config;
             config.dtype = dtype_named(dtype);
             config.width = width;
@@ -125,12 +123,13 @@ void bind_layer(nb::module_& m) {
             config.norm_eps = norm_eps;
             config.rope = rope_style(rope);
             config.rope_theta = rope_theta;
+            config.rope_scaling = rope_scaling.value_or(RopeScaling{});
             config.inner = std::move(inner);
             new (self) MultiHeadAttention(config);
           },
           "dtype"_a, "width"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "value_dim"_a, "context_width"_a,
           "output_width"_a, "value_rank"_a, "qkv_bias"_a, "output_bias"_a, "qk_norm"_a, "norm_eps"_a, "rope"_a.none(),
-          "rope_theta"_a, "inner"_a.none())
+          "rope_theta"_a, "rope_scaling"_a.none(), "inner"_a.none())
       .def("initialise", &MultiHeadAttention::initialise, "seed"_a)
       .def_prop_ro("parameter_count", &MultiHeadAttention::parameter_count)
       .def_prop_ro("output_width", [](const MultiHeadAttention& layer) { return layer.config().output_width; })

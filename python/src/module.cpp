@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
   bind_tensor(m);
   bind_mask(m);
   bind_attention(m);
+  bind_positions(m);
   bind_operations(m);
   bind_linformer(m);
   bind_reformer(m);
@@ -17,5 +18,6 @@ NB_MODULE(_core, m) {
   bind_layer(m);
   bind_additive_attention(m);
   bind_transformer_block(m);
+  bind_latent_attention(m);
   bind_runtime(m);
 }

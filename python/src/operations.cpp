@@ -5,9 +5,13 @@ namespace attend::python {
 namespace {
 
 RopeOptions rope_options(bool interleaved, double theta, std::int64_t rotary_dim, std::vector<std::int64_t> positions,
-                         std::int64_t first_position) {
-  return {interleaved ? RopeStyle::interleaved : RopeStyle::half_split, theta, rotary_dim, std::move(positions),
-          first_position};
+                         std::int64_t first_position, const std::optional<RopeScaling>& scaling) {
+  return {interleaved ? RopeStyle::interleaved : RopeStyle::half_split,
+          theta,
+          rotary_dim,
+          std::move(positions),
+          first_position,
+          scaling.value_or(RopeScaling{})};
 }
 
 }  // namespace
@@ -32,13 +36,15 @@ void bind_operations(nb::module_& m) {
   m.def(
       "rope",
       [](const ArrayView& x, const ArrayView& y, bool backward, bool interleaved, double theta, std::int64_t rotary_dim,
-         std::vector<std::int64_t> positions, std::int64_t first_position) {
+         std::vector<std::int64_t> positions, std::int64_t first_position, const std::optional<RopeScaling>& scaling) {
         const MutableView result = y.out("out");
-        const RopeOptions options = rope_options(interleaved, theta, rotary_dim, std::move(positions), first_position);
+        const RopeOptions options =
+            rope_options(interleaved, theta, rotary_dim, std::move(positions), first_position, scaling);
         const nb::gil_scoped_release release;
         (backward ? rope_backward : rope)(x.in(), result, options);
       },
-      "x"_a, "y"_a, "backward"_a, "interleaved"_a, "theta"_a, "rotary_dim"_a, "positions"_a, "first_position"_a);
+      "x"_a, "y"_a, "backward"_a, "interleaved"_a, "theta"_a, "rotary_dim"_a, "positions"_a, "first_position"_a,
+      "scaling"_a.none());
 }
 
 }  // namespace attend::python

@@ -2,6 +2,7 @@
 #include "abi/abi.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <limits>
 #include <utility>
@@ -113,6 +114,58 @@ std::optional<RopeStyle> rope_style_of(const char* op, std::int32_t style) {
   fail(op, "RoPE style is " + std::to_string(style) + ", expected ATTEND_ROPE_NONE, _HALF_SPLIT or _INTERLEAVED (0-2)");
 }
 
+attend_tensor found(const char* op, const char* name, Tensor* tensor) {
+  if (tensor == nullptr) fail(op, std::string("name is \"") + name + "\", expected one that attend.h lists");
+  if (tensor->empty()) fail(op, std::string("name is \"") + name + "\", which this layer does not have");
+  return tensor_of(tensor->view());
+}
+
+MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype,
+                        const Shape& shape) {
+  const MutableView result = mutable_view(op, what, tensor);
+  check_dtype(op, what, result.dtype, dtype);
+  check_shape(op, what, result.shape, shape);
+  check_writable(op, what, result);
+  return result;
+}
+
+// From contiguous memory to any strides, same dtype and shape.
+void copy(const Tensor& from, const MutableView& to) {
+  const std::int64_t bytes = size_of(to.dtype);
+  const auto [B, H, M, D] = to.shape;
+  const auto* source = static_cast<const std::byte*>(from.view().data);
+  auto* target = static_cast<std::byte*>(to.data);
+  for (std::int64_t row = 0; row < B * H * M; ++row) {
+    const std::int64_t b = row / (H * M), h = row / M % H, i = row % M;
+    std::byte* place = target + (b * to.strides[0] + h * to.strides[1] + i * to.strides[2]) * bytes;
+    if (to.strides[3] == 1) {
+      std::memcpy(place, source + row * D * bytes, static_cast<std::size_t>(D * bytes));
+      continue;
+    }
+    for (std::int64_t d = 0; d < D; ++d) {
+      std::memcpy(place + d * to.strides[3] * bytes, source + (row * D + d) * bytes, static_cast<std::size_t>(bytes));
+    }
+  }
+}
+
+RopeScaling rope_scaling_of(const char* op, const attend_rope_scaling* scaling) {
+  RopeScaling result;
+  if (scaling == nullptr) return result;
+  check_struct_size(op, "attend_rope_scaling", *scaling);
+  result.kind = static_cast<RopeScaling::Kind>(scaling->kind);
+  result.factor = scaling->factor;
+  result.original_length = scaling->original_length;
+  result.low_frequency = scaling->low_frequency;
+  result.high_frequency = scaling->high_frequency;
+  result.beta_fast = scaling->beta_fast;
+  result.beta_slow = scaling->beta_slow;
+  result.truncate = scaling->truncate != 0;
+  if (scaling->has_attention_factor != 0) result.attention_factor = scaling->attention_factor;
+  result.mscale = scaling->mscale;
+  result.mscale_all_dim = scaling->mscale_all_dim;
+  return result;
+}
+
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype,
                             bool backward) {
   if (options == nullptr) return {};
@@ -123,6 +176,7 @@ AttentionOptions options_of(const char* op, const attend_attention_options* opti
   result.softcap = options->softcap;
   result.rule = rule_of(op, options->rule, dtype, backward);
   result.bias = optional_view(options->bias);
+  result.distance_bias = optional_view(options->distance_bias);
   result.alibi_slopes = optional_view(options->alibi_slopes);
   result.alibi_diagonal = align_of(op, options->alibi_align);
   if (options->alibi_offset_count != 0) {

@@ -1,12 +1,16 @@
 // What the files of the C ABI share: the guard that keeps exceptions in, and conversions that check.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attend/attend.h"
@@ -80,6 +84,21 @@ attend_tensor tensor_of(const MutableView& view);
 std::vector<std::int64_t> integers(const char* op, const char* what, const std::int64_t* data, std::int64_t count);
 Align align_of(const char* op, std::int32_t align);
 std::optional<RopeStyle> rope_style_of(const char* op, std::int32_t style);
+RopeScaling rope_scaling_of(const char* op, const attend_rope_scaling* scaling);
+
+// A result of a layer: its place is checked before the work, and filled from contiguous memory after it.
+MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype, const Shape& shape);
+void copy(const Tensor& from, const MutableView& to);
+
+// The tensor of a struct's list of names, or null.
+template <class Struct, std::size_t Count>
+Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct::*>, Count>& names, const char* name) {
+  for (const auto& [known, member] : names) {
+    if (std::strcmp(known, name) == 0) return &(from.*member);
+  }
+  return nullptr;
+}
+attend_tensor found(const char* op, const char* name, Tensor* tensor);
 
 // `backward`: the rule's gradient is needed too.
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);

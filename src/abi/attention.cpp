@@ -47,7 +47,7 @@ attend_status attend_attention_backward(const attend_tensor* dout, const attend_
     attend::attention_backward(
         view(op, "dout", dout), q_view, view(op, "k", k), view(op, "v", v), view(op, "out", out), view(op, "lse", lse),
         {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
-         optional_mutable_view(g.dbias), optional_mutable_view(g.dsinks)},
+         optional_mutable_view(g.dbias), optional_mutable_view(g.dsinks), optional_mutable_view(g.ddistance_bias)},
         options_of(op, options, q->dtype, true));
   });
 }

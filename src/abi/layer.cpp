@@ -39,25 +39,12 @@ constexpr std::array<std::pair<const char*, Tensor Parameters::*>, 11> kParamete
                                                                                     {"bo", &Parameters::bo},
                                                                                     {"q_norm", &Parameters::q_norm},
                                                                                     {"k_norm", &Parameters::k_norm}}};
-constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 4> kInputs{{{"dx", &Gradients::dx},
-                                                                              {"dcontext", &Gradients::dcontext},
-                                                                              {"dbias", &Gradients::dbias},
-                                                                              {"dsinks", &Gradients::dsinks}}};
-
-// The member of that name, or null.
-template <class Struct, std::size_t Count>
-Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct::*>, Count>& names, const char* name) {
-  for (const auto& [known, member] : names) {
-    if (std::strcmp(known, name) == 0) return &(from.*member);
-  }
-  return nullptr;
-}
-
-attend_tensor found(const char* op, const char* name, Tensor* tensor) {
-  if (tensor == nullptr) fail(op, std::string("name is \"") + name + "\", expected one that attend.h lists");
-  if (tensor->empty()) fail(op, std::string("name is \"") + name + "\", which this layer does not have");
-  return tensor_of(tensor->view());
-}
+constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 5> kInputs{
+    {{"dx", &Gradients::dx},
+     {"dcontext", &Gradients::dcontext},
+     {"dbias", &Gradients::dbias},
+     {"dsinks", &Gradients::dsinks},
+     {"ddistance_bias", &Gradients::ddistance_bias}}};
 
 }  // namespace
 
@@ -82,6 +69,7 @@ MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& gi
           .norm_eps = given.norm_eps,
           .rope = rope_style_of(op, given.rope_style),
           .rope_theta = given.rope_theta,
+          .rope_scaling = rope_scaling_of(op, given.rope_scaling),
           .inner = given.inner == nullptr ? nullptr : given.inner->inner};
 }
 
@@ -113,6 +101,7 @@ void copy(const Tensor& from, const MutableView& to) {
   }
 }
 
+}  // namespace
 }  // namespace attend::abi
 
 using attend::abi::guard;

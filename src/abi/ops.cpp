@@ -25,6 +25,7 @@ attend::RopeOptions rope_options_of(const char* op, const attend_rope_options* o
   result.rotary_dim = options->rotary_dim;
   result.positions = attend::abi::integers(op, "positions", options->positions, options->position_count);
   result.first_position = options->first_position;
+  result.scaling = attend::abi::rope_scaling_of(op, options->scaling);
   return result;
 }
 
@@ -38,6 +39,19 @@ attend_status attend_softmax(const attend_tensor* x, const attend_tensor* y) {
 attend_status attend_softmax_backward(const attend_tensor* dy, const attend_tensor* y, const attend_tensor* dx) {
   const char* op = "attend_softmax_backward";
   return guard([&] { attend::softmax_backward(view(op, "dy", dy), view(op, "y", y), mutable_view(op, "dx", dx)); });
+}
+
+void attend_rope_scaling_init(attend_rope_scaling* scaling) {
+  if (scaling == nullptr) return;
+  const attend::RopeScaling defaults;
+  *scaling = {};
+  scaling->struct_size = sizeof(*scaling);
+  scaling->factor = defaults.factor;
+  scaling->low_frequency = defaults.low_frequency;
+  scaling->high_frequency = defaults.high_frequency;
+  scaling->beta_fast = defaults.beta_fast;
+  scaling->beta_slow = defaults.beta_slow;
+  scaling->truncate = defaults.truncate ? 1 : 0;
 }
 
 void attend_rope_options_init(attend_rope_options* options) {

@@ -18,9 +18,8 @@ struct Turn {
   float cos, sin;
 };
 
-// Returns how fast the pairs turn.
-RopeTurns check_arguments(const std::string& op, const std::string& in, const View& x, const std::string& out,
-                          const MutableView& y, const RopeOptions& options) {
+void check_arguments(const std::string& op, const std::string& in, const View& x, const std::string& out,
+                     const MutableView& y, const RopeOptions& options) {
   check_readable(op, in, x);
   check_writable(op, out, y);
   check_shape(op, out, y.shape, x.shape);
@@ -39,7 +38,7 @@ RopeTurns check_arguments(const std::string& op, const std::string& in, const Vi
     fail(op, "first_position is " + std::to_string(options.first_position) + ", expected " +
                  std::to_string(x.length()) + " positions from it to fit in 63 bits");
   }
-  return rope_turns(R, options.theta, options.scaling);
+  rope_turns(2, options.theta, options.scaling);  // refuses what makes no sense
 }
 
 // The turns of every position, [length, pairs], shared by all batches and heads. Angles are made in double: a position
@@ -75,12 +74,12 @@ void turn_row(const Row<T>& x, const MutableRow<T>& y, const Turn* turns, std::i
   for (std::int64_t j = R; j < D; ++j) y.set(j, x[j]);
 }
 
-void turn_rows(const View& x, const MutableView& y, const RopeTurns& speeds, const RopeOptions& options,
-               double direction) {
+void turn_rows(const View& x, const MutableView& y, const RopeOptions& options, double direction) {
   const std::int64_t D = x.dim(), R = options.rotary_dim == 0 ? D : options.rotary_dim;
   const std::int64_t rows = row_count(x.shape);
   if (rows == 0) return;
-  const std::vector<Turn> turns = make_turns(x.length(), speeds, options, direction);
+  const std::vector<Turn> turns =
+      make_turns(x.length(), rope_turns(R, options.theta, options.scaling), options, direction);
   visit_f32_family(x.dtype, [&](auto element) {
     using T = decltype(element);
     for_each_row(rows, D, [&](std::int64_t r) {
@@ -92,15 +91,15 @@ void turn_rows(const View& x, const MutableView& y, const RopeTurns& speeds, con
 }  // namespace
 
 void rope(View x, MutableView y, const RopeOptions& options) {
-  const RopeTurns speeds = check_arguments("rope", "x", x, "y", y, options);
+  check_arguments("rope", "x", x, "y", y, options);
   if (x.dtype == DType::f64) return reference::rope(x, y, options);
-  turn_rows(x, y, speeds, options, 1.0);
+  turn_rows(x, y, options, 1.0);
 }
 
 void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
-  const RopeTurns speeds = check_arguments("rope_backward", "dy", dy, "dx", dx, options);
+  check_arguments("rope_backward", "dy", dy, "dx", dx, options);
   if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, options);
-  turn_rows(dy, dx, speeds, options, -1.0);
+  turn_rows(dy, dx, options, -1.0);
 }
 
 }  // namespace attend

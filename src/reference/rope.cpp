@@ -124,6 +124,7 @@ namespace {
 void turn(const View& x, const MutableView& y, const RopeOptions& options, double direction) {
   const std::int64_t D = x.dim();
   const std::int64_t R = options.rotary_dim == 0 ? D : options.rotary_dim;
+  if (x.batch() == 0 || x.heads() == 0 || x.length() == 0) return;
   const bool interleaved = options.style == RopeStyle::interleaved;
   const RopeTurns turns = rope_turns(R, options.theta, options.scaling);
   for_each_row(x.shape, [&](std::int64_t b, std::int64_t h, std::int64_t i) {

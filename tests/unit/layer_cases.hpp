@@ -40,6 +40,7 @@ inline LayerCase layer_case(int index) {
   config.value_dim = index % 5 >= 3 ? 3 : 0;
   config.rope = rope[index % 3];
   config.rope_theta = 100;
+  if (index % 4 == 3) config.rope_scaling = {.kind = RopeScaling::Kind::yarn, .factor = 4, .original_length = 16};
   config.qk_norm = index / 3 % 2 == 1;
   config.norm_eps = 1e-3;
   config.value_rank = index / 6 % 2 == 1 ? 2 : 0;
@@ -89,6 +90,7 @@ struct LayerProblem {
     dout = random_tensor(dtype, {c.B, 1, c.M, config.output_width}, key + 5);
     const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
     bias = random_tensor(wide, {1, c.index % 2 == 0 ? config.heads : 1, c.M, c.N}, key + 6);
+    by_distance = random_tensor(wide, {1, c.index % 2 == 0 ? config.heads : 1, 1, c.M + c.N - 1}, key + 9);
     sinks = random_tensor(wide, {1, config.heads, 1, 1}, key + 7);
     slopes = random_tensor(wide, {1, config.heads, 1, 1}, key + 8);
 
@@ -99,6 +101,7 @@ struct LayerProblem {
     if (c.index % 5 == 1) options.bias = bias;
     if (c.index % 5 == 2) options.sinks = sinks;
     if (c.index % 5 == 3) options.alibi_slopes = slopes;
+    if (c.index % 5 == 4) options.distance_bias = by_distance;
   }
 
   static MultiHeadAttentionConfig with_dtype(MultiHeadAttentionConfig config, DType dtype) {
@@ -113,7 +116,7 @@ struct LayerProblem {
 
   MultiHeadAttention layer;
   bool cross;
-  Tensor x, context, dout, bias, sinks, slopes;
+  Tensor x, context, dout, bias, by_distance, sinks, slopes;
   AttentionOptions options;
 };
 
@@ -127,8 +130,11 @@ inline const std::pair<const char*, Tensor MultiHeadAttentionParameters::*> kPar
 
 // Every gradient of `g` with its name; absent ones are empty.
 inline std::vector<std::pair<std::string, const Tensor*>> all_gradients(const MultiHeadAttentionGradients& g) {
-  std::vector<std::pair<std::string, const Tensor*>> list = {
-      {"x", &g.dx}, {"context", &g.dcontext}, {"bias", &g.dbias}, {"sinks", &g.dsinks}};
+  std::vector<std::pair<std::string, const Tensor*>> list = {{"x", &g.dx},
+                                                             {"context", &g.dcontext},
+                                                             {"bias", &g.dbias},
+                                                             {"sinks", &g.dsinks},
+                                                             {"distance_bias", &g.ddistance_bias}};
   for (const auto& [name, member] : kParameters) list.emplace_back(name, &(g.parameters.*member));
   return list;
 }

@@ -20,6 +20,7 @@ TEST_P(LayerGradient, ByCentralDifferences) {
   expect_gradient(g.dx, p.x, loss, "x");
   if (p.cross) expect_gradient(g.dcontext, p.context, loss, "context");
   if (p.options.bias) expect_gradient(g.dbias, p.bias, loss, "bias");
+  if (p.options.distance_bias) expect_gradient(g.ddistance_bias, p.by_distance, loss, "distance_bias");
   if (p.options.sinks) expect_gradient(g.dsinks, p.sinks, loss, "sinks");
   for (const auto& [name, member] : kParameters) {
     Tensor& parameter = p.layer.parameters().*member;
@@ -61,7 +62,7 @@ TEST_P(LayerGradient, MatchesTheReference) {
       const Tensor& expected_gradient = *expected_list[n].second;
       ASSERT_EQ(gradient->empty(), expected_gradient.empty()) << what;
       if (gradient->empty()) continue;
-      const bool of_scores = what == "bias" || what == "sinks";
+      const bool of_scores = what == "bias" || what == "sinks" || what == "distance_bias";
       const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
       EXPECT_EQ(gradient->dtype(), of_scores ? wide : dtype) << what;
       double size = std::fmax(max_abs(expected_gradient), max_abs(*sizes[n].second));

@@ -1,0 +1,508 @@
+// Multi-head latent attention, composed from linear, rms_norm, rope and attention.
+#include "attend/latent_attention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "attend/linear.hpp"
+#include "attend/rms_norm.hpp"
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "base/elements.hpp"
+#include "base/random.hpp"
+#include "base/threads.hpp"
+#include "ops/matmul.hpp"
+#include "ops/rows.hpp"
+#include "reference/latent_attention.hpp"
+
+namespace attend {
+namespace {
+
+using reference::part_of;
+using reference::split_heads;
+
+constexpr const char* kOp = "latent_attention";
+
+// ---- Sizes and parameters ----
+
+LatentAttentionConfig checked(const LatentAttentionConfig& c) {
+  check_dtype(kOp, "config", c.dtype, c.dtype);  // known at all
+  const auto check_at_least = [](const char* what, std::int64_t got, std::int64_t least) {
+    if (got >= least) return;
+    fail(kOp, std::string(what) + " is " + std::to_string(got) + ", expected at least " + std::to_string(least));
+  };
+  check_at_least("width", c.width, 1);
+  check_at_least("heads", c.heads, 1);
+  check_at_least("q_rank", c.q_rank, 0);
+  check_at_least("kv_rank", c.kv_rank, 1);
+  check_at_least("nope_dim", c.nope_dim, 1);
+  check_at_least("rope_dim", c.rope_dim, 2);
+  check_at_least("value_dim", c.value_dim, 1);
+  const auto check_rank = [&](const char* what, std::int64_t rank) {
+    if (rank <= c.width) return;
+    fail(kOp, std::string(what) + " is " + std::to_string(rank) + ", expected at most " + std::to_string(c.width) +
+                  " (the width): a rank above it compresses nothing");
+  };
+  check_rank("kv_rank", c.kv_rank);
+  check_rank("q_rank", c.q_rank);
+  if (c.rope != RopeStyle::half_split && c.rope != RopeStyle::interleaved) {
+    fail(kOp, "rope is " + std::to_string(static_cast<int>(c.rope)) + ", expected half_split or interleaved");
+  }
+  if (c.rope_dim % 2 != 0) {
+    fail(kOp, "rope_dim is " + std::to_string(c.rope_dim) + ", expected an even number (RoPE turns pairs)");
+  }
+  rope_turns(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
+  if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
+    fail(kOp, "norm_eps is " + std::to_string(c.norm_eps) + ", expected a finite number from 0 up");
+  }
+  if (c.scale && !std::isfinite(*c.scale)) {
+    fail(kOp, "scale is " + std::to_string(*c.scale) + ", expected a finite number");
+  }
+  return c;
+}
+
+struct ParameterSpec {
+  const char* name;
+  Tensor LatentAttentionParameters::* tensor;
+  bool wanted;
+  Shape shape;
+  std::int64_t inputs;  // summed into one output; 0 for a norm
+};
+
+// Every parameter there can be, in the order of their random streams.
+std::array<ParameterSpec, 7> parameter_specs(const LatentAttentionConfig& c) {
+  using P = LatentAttentionParameters;
+  const bool compressed = c.q_rank > 0;
+  const std::int64_t q_inputs = compressed ? c.q_rank : c.width;
+  const std::int64_t q = checked_product("heads x (nope_dim + rope_dim)", {c.heads, c.nope_dim + c.rope_dim});
+  const std::int64_t kv = checked_product("heads x (nope_dim + value_dim)", {c.heads, c.nope_dim + c.value_dim});
+  const std::int64_t out = checked_product("heads x value_dim", {c.heads, c.value_dim});
+  return {{{"wq_down", &P::wq_down, compressed, {1, 1, c.q_rank, c.width}, c.width},
+           {"q_norm", &P::q_norm, compressed, {1, 1, 1, c.q_rank}, 0},
+           {"wq", &P::wq, true, {1, 1, q, q_inputs}, q_inputs},
+           {"wkv_down", &P::wkv_down, true, {1, 1, c.kv_rank + c.rope_dim, c.width}, c.width},
+           {"kv_norm", &P::kv_norm, true, {1, 1, 1, c.kv_rank}, 0},
+           {"wkv_up", &P::wkv_up, true, {1, 1, kv, c.kv_rank}, c.kv_rank},
+           {"wo", &P::wo, true, {1, 1, c.width, out}, out}}};
+}
+
+void fill(Tensor& tensor, double value) {
+  for (std::int64_t i = 0; i < tensor.size(); ++i) store_element(tensor.dtype(), tensor.view().data, i, value);
+}
+
+// Parameters can be assigned by the user: they must still be what the config calls for.
+void check_parameters(const LatentAttentionConfig& config, const LatentAttentionParameters& parameters) {
+  for (const ParameterSpec& spec : parameter_specs(config)) {
+    if (!spec.wanted) continue;
+    check_shape(kOp, spec.name, (parameters.*spec.tensor).shape(), spec.shape);
+    check_dtype(kOp, spec.name, (parameters.*spec.tensor).dtype(), config.dtype);
+  }
+}
+
+// ---- Projections ----
+
+Tensor project(const View& x, const View& weight) {
+  Tensor y(x.dtype, {x.batch(), 1, x.length(), weight.length()});
+  linear(x, weight, std::nullopt, y);
+  return y;
+}
+
+RopeOptions rope_options(const LatentAttentionConfig& c, std::int64_t first_position) {
+  return {.style = c.rope, .theta = c.rope_theta, .first_position = first_position, .scaling = c.rope_scaling};
+}
+
+// The query side of some tokens; the turned part is not turned yet.
+struct Queries {
+  Tensor down, latent, q;
+};
+Queries make_queries(const LatentAttentionConfig& c, const LatentAttentionParameters& p, const View& x) {
+  Queries y;
+  if (c.q_rank > 0) {
+    y.down = project(x, p.wq_down);
+    y.latent = Tensor(c.dtype, y.down.shape());
+    rms_norm(y.down, p.q_norm, y.latent, c.norm_eps);
+  }
+  y.q = project(c.q_rank > 0 ? y.latent.view() : x, p.wq);
+  return y;
+}
+
+// From kv_down [.., kv_rank + rope_dim] to what a cache holds: c_kv after its norm, the key part after RoPE.
+void make_latents(const LatentAttentionConfig& c, const LatentAttentionParameters& p, const View& down,
+                  std::int64_t first_position, const MutableView& to) {
+  rms_norm(part_of(down, 0, c.kv_rank), p.kv_norm, part_of(to, 0, c.kv_rank), c.norm_eps);
+  rope(part_of(down, c.kv_rank, c.rope_dim), part_of(to, c.kv_rank, c.rope_dim), rope_options(c, first_position));
+}
+
+// The keys of every head, [B, 1, N, heads * (nope + rope)]: their own part and the shared one.
+Tensor make_keys(const LatentAttentionConfig& c, const Tensor& kv_up, const View& latents) {
+  const std::int64_t B = latents.batch(), N = latents.length();
+  Tensor k(c.dtype, {B, 1, N, c.heads * (c.nope_dim + c.rope_dim)});
+  const MutableView keys = split_heads(k.view(), c.heads);
+  copy_rows(part_of(split_heads(kv_up.view(), c.heads), 0, c.nope_dim), part_of(keys, 0, c.nope_dim));
+  View shared = part_of(latents, c.kv_rank, c.rope_dim);
+  shared.shape[1] = c.heads;
+  shared.strides[1] = 0;
+  copy_rows(shared, part_of(keys, c.nope_dim, c.rope_dim));
+  return k;
+}
+
+void check_input(const LatentAttentionConfig& config, const View& x) {
+  check_readable(kOp, "x", x);
+  check_shape(kOp, "x", x.shape, {x.batch(), 1, x.length(), config.width});
+  check_dtype(kOp, "x", x.dtype, config.dtype);
+}
+
+DType wide(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+Tensor copy_of(const View& x) {
+  Tensor copy(x.dtype, x.shape);
+  copy_rows(x, copy);
+  return copy;
+}
+
+// ---- Backward ----
+
+// A saved state that no forward of this layer filled is refused.
+void check_saved(const LatentAttentionConfig& c, const LatentAttentionSaved& s) {
+  const std::int64_t B = s.x.shape()[0], L = s.x.shape()[2];
+  const auto check = [&](const char* what, const Tensor& tensor, std::int64_t dim) {
+    check_shape(kOp, what, tensor.shape(), {B, 1, L, dim});
+    check_dtype(kOp, what, tensor.dtype(), c.dtype);
+  };
+  check("saved x", s.x, c.width);
+  if (c.q_rank > 0) check("saved q_down", s.q_down, c.q_rank);
+  if (c.q_rank > 0) check("saved q_latent", s.q_latent, c.q_rank);
+  check("saved kv_down", s.kv_down, c.kv_rank + c.rope_dim);
+  check("saved latent", s.latent, c.kv_rank);
+  check("saved q", s.q, c.heads * (c.nope_dim + c.rope_dim));
+  check("saved k", s.k, c.heads * (c.nope_dim + c.rope_dim));
+  check("saved kv_up", s.kv_up, c.heads * (c.nope_dim + c.value_dim));
+  check("saved out", s.out, c.heads * c.value_dim);
+  check_shape(kOp, "saved lse", s.lse.shape(), {B, c.heads, L, 1});
+}
+
+// The gradients of project(): returns that of x.
+Tensor project_backward(const View& dy, const View& x, const Tensor& weight, Tensor& dweight) {
+  Tensor dx(x.dtype, x.shape);
+  linear_backward(dy, x, weight, {dx, dweight, std::nullopt});
+  return dx;
+}
+
+// The sum over heads, rounded once: from [B, H, L, D] to [B, 1, L, D].
+void sum_heads(const View& x, const MutableView& y) {
+  const std::int64_t L = x.length();
+  for_each_row(x.batch() * L, x.dim() * x.heads(), [&](std::int64_t r) {
+    for (std::int64_t d = 0; d < x.dim(); ++d) {
+      double sum = 0;
+      for (std::int64_t h = 0; h < x.heads(); ++h) sum += load(x, r / L, h, r % L, d);
+      store(y, r / L, 0, r % L, d, sum);
+    }
+  });
+}
+
+// sum += x
+void add(Tensor& sum, const Tensor& x) {
+  const std::int64_t n = sum.size();
+  if (sum.dtype() == DType::f64) {
+    for (std::int64_t i = 0; i < n; ++i) sum.data<double>()[i] += x.data<double>()[i];
+    return;
+  }
+  visit_f32_family(sum.dtype(), [&](auto element) {
+    using T = decltype(element);
+    T* to = sum.data<T>();
+    const T* from = x.data<T>();
+    for_each_row(n, 1, [&](std::int64_t i) { to[i] = narrow<T>(widen(to[i]) + widen(from[i])); });
+  });
+}
+
+// ---- Step ----
+
+// A diagonal counted from the first key would take the new tokens for the first ones.
+void check_last_key(const char* what, const Diagonal& diagonal) {
+  if (diagonal.offsets != nullptr || diagonal.align != Align::first_key) return;
+  fail(kOp, std::string(what) +
+                " of step is aligned to first_key, expected last_key (the new tokens are the last of the sequence)");
+}
+
+void check_step(const LatentAttentionConfig& c, const View& x, const Tensor& rows, std::int64_t length,
+                const AttentionOptions& options) {
+  check_input(c, x);
+  const std::int64_t capacity = rows.shape()[2];
+  check_shape(kOp, "cache", rows.shape(), {x.batch(), 1, capacity, c.kv_rank + c.rope_dim});
+  check_dtype(kOp, "cache", rows.dtype(), c.dtype);
+  if (x.length() > capacity - length) {
+    fail(kOp, "x length is " + std::to_string(x.length()) + ", expected at most " + std::to_string(capacity - length) +
+                  " (a cache of " + std::to_string(capacity) + " holds " + std::to_string(length) + ")");
+  }
+  for (const MaskRule& rule : options.mask.rules) {
+    if (const auto* causal_rule = std::get_if<CausalRule>(&rule)) check_last_key("causal mask", causal_rule->diagonal);
+    if (const auto* window_rule = std::get_if<WindowRule>(&rule)) check_last_key("window mask", window_rule->diagonal);
+    if (const auto* prefix_rule = std::get_if<PrefixRule>(&rule)) check_last_key("prefix mask", prefix_rule->diagonal);
+  }
+  if (options.alibi_slopes) check_last_key("ALiBi", options.alibi_diagonal);
+}
+
+// Tokens [first, first + count) of a view.
+template <class Void>
+BasicView<Void> slice_length(BasicView<Void> x, std::int64_t first, std::int64_t count) {
+  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
+  x.data = static_cast<Byte*>(x.data) + first * x.strides[2] * size_of(x.dtype);
+  x.shape[2] = count;
+  return x;
+}
+
+Matrix matrix_of(const View& x, std::int64_t b, std::int64_t h) {
+  const auto* data = static_cast<const char*>(x.data) + (b * x.strides[0] + h * x.strides[1]) * size_of(x.dtype);
+  return {x.dtype, data, x.length(), x.dim(), x.strides[2], x.strides[3]};
+}
+
+// y(b, h) = x(b, h) . w(h), a product for every head at once: x [B, H, T, in], w [1, H, in, out], y [B, H, T, out].
+void multiply_heads(const View& x, const View& w, const MutableView& y) {
+  if (row_count(y.shape) == 0) return;
+  parallel_for(x.batch() * x.heads(), [&](std::int64_t item, int) {
+    const std::int64_t b = item / x.heads(), h = item % x.heads();
+    const Matrix c = matrix_of(y, b, h);
+    matmul(matrix_of(x, b, h), matrix_of(w, 0, h), std::nullopt,
+           {c.dtype, const_cast<void*>(c.data), c.rows, c.cols, c.row_stride, c.col_stride});
+  });
+}
+
+View transposed(View x) {
+  std::swap(x.shape[2], x.shape[3]);
+  std::swap(x.strides[2], x.strides[3]);
+  return x;
+}
+
+}  // namespace
+
+LatentCache::LatentCache(const LatentAttentionConfig& config, std::int64_t batch, std::int64_t capacity) {
+  const LatentAttentionConfig c = checked(config);
+  if (batch < 0) fail("LatentCache", "batch is " + std::to_string(batch) + ", expected at least 0");
+  if (capacity < 0) fail("LatentCache", "capacity is " + std::to_string(capacity) + ", expected at least 0");
+  rows_ = Tensor(c.dtype, {batch, 1, capacity, c.kv_rank + c.rope_dim});
+}
+
+View LatentCache::rows() const {
+  return slice_length(rows_.view(), 0, length_);
+}
+
+void LatentCache::truncate(std::int64_t length) {
+  if (length < 0 || length > length_) {
+    fail("LatentCache::truncate",
+         "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(length_) + " (the length so far)");
+  }
+  length_ = length;
+}
+
+LatentAttention::LatentAttention(const LatentAttentionConfig& config) : config_(checked(config)) {
+  const auto specs = parameter_specs(config_);
+  for (const ParameterSpec& spec : specs) {  // before any memory is taken
+    checked_product(("bytes of " + std::string(spec.name)).c_str(),
+                    {spec.shape[2], spec.shape[3], size_of(config_.dtype)});
+  }
+  for (const ParameterSpec& spec : specs) {
+    if (!spec.wanted) continue;
+    Tensor& tensor = parameters_.*spec.tensor = Tensor(config_.dtype, spec.shape);
+    if (spec.inputs == 0) fill(tensor, 1.0);
+  }
+}
+
+std::int64_t LatentAttention::parameter_count() const {
+  std::int64_t count = 0;
+  for (const ParameterSpec& spec : parameter_specs(config_)) {
+    if (spec.wanted) count += spec.shape[2] * spec.shape[3];
+  }
+  return count;
+}
+
+double LatentAttention::scale() const {
+  return reference::latent_attention_scale(config_);
+}
+
+std::int64_t LatentAttention::bytes_per_token() const {
+  return (config_.kv_rank + config_.rope_dim) * size_of(config_.dtype);
+}
+
+std::int64_t LatentAttention::expanded_bytes_per_token() const {
+  return config_.heads * (config_.nope_dim + config_.rope_dim + config_.value_dim) * size_of(config_.dtype);
+}
+
+void LatentAttention::initialise(std::uint64_t seed) {
+  check_parameters(config_, parameters_);
+  std::uint64_t stream = 0;
+  for (const ParameterSpec& spec : parameter_specs(config_)) {
+    ++stream;  // counted for every parameter: one more in the config does not change the others
+    if (!spec.wanted) continue;
+    Tensor& tensor = parameters_.*spec.tensor;
+    if (spec.inputs == 0) {
+      fill(tensor, 1.0);
+      continue;
+    }
+    // Seeds that follow one another must not meet in each other's streams: the odd constant spreads them apart.
+    const std::uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ULL);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(spec.inputs));
+    for (std::int64_t i = 0; i < tensor.size(); ++i) {
+      const double value = (2.0 * uniform(key, static_cast<std::uint64_t>(i)) - 1.0) * bound;
+      store_element(tensor.dtype(), tensor.view().data, i, value);
+    }
+  }
+}
+
+Tensor LatentAttention::forward(View x, const AttentionOptions& options, LatentAttentionSaved* saved) const {
+  check_input(config_, x);
+  check_parameters(config_, parameters_);
+  const LatentAttentionConfig& c = config_;
+  const LatentAttentionParameters& p = parameters_;
+  const std::int64_t B = x.batch(), L = x.length(), H = c.heads;
+  AttentionOptions rules = options;
+  if (!rules.scale) rules.scale = scale();
+
+  Queries y = make_queries(c, p, x);
+  const MutableView q = split_heads(y.q.view(), H), q_rope = part_of(q, c.nope_dim, c.rope_dim);
+  rope(q_rope, q_rope, rope_options(c, 0));
+  Tensor kv_down = project(x, p.wkv_down);
+  Tensor latents(c.dtype, kv_down.shape());
+  make_latents(c, p, kv_down, 0, latents);
+  Tensor latent = copy_of(part_of(latents.view(), 0, c.kv_rank));
+  Tensor kv_up = project(latent, p.wkv_up);
+  Tensor k = make_keys(c, kv_up, latents);
+  Tensor out(c.dtype, {B, 1, L, H * c.value_dim}), lse;
+  AttentionExtras extras;
+  if (saved != nullptr) extras.lse = lse = Tensor(wide(c.dtype), {B, H, L, 1});
+  attention(q, split_heads(View(k), H), part_of(split_heads(View(kv_up), H), c.nope_dim, c.value_dim),
+            split_heads(out.view(), H), rules, extras);
+  Tensor result = project(out, p.wo);
+  if (saved != nullptr) {
+    *saved = {.x = copy_of(x),
+              .q_down = std::move(y.down),
+              .q_latent = std::move(y.latent),
+              .kv_down = std::move(kv_down),
+              .latent = std::move(latent),
+              .q = std::move(y.q),
+              .k = std::move(k),
+              .kv_up = std::move(kv_up),
+              .out = std::move(out),
+              .lse = std::move(lse),
+              .options = std::move(rules)};
+  }
+  return result;
+}
+
+LatentAttentionGradients LatentAttention::backward(View dout, const LatentAttentionSaved& s) const {
+  const LatentAttentionConfig& c = config_;
+  const LatentAttentionParameters& p = parameters_;
+  check_parameters(c, p);
+  check_saved(c, s);
+  check_readable(kOp, "dout", dout);
+  check_shape(kOp, "dout", dout.shape, {s.x.shape()[0], 1, s.x.shape()[2], c.width});
+  check_dtype(kOp, "dout", dout.dtype, c.dtype);
+  const std::int64_t H = c.heads;
+
+  LatentAttentionGradients g;
+  LatentAttentionParameters& dp = g.parameters;
+  for (const ParameterSpec& spec : parameter_specs(c)) {
+    if (spec.wanted) dp.*spec.tensor = Tensor(c.dtype, spec.shape);
+  }
+  const Tensor d_out = project_backward(dout, s.out, p.wo, dp.wo);
+  Tensor dq(c.dtype, s.q.shape()), dk(c.dtype, s.k.shape()), dkv_up(c.dtype, s.kv_up.shape());
+  const MutableView q_heads = split_heads(dq.view(), H), k_heads = split_heads(dk.view(), H),
+                    kv_heads = split_heads(dkv_up.view(), H);
+  attention_backward(split_heads(d_out.view(), H), split_heads(s.q.view(), H), split_heads(s.k.view(), H),
+                     part_of(split_heads(s.kv_up.view(), H), c.nope_dim, c.value_dim), split_heads(s.out.view(), H),
+                     s.lse, {q_heads, k_heads, part_of(kv_heads, c.nope_dim, c.value_dim)}, s.options);
+  copy_rows(part_of(View(k_heads), 0, c.nope_dim), part_of(kv_heads, 0, c.nope_dim));
+
+  // Back through the keys' and values' side.
+  const Tensor dlatent = project_backward(dkv_up, s.latent, p.wkv_up, dp.wkv_up);
+  Tensor dkv_down(c.dtype, s.kv_down.shape());
+  const MutableView turned = part_of(dkv_down.view(), c.kv_rank, c.rope_dim);
+  sum_heads(part_of(View(k_heads), c.nope_dim, c.rope_dim), turned);
+  rope_backward(turned, turned, rope_options(c, 0));
+  rms_norm_backward(dlatent, part_of(s.kv_down.view(), 0, c.kv_rank), p.kv_norm, part_of(dkv_down.view(), 0, c.kv_rank),
+                    dp.kv_norm, c.norm_eps);
+  g.dx = project_backward(dkv_down, s.x, p.wkv_down, dp.wkv_down);
+
+  // And through the query's.
+  const MutableView q_turned = part_of(q_heads, c.nope_dim, c.rope_dim);
+  rope_backward(q_turned, q_turned, rope_options(c, 0));
+  if (c.q_rank == 0) {
+    add(g.dx, project_backward(dq, s.x, p.wq, dp.wq));
+    return g;
+  }
+  Tensor dq_latent = project_backward(dq, s.q_latent, p.wq, dp.wq);
+  rms_norm_backward(dq_latent, s.q_down, p.q_norm, dq_latent, dp.q_norm, c.norm_eps);
+  add(g.dx, project_backward(dq_latent, s.x, p.wq_down, dp.wq_down));
+  return g;
+}
+
+Tensor LatentAttention::prefill(View x, LatentCache& cache) const {
+  return prefill(x, cache, {.mask = causal()});
+}
+
+// The new rows lie past the cache's length until attention has succeeded: an error leaves it as it was.
+Tensor LatentAttention::prefill(View x, LatentCache& cache, const AttentionOptions& options) const {
+  const LatentAttentionConfig& c = config_;
+  check_step(c, x, cache.rows_, cache.length_, options);
+  check_parameters(c, parameters_);
+  const std::int64_t H = c.heads, T = x.length(), N = cache.length_ + T;
+  AttentionOptions rules = options;
+  if (!rules.scale) rules.scale = scale();
+
+  Queries y = make_queries(c, parameters_, x);
+  const MutableView q = split_heads(y.q.view(), H), q_rope = part_of(q, c.nope_dim, c.rope_dim);
+  rope(q_rope, q_rope, rope_options(c, cache.length_));
+  const MutableView rows = cache.rows_;
+  make_latents(c, parameters_, project(x, parameters_.wkv_down), cache.length_, slice_length(rows, cache.length_, T));
+  const View seen = slice_length(View(rows), 0, N);
+  const Tensor kv_up = project(part_of(seen, 0, c.kv_rank), parameters_.wkv_up);
+  const Tensor k = make_keys(c, kv_up, seen);
+  Tensor out(c.dtype, {x.batch(), 1, T, H * c.value_dim});
+  attention(q, split_heads(k.view(), H), part_of(split_heads(kv_up.view(), H), c.nope_dim, c.value_dim),
+            split_heads(out.view(), H), rules);
+  Tensor result = project(out, parameters_.wo);
+  cache.length_ = N;
+  return result;
+}
+
+Tensor LatentAttention::step(View x, LatentCache& cache) const {
+  return step(x, cache, {.mask = causal()});
+}
+
+Tensor LatentAttention::step(View x, LatentCache& cache, const AttentionOptions& options) const {
+  const LatentAttentionConfig& c = config_;
+  check_step(c, x, cache.rows_, cache.length_, options);
+  check_parameters(c, parameters_);
+  const std::int64_t B = x.batch(), H = c.heads, T = x.length(), N = cache.length_ + T;
+  AttentionOptions rules = options;
+  if (!rules.scale) rules.scale = scale();
+
+  // Each head's rows of wkv_up, [1, H, nope + value, kv_rank].
+  const View up{c.dtype,
+                parameters_.wkv_up.view().data,
+                {1, H, c.nope_dim + c.value_dim, c.kv_rank},
+                {0, (c.nope_dim + c.value_dim) * c.kv_rank, c.kv_rank, 1}};
+  const Queries y = make_queries(c, parameters_, x);
+  const View q = split_heads(y.q.view(), H);
+  Tensor absorbed(c.dtype, {B, H, T, c.kv_rank + c.rope_dim});
+  multiply_heads(part_of(q, 0, c.nope_dim), slice_length(up, 0, c.nope_dim), part_of(absorbed.view(), 0, c.kv_rank));
+  rope(part_of(q, c.nope_dim, c.rope_dim), part_of(absorbed.view(), c.kv_rank, c.rope_dim),
+       rope_options(c, cache.length_));
+
+  const MutableView rows = cache.rows_;
+  make_latents(c, parameters_, project(x, parameters_.wkv_down), cache.length_, slice_length(rows, cache.length_, T));
+  const View seen = slice_length(View(rows), 0, N);
+  Tensor mixed(c.dtype, {B, H, T, c.kv_rank}), out(c.dtype, {B, 1, T, H * c.value_dim});
+  attention(absorbed, seen, part_of(seen, 0, c.kv_rank), mixed, rules);
+  multiply_heads(mixed, transposed(slice_length(up, c.nope_dim, c.value_dim)), split_heads(out.view(), H));
+  Tensor result = project(out, parameters_.wo);
+  cache.length_ = N;
+  return result;
+}
+
+}  // namespace attend
