@@ -594,6 +594,20 @@ typedef struct attend_inner attend_inner;
 ATTEND_API attend_status attend_inner_parameter(attend_inner* inner, const char* name, attend_tensor* parameter);
 ATTEND_API void attend_inner_free(attend_inner* inner);
 
+/* What the options point at is copied, but for functions. options NULL: the defaults. */
+ATTEND_API attend_status attend_inner_linear_attention(const attend_linear_attention_options* options,
+                                                       attend_inner** inner);
+ATTEND_API attend_status attend_inner_reformer(const attend_reformer_options* options, attend_inner** inner);
+/* Parameters "e" and, unless shared, "f". kv_heads: 1, or as many as the layer has. */
+ATTEND_API attend_status attend_inner_linformer(int32_t dtype, int64_t length, int64_t rank, int64_t kv_heads,
+                                                int32_t shared, uint64_t seed, attend_inner** inner);
+/* Parameter "span". */
+ATTEND_API attend_status attend_inner_adaptive_span(int64_t heads, double initial_span,
+                                                    const attend_adaptive_span_options* options, attend_inner** inner);
+/* Parameter "w". */
+ATTEND_API attend_status attend_inner_additive(int32_t dtype, int64_t heads, int64_t head_dim,
+                                               const attend_additive_options* options, attend_inner** inner);
+
 /* ---- the layer: handles; `*handle` is NULL after an error ---- */
 
 typedef struct attend_layer attend_layer;

@@ -41,6 +41,12 @@ void bind_adaptive_span(nb::module_& m) {
         return adaptive_span_penalty(span.in(), loss_weight, options, out("dspan", dspan));
       },
       "span"_a, "loss_weight"_a, "options"_a, "dspan"_a.none());
+  m.def(
+      "adaptive_span_inner",
+      [](std::int64_t heads, double initial_span, const AdaptiveSpanOptions& options) {
+        return adaptive_span_inner({heads, initial_span, options});
+      },
+      "heads"_a, "initial_span"_a, "options"_a);
 }
 
 }  // namespace attend::python

@@ -64,6 +64,12 @@ void bind_additive_attention(nb::module_& m) {
       },
       "score"_a, "dout"_a, "q"_a, "k"_a, "v"_a, "wq"_a.none(), "wk"_a.none(), "w"_a.none(), "out"_a, "lse"_a, "dq"_a,
       "dk"_a, "dv"_a, "dwq"_a.none(), "dwk"_a.none(), "dw"_a.none(), "mask"_a, "scale"_a);
+  m.def(
+      "additive_attention_inner",
+      [](const std::string& dtype, std::int64_t heads, std::int64_t head_dim, const Mask& mask, double scale) {
+        return additive_attention_inner({dtype_named(dtype), heads, head_dim, {mask, scale}});
+      },
+      "dtype"_a, "heads"_a, "head_dim"_a, "mask"_a, "scale"_a);
 }
 
 }  // namespace attend::python

@@ -44,14 +44,11 @@ inline std::optional<MutableView> out(const char* what, const std::optional<Arra
 
 DType dtype_named(const std::string& text);  // TypeError unless it is one of the four
 
-// A tensor as a NumPy array over the same memory, kept alive by `owner`; None when it is empty.
-nb::object array_of(Tensor& tensor, nb::handle owner);
-nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner);  // those the config calls for
-void copy_into(const Tensor& from, const MutableView& to, const char* what);
 // Contiguous memory as a NumPy array over it, kept alive by `owner`; None for an empty tensor. bf16 travels as uint16:
 // NumPy has no such type, and the package gives it ml_dtypes' when that is installed.
 nb::object array_of(const MutableView& view, nb::handle owner);
 nb::object array_of(Tensor& tensor, nb::handle owner);
+nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner);  // those the config calls for
 void copy_into(const Tensor& from, const MutableView& to, const char* what);
 std::optional<RopeStyle> rope_style(const std::optional<std::string>& style);
 

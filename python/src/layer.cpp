@@ -10,10 +10,6 @@
 namespace attend::python {
 
 nb::object array_of(const MutableView& view, nb::handle owner) {
-// bf16 travels as uint16: NumPy has no such
-// type, and the package gives it ml_dtypes' when that is installed.
-nb::object array_of(Tensor& tensor, nb::handle owner) {
-  if (tensor.empty()) return nb::none();
   nb::dlpack::dtype dtype = nb::dtype<float>();
   if (view.dtype == DType::f64) dtype = nb::dtype<double>();
   if (view.dtype == DType::bf16) dtype = nb::dtype<std::uint16_t>();
@@ -50,16 +46,12 @@ nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
   return result;
 }
 
-}  // namespace
-
 void copy_into(const Tensor& from, const MutableView& to, const char* what) {
   const bool contiguous = from.size() == 0 || to.strides == contiguous_strides(to.shape);
   if (to.shape != from.shape() || to.dtype != from.dtype() || !contiguous)
     throw InvalidArgument(std::string(what) + " must be contiguous and of the layer's dtype and output shape");
   std::memcpy(to.data, from.view().data, static_cast<std::size_t>(from.bytes()));
 }
-
-namespace {
 
 std::optional<RopeStyle> rope_style(const std::optional<std::string>& style) {
   if (!style) return std::nullopt;

@@ -68,6 +68,9 @@ void bind_linear_attention(nb::module_& m) {
         linear_attention_step(q.in(), k.in(), v.in(), result, held, options);
       },
       "q"_a, "k"_a, "v"_a, "out"_a, "state"_a, "options"_a);
+  m.def(
+      "linear_attention_inner", [](const LinearAttentionOptions& options) { return linear_attention_inner(options); },
+      "options"_a);
 }
 
 }  // namespace attend::python

@@ -11,11 +11,11 @@ NB_MODULE(_core, m) {
   bind_attention(m);
   bind_positions(m);
   bind_operations(m);
+  bind_layer(m);
   bind_linformer(m);
   bind_reformer(m);
   bind_adaptive_span(m);
   bind_linear_attention(m);
-  bind_layer(m);
   bind_additive_attention(m);
   bind_transformer_block(m);
   bind_latent_attention(m);

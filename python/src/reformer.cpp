@@ -72,6 +72,7 @@ void bind_reformer(nb::module_& m) {
         return reformer_recall(q.in(), options, samples);
       },
       "q"_a, "options"_a, "samples"_a);
+  m.def("reformer_inner", [](const ReformerOptions& options) { return reformer_inner(options); }, "options"_a);
 }
 
 }  // namespace attend::python

@@ -106,8 +106,5 @@ AttentionOptions options_of(const char* op, const attend_attention_options* opti
 // What the layer and a transformer block share (layer.cpp). `find_parameter`: null when there is none of that name.
 Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name);
 MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given);
-MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype, const Shape& shape);
-// From contiguous memory to any strides, same dtype and shape.
-void copy(const Tensor& from, const MutableView& to);
 
 }  // namespace attend::abi

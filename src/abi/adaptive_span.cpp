@@ -80,3 +80,10 @@ attend_status attend_adaptive_span_penalty(const attend_tensor* span, double los
                                            optional_mutable_view(dspan));
   });
 }
+
+attend_status attend_inner_adaptive_span(int64_t heads, double initial_span,
+                                         const attend_adaptive_span_options* options, attend_inner** inner) {
+  const char* op = "attend_inner_adaptive_span";
+  return attend::abi::make(op, inner,
+                           [&] { return attend::adaptive_span_inner({heads, initial_span, options_of(op, options)}); });
+}

@@ -115,3 +115,12 @@ attend_status attend_aligned_attention_backward(const attend_alignment* alignmen
         options_of(op, options));
   });
 }
+
+attend_status attend_inner_additive(int32_t dtype, int64_t heads, int64_t head_dim,
+                                    const attend_additive_options* options, attend_inner** inner) {
+  const char* op = "attend_inner_additive";
+  return attend::abi::make(op, inner, [&] {
+    return attend::additive_attention_inner(
+        {static_cast<attend::DType>(dtype), heads, head_dim, options_of(op, options)});
+  });
+}

@@ -73,35 +73,6 @@ MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& gi
           .inner = given.inner == nullptr ? nullptr : given.inner->inner};
 }
 
-MutableView result_view(const char* op, const char* what, const attend_tensor* tensor, DType dtype,
-                        const Shape& shape) {
-  const MutableView result = mutable_view(op, what, tensor);
-  check_dtype(op, what, result.dtype, dtype);
-  check_shape(op, what, result.shape, shape);
-  check_writable(op, what, result);
-  return result;
-}
-
-// From contiguous memory to any strides, same dtype and shape.
-void copy(const Tensor& from, const MutableView& to) {
-  const std::int64_t bytes = size_of(to.dtype);
-  const auto [B, H, M, D] = to.shape;
-  const auto* source = static_cast<const std::byte*>(from.view().data);
-  auto* target = static_cast<std::byte*>(to.data);
-  for (std::int64_t row = 0; row < B * H * M; ++row) {
-    const std::int64_t b = row / (H * M), h = row / M % H, i = row % M;
-    std::byte* place = target + (b * to.strides[0] + h * to.strides[1] + i * to.strides[2]) * bytes;
-    if (to.strides[3] == 1) {
-      std::memcpy(place, source + row * D * bytes, static_cast<std::size_t>(D * bytes));
-      continue;
-    }
-    for (std::int64_t d = 0; d < D; ++d) {
-      std::memcpy(place + d * to.strides[3] * bytes, source + (row * D + d) * bytes, static_cast<std::size_t>(bytes));
-    }
-  }
-}
-
-}  // namespace
 }  // namespace attend::abi
 
 using attend::abi::guard;

@@ -125,3 +125,8 @@ attend_status attend_linear_attention_step(const attend_tensor* q, const attend_
                                   mutable_view(op, "state", state), linear_options_of(op, options));
   });
 }
+
+attend_status attend_inner_linear_attention(const attend_linear_attention_options* options, attend_inner** inner) {
+  const char* op = "attend_inner_linear_attention";
+  return attend::abi::make(op, inner, [&] { return attend::linear_attention_inner(linear_options_of(op, options)); });
+}

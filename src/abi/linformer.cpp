@@ -61,3 +61,10 @@ attend_status attend_linformer_backward(const attend_tensor* dout, const attend_
         options_of(op, options));
   });
 }
+
+attend_status attend_inner_linformer(int32_t dtype, int64_t length, int64_t rank, int64_t kv_heads, int32_t shared,
+                                     uint64_t seed, attend_inner** inner) {
+  return attend::abi::make("attend_inner_linformer", inner, [&] {
+    return attend::linformer_inner({static_cast<attend::DType>(dtype), length, rank, kv_heads, shared != 0, seed});
+  });
+}

@@ -80,3 +80,8 @@ attend_status attend_reformer_recall(const attend_tensor* q, const attend_reform
     result = attend::reformer_recall(view(op, "q", q), options_of(op, options), samples);
   });
 }
+
+attend_status attend_inner_reformer(const attend_reformer_options* options, attend_inner** inner) {
+  const char* op = "attend_inner_reformer";
+  return attend::abi::make(op, inner, [&] { return attend::reformer_inner(options_of(op, options)); });
+}
