@@ -122,6 +122,13 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
            {"options", hash_of(options), true}};
 }
 
+void refuse_everywhere(RingCommunicator comm, const char* op, const RingOptions& options) {
+  const std::string text = Link::current_error();
+  Link link(comm, op, options);
+  link.agree([&](Facts&) { throw Refused(text); });
+  throw Refused(text);
+}
+
 }  // namespace attend::ring
 
 namespace attend {
