@@ -36,7 +36,8 @@ void add_options(CLI::App& app, Settings& s) {
       ->check(CLI::Range(0, 1024));
   app.add_option("--timeout", s.timeout, "Seconds of silence after which a rank counts as gone")
       ->check(CLI::Range(0.01, 1e6));
-  app.add_flag("--no-progress", s.no_progress, "Let transfers move only while waiting, to see what that costs");
+  app.add_option("--progress", s.progress, "Who keeps transfers moving: auto, thread, slices or none")
+      ->check(CLI::IsMember({"auto", "thread", "slices", "none"}));
   app.add_option("--slice-work", s.slice_work, "Multiplications between two looks at the transfers")
       ->check(CLI::Range(1.0, 1e18));
   const std::string fault = "To see how the run ends: in its second step, rank R ";
@@ -81,7 +82,8 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace attend::ring_app
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
   int code = 1;
   attend::ring_run({MPI_Comm_c2f(MPI_COMM_WORLD)}, [&] { code = attend::ring_app::parse_and_run(argc, argv); });
   (void)std::fflush(stdout);

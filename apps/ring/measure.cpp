@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -35,6 +36,12 @@ struct World {
 
 DType dtype_of(const std::string& text) {
   return text == "f16" ? DType::f16 : text == "bf16" ? DType::bf16 : DType::f32;
+}
+
+RingProgress progress_of(const std::string& text) {
+  if (text == "thread") return RingProgress::thread;
+  if (text == "slices") return RingProgress::slices;
+  return text == "none" ? RingProgress::none : RingProgress::automatic;
 }
 
 void put(Tensor& x, std::int64_t n, float value) {
@@ -150,10 +157,13 @@ class Run {
                               options_);
     }
   }
-  double transfers(bool backward) const {
+  double transfers(bool backward) const {  // the median of some
     const std::int64_t kv_heads = s_.kv_heads == 0 ? s_.heads : s_.kv_heads;
     const Tensor k(dtype_, {s_.batch, kv_heads, s_.length / world_.ranks, s_.dim});
-    return ring_transfer_seconds(world_.comm, k, k, backward, options_);
+    std::vector<double> seconds(5);
+    for (double& one : seconds) one = ring_transfer_seconds(world_.comm, k, k, backward, options_);
+    std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+    return seconds[2];
   }
   bool check() { return layer_ ? check_layer() : check_attention(); }
 
@@ -258,24 +268,29 @@ void print_times(const World& world, const char* what, const Timing& timing) {
   if (world.rank != 0) return;
   fmt::print("{:<9} {:>10.1f} ms\n", what, timing.total * 1e3);
   fmt::print("  rank   compute ms  moving ms  waiting ms  transfers alone ms  hidden   sent MiB\n");
-  for (int rank = 0; rank < world.ranks; ++rank) {
-    const double* x = all.data() + rank * kNumbers;
+  std::vector<double> sum(kNumbers);
+  for (int rank = 0; rank <= world.ranks; ++rank) {
+    const double* x = rank == world.ranks ? sum.data() : all.data() + rank * kNumbers;
     const double hidden = x[3] > 0 ? std::clamp(1.0 - (x[1] + x[2]) / x[3], 0.0, 1.0) : 1.0;
-    fmt::print("  {:<4}   {:>10.1f} {:>10.2f} {:>11.2f} {:>19.2f}   {:>4.0f} % {:>10.1f}\n", rank, x[0] * 1e3,
-               x[1] * 1e3, x[2] * 1e3, x[3] * 1e3, hidden * 100, x[4] / 0x1p20);
+    fmt::print("  {:<4}   {:>10.1f} {:>10.2f} {:>11.2f} {:>19.2f}   {:>4.0f} % {:>10.1f}\n",
+               rank == world.ranks ? "all" : std::to_string(rank), x[0] * 1e3, x[1] * 1e3, x[2] * 1e3, x[3] * 1e3,
+               hidden * 100, x[4] / 0x1p20);
+    if (rank == world.ranks) continue;
+    for (int n = 0; n < kNumbers; ++n) sum[static_cast<std::size_t>(n)] += x[n];
   }
 }
 
 // The faults of --kill-rank and its kin, in the second step.
 void add_fault(const World& world, const Settings& s, RingOptions& options) {
-  const int asked[] = {s.kill_rank, s.throw_rank, s.stop_rank};
+  const std::array<int, 3> asked = {s.kill_rank, s.throw_rank, s.stop_rank};
   for (const int rank : asked) {
     if (rank >= world.ranks)
       throw InvalidArgument(fmt::format("rank {} is to fail, but there are {}", rank, world.ranks));
   }
   const std::int64_t when = std::min(1, world.ranks - 1);
   options.on_step = [=](std::int64_t step) {
-    if (step != when) return;
+    if (step != when || std::find(asked.begin(), asked.end(), world.rank) == asked.end()) return;
+    fmt::print(stderr, "attend_ring: rank {} fails now, as asked\n", world.rank);
     if (world.rank == s.kill_rank) (void)std::raise(SIGKILL);
     if (world.rank == s.stop_rank) (void)std::raise(SIGSTOP);
     if (world.rank == s.throw_rank) throw std::runtime_error("thrown because --throw-rank asked for it");
@@ -308,8 +323,8 @@ bool measure(const Settings& s) {
   }
   RingOptions options{.split = s.zigzag ? RingSplit::zigzag : RingSplit::contiguous,
                       .timeout_seconds = s.timeout,
-                      .slice_work = s.slice_work,
-                      .progress = !s.no_progress};
+                      .progress = progress_of(s.progress),
+                      .slice_work = s.slice_work};
   if (s.causal) options.attention.mask = causal();
   if (s.window > 0) options.attention.mask = window(s.window, s.causal ? 0 : s.window);
   add_fault(world, s, options);

@@ -14,7 +14,7 @@
 namespace attend {
 
 // A communicator of MPI as the integer that other languages know it by: MPI_Comm_c2f(comm), in mpi4py comm.py2f(). This
-// header needs no mpi.h. MPI must have been started; the calls use it from the calling thread alone.
+// header needs no mpi.h. MPI must have been started.
 struct RingCommunicator {
   int handle = 0;
 };
@@ -38,9 +38,17 @@ void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank
 // Where the time of one rank went, in seconds; calls add to it.
 struct RingTimes {
   double compute = 0;           // attention and merging
-  double progress = 0;          // in MPI between slices of compute, to keep transfers moving
+  double progress = 0;          // of the calling thread in MPI between slices of compute
   double wait = 0;              // for the ring, with nothing to compute
   std::int64_t bytes_sent = 0;  // by this rank
+};
+
+// Large messages move only inside calls of MPI. Who calls it while a rank computes?
+enum class RingProgress {
+  automatic,  // a thread where MPI allows it, else slices
+  thread,     // a thread beside the compute; MPI must have been started with MPI_THREAD_SERIALIZED or more
+  slices,     // the calling thread, between slices of compute
+  none,       // nobody: they move while a rank waits
 };
 
 struct RingOptions {
@@ -51,10 +59,10 @@ struct RingOptions {
   // A rank from which nothing was heard for so long ends the run. Ranks in the call give a sign of life several times a
   // second, so this need not cover a step's compute, only how much later than others a rank may enter the call.
   double timeout_seconds = 60;
-  // Transfers move only inside calls of MPI: after about so many multiplications they get one. The results of backward
+  RingProgress progress = RingProgress::automatic;
+  // Multiplications in one go, about; signs of life and RingProgress::slices come between two. The results of backward
   // hang on it by a rounding, those of forward do not.
   double slice_work = 0x1p28;
-  bool progress = true;                              // false: transfers move only while waiting, to measure with
   std::function<void(std::int64_t step)> on_step{};  // called before the compute of each of the P steps
   RingTimes* times = nullptr;
 };

@@ -6,21 +6,8 @@
 #include <utility>
 
 #include "abi/abi.hpp"
+#include "abi/layer.hpp"
 #include "attend/multi_head_attention.hpp"
-
-struct attend_layer {
-  attend::MultiHeadAttention layer;
-};
-struct attend_layer_saved {
-  attend::MultiHeadAttentionSaved saved;
-};
-struct attend_layer_gradients {
-  attend::MultiHeadAttentionGradients gradients;
-  std::vector<std::string> inner_names;
-};
-struct attend_kv_cache {
-  attend::KvCache cache;
-};
 
 namespace attend::abi {
 namespace {

@@ -10,4 +10,8 @@ namespace attend::ring {
 void check_arguments(const char* op, const Link& link, const View& q, const View& k, const View& v,
                      const RingOptions& options, Facts& facts);
 
+// Tells all ranks that this one's arguments could not even be read, with the text of the exception being handled;
+// throws on all of them. `op` is the call in which the others are.
+[[noreturn]] void refuse_everywhere(RingCommunicator comm, const char* op, const RingOptions& options);
+
 }  // namespace attend::ring

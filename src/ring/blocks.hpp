@@ -161,15 +161,6 @@ void for_each_pair(const Link& link, const RingOptions& options, std::int64_t ow
   }
 }
 
-// One slice of compute: timed, and followed by a look at the transfers.
-template <class F>
-void compute_slice(Link& link, const RingOptions& options, const F& f) {
-  const Clock::time_point start = Clock::now();
-  f();
-  link.times.compute += seconds_since(start);
-  if (options.progress) link.progress();
-}
-
 // Sums in f32, contiguous, rounded once to the dtype of `to`.
 inline void round_rows(const View& from, const MutableView& to) {
   const std::int64_t D = to.dim();

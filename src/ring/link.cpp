@@ -81,6 +81,13 @@ MPI_Comm communicator_of(const char* op, RingCommunicator comm) {
   return found;
 }
 
+// Whether another thread than the calling one may use MPI, if not both at once.
+bool thread_allowed() {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  return level >= MPI_THREAD_SERIALIZED;
+}
+
 // The duplicate goes with the communicator it was made from.
 int forget_channel(MPI_Comm, int, void* value, void*);
 
@@ -144,9 +151,10 @@ Channel* channel_of(const char* op, MPI_Comm comm, double timeout) {
 }  // namespace
 
 Link::Link(RingCommunicator comm, const char* op, const RingOptions& options)
-    : op_(op), timeout_(options.timeout_seconds) {
+    : op_(op), timeout_(options.timeout_seconds), progress_(options.progress) {
   const MPI_Comm found = communicator_of(op, comm);
   if (!(timeout_ > 0)) timeout_ = RingOptions{}.timeout_seconds;  // refused when the ranks agree
+  if (progress_ == RingProgress::automatic) progress_ = thread_allowed() ? RingProgress::thread : RingProgress::slices;
   channel_ = channel_of(op, found, timeout_);
 }
 
@@ -236,15 +244,46 @@ void Link::give_and_take_signs() {
   }
 }
 
-// MPI moves large messages only while it is called; any call moves all of them.
-void Link::progress() {
+// Any call moves all transfers, unless it has found what it wants: so it looks for what nobody sends.
+void Link::move() {
   if (ranks() == 1) return;
-  const Clock::time_point start = Clock::now();
   give_and_take_signs();
   int there = 0;
-  check(MPI_Iprobe(MPI_ANY_SOURCE, static_cast<int>(Kind::sign), channel_->comm, &there, MPI_STATUS_IGNORE),
+  check(MPI_Iprobe(MPI_ANY_SOURCE, static_cast<int>(Kind::nothing), channel_->comm, &there, MPI_STATUS_IGNORE),
         "MPI_Iprobe");
-  times.progress += seconds_since(start);
+}
+
+void Link::start_moving() {
+  if (ranks() == 1 || progress_ != RingProgress::thread) return;
+  mpi_.lock();
+  mover_ = std::thread([this] {
+    // What moved takes time to do so, and there may be more; else the compute shall not be disturbed.
+    constexpr double kMoved = 20e-6;
+    constexpr std::chrono::milliseconds kPause(1);
+    for (std::unique_lock lock(mpi_); !ended_;) {
+      const Clock::time_point start = Clock::now();
+      move();
+      if (seconds_since(start) < kMoved) {
+        end_.wait_for(lock, kPause, [&] { return ended_; });
+      } else {
+        lock.unlock();  // the calling thread may want it
+        std::this_thread::yield();
+        lock.lock();
+      }
+    }
+  });
+}
+
+void Link::stop_moving() {
+  if (!mover_.joinable()) return;
+  ended_ = true;
+  mpi_.unlock();
+  end_.notify_one();
+  mover_.join();
+}
+
+Link::~Link() {
+  stop_moving();
 }
 
 void Link::check_silence(const Messages& messages, Clock::time_point start, const std::string& for_what) {
@@ -282,6 +321,9 @@ void Link::agree(const std::function<void(Facts&)>& local) {
   Header own;
   copy_text(op_, own.op, sizeof own.op);
   try {
+    if (progress_ == RingProgress::thread && !thread_allowed()) {
+      fail(op_, "progress is asked of a thread, expected MPI to be started with MPI_THREAD_SERIALIZED or more");
+    }
     local(facts);
     if (facts.size() > Header::kMostFacts) fail(op_, "more facts than a header holds");
   } catch (...) {

@@ -4,9 +4,12 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "attend/error.hpp"
@@ -21,7 +24,7 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 // Messages of one kind between the same ranks arrive in the order in which they were sent.
-enum class Kind : int { header = 1, sign = 2, keys_values = 3, gradients = 4, sums = 5 };
+enum class Kind : int { header = 1, sign = 2, keys_values = 3, gradients = 4, sums = 5, nothing = 6 };
 
 // Messages in flight together.
 struct Messages {
@@ -49,6 +52,9 @@ class Link {
  public:
   // Throws InvalidArgument, on this rank alone, if the handle is no communicator.
   Link(RingCommunicator comm, const char* op, const RingOptions& options);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
 
   int rank() const;
   int ranks() const;
@@ -64,6 +70,7 @@ class Link {
   void run(F&& f) {
     try {
       f();
+      stop_moving();
     } catch (const Refused&) {
       throw;
     } catch (...) {
@@ -73,8 +80,23 @@ class Link {
 
   void send(Kind kind, const void* data, std::int64_t bytes, int to, Messages& messages);
   void receive(Kind kind, void* data, std::int64_t bytes, int from, Messages& messages);
-  void progress();                                             // lets all transfers move
   void wait(Messages& messages, const std::string& for_what);  // until all have arrived
+
+  // Runs a slice of compute, timed, while transfers move in the way the options ask for.
+  template <class F>
+  void compute(const F& f) {
+    const Clock::time_point start = Clock::now();
+    Clock::time_point end;
+    {
+      const HandOver others_may_move(*this);
+      f();
+      end = Clock::now();
+    }
+    times.compute += std::chrono::duration<double>(end - start).count();
+    if (progress_ == RingProgress::slices) move();
+    times.progress += seconds_since(end);
+  }
+  void start_moving();  // the thread that RingProgress::thread asks for
 
   // values = the sum over the ranks, in rising order; the same bits on all.
   void sum(float* values, std::int64_t count);
@@ -85,6 +107,21 @@ class Link {
   RingTimes times;  // of this call
 
  private:
+  // The moving thread has MPI to itself.
+  struct HandOver {
+    explicit HandOver(Link& link) : mpi(link.mover_.joinable() ? &link.mpi_ : nullptr) {
+      if (mpi != nullptr) mpi->unlock();
+    }
+    ~HandOver() {
+      if (mpi != nullptr) mpi->lock();
+    }
+    HandOver(const HandOver&) = delete;
+    HandOver& operator=(const HandOver&) = delete;
+    std::mutex* mpi;
+  };
+
+  void move();
+  void stop_moving();
   bool finished(Messages& messages);
   void give_and_take_signs();
   void check_silence(const Messages& messages, Clock::time_point start, const std::string& for_what);
@@ -93,6 +130,11 @@ class Link {
   Channel* channel_;
   std::string op_;
   double timeout_;
+  RingProgress progress_;  // never automatic
+  std::mutex mpi_;         // who holds it may call MPI: this thread, but for its compute
+  std::condition_variable end_;
+  std::thread mover_;
+  bool ended_ = false;
 };
 
 }  // namespace attend::ring

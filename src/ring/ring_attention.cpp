@@ -67,7 +67,7 @@ void attend_block(Link& link, const View& q, const View& k, const View& v, std::
     for_each_slice(Hk, queries.count, size, [&](auto head, auto heads, auto row, auto rows) {
       const Chunk some{queries.first + row, queries.at + row, rows};
       if (!sees(options.attention.mask, some, keys)) return;
-      compute_slice(link, options, [&] {
+      link.compute([&] {
         const auto of_keys = [&](const View& x) { return slice(slice(x, 1, head, heads), 2, keys.at, keys.count); };
         attention(slice(slice(q, 1, head * G, heads * G), 2, some.at, rows), of_keys(k), of_keys(v),
                   view_of(part.data(), {B, heads * G, rows, E}),
@@ -122,6 +122,13 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
            {"options", hash_of(options), true}};
 }
 
+void refuse_everywhere(RingCommunicator comm, const char* op, const RingOptions& options) {
+  const std::string text = Link::current_error();
+  Link link(comm, op, options);
+  link.agree([&](Facts&) { throw Refused(text); });
+  throw Refused(text);
+}
+
 }  // namespace attend::ring
 
 namespace attend {
@@ -133,7 +140,10 @@ void ring_attention(RingCommunicator comm, View q, View k, View v, MutableView o
     ring::check_arguments(ring::kOp, link, q, k, v, options, facts);
     check_attention_outputs(q, k, v, out, {.lse = lse, .weights = {}, .row_sums = {}});
   });
-  link.run([&] { ring::forward(link, q, k, v, out, lse, options); });
+  link.run([&] {
+    link.start_moving();
+    ring::forward(link, q, k, v, out, lse, options);
+  });
   ring::add_times(options, link.times);
 }
 

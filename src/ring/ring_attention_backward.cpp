@@ -44,7 +44,7 @@ void backward_block(Link& link, const Inputs& x, const View& k, const View& v, s
     for_each_slice(Hk, keys.count, size, [&](auto head, auto heads, auto key, auto count) {
       const Chunk some{keys.first + key, keys.at + key, count};
       if (!sees(options.attention.mask, queries, some)) return;
-      compute_slice(link, options, [&] {
+      link.compute([&] {
         const auto of_rows = [&](const View& y) { return slice(slice(y, 1, head * G, heads * G), 2, queries.at, M); };
         const auto of_keys = [&](const View& y) { return slice(slice(y, 1, head, heads), 2, some.at, count); };
         attention_backward(of_rows(x.dout), of_rows(x.q), of_keys(k), of_keys(v), of_rows(x.out), of_rows(x.lse),
@@ -94,7 +94,10 @@ void ring_attention_backward(RingCommunicator comm, View dout, View q, View k, V
     check_attention_backward(dout, q, k, v, out, lse, {gradients.dq, gradients.dk, gradients.dv, {}, {}},
                              ring::local_options(options.attention, all, all, 0, q.heads()));
   });
-  link.run([&] { ring::backward(link, {dout, q, k, v, out, lse}, gradients, options); });
+  link.run([&] {
+    link.start_moving();
+    ring::backward(link, {dout, q, k, v, out, lse}, gradients, options);
+  });
   ring::add_times(options, link.times);
 }
 

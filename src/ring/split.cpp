@@ -110,6 +110,10 @@ void check_options(const char* op, const RingOptions& options, std::int64_t loca
   if (!(options.timeout_seconds > 0)) {
     fail(op, "timeout is " + std::to_string(options.timeout_seconds) + " s, expected more than 0");
   }
+  const auto progress = static_cast<int>(options.progress);
+  if (progress < 0 || progress > static_cast<int>(RingProgress::none)) {
+    fail(op, "progress is " + std::to_string(progress) + ", expected automatic, thread, slices or none");
+  }
   if (!(options.slice_work >= 1)) {
     fail(op, "slice_work is " + std::to_string(options.slice_work) + ", expected at least 1");
   }

@@ -147,8 +147,10 @@ TEST(RingAttention, TheSameBitsEveryTimeAndForAnyThreads) {
         set_threads(count);
         EXPECT_TRUE(same(run(dtype, options), first)) << count << " threads";
       }
-      options.progress = false;
-      EXPECT_TRUE(same(run(dtype, options), first)) << "without progress between slices";
+      for (const RingProgress progress : {RingProgress::slices, RingProgress::thread, RingProgress::none}) {
+        options.progress = progress;
+        EXPECT_TRUE(same(run(dtype, options), first)) << "progress " << static_cast<int>(progress);
+      }
       RingOptions fine = options;
       fine.slice_work = 1;
       EXPECT_TRUE(ops::same_bits(run(dtype, fine).out, first.out)) << "in small slices";
