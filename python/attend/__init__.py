@@ -10,6 +10,8 @@ from ._core import cpu_info, kernel_name, set_threads, threads, version
 from ._layer import LayerGradients, MultiHeadAttention
 from ._operations import rope, rope_backward, softmax, softmax_backward
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
+from .patterns import (bigbird, block_permutation, chunks, columns, dilated, fixed, global_tokens, longformer, streaming,
+                       strided, tokens)
 
 __version__ = version()
 
@@ -17,6 +19,8 @@ __all__ = [
     "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
     "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
     "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
+    "bigbird", "block_permutation", "chunks", "columns", "dilated", "fixed", "global_tokens", "longformer",
+    "streaming", "strided", "tokens",
 ]
 
 

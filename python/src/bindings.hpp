@@ -45,6 +45,7 @@ DType dtype_named(const std::string& text);  // TypeError unless it is one of th
 
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
+void bind_patterns(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_layer(nb::module_& m);
