@@ -30,6 +30,8 @@ from ._reformer import (
 )
 from ._transformer_block import BlockGradients, TransformerBlock
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
+from .patterns import (bigbird, block_permutation, chunks, columns, dilated, fixed, global_tokens, longformer, streaming,
+                       strided, tokens)
 
 __version__ = version()
 
@@ -44,6 +46,11 @@ __all__ = [
     "prefix", "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall",
     "reformer_rotations", "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal", "softmax",
     "softmax_backward", "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "version", "window",
+    "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
+    "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
+    "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
+    "bigbird", "block_permutation", "chunks", "columns", "dilated", "fixed", "global_tokens", "longformer",
+    "streaming", "strided", "tokens",
 ]
 
 

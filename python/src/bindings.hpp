@@ -54,6 +54,7 @@ std::optional<RopeStyle> rope_style(const std::optional<std::string>& style);
 
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
+void bind_patterns(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_linformer(nb::module_& m);

@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
   // InvalidArgument is a std::invalid_argument, which nanobind turns into ValueError.
   bind_tensor(m);
   bind_mask(m);
+  bind_patterns(m);
   bind_attention(m);
   bind_positions(m);
   bind_operations(m);
