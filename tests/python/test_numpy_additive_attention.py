@@ -123,3 +123,18 @@ def test_bad_arguments():
         attend.aligned_attention(x["a"], x["b"], x["v"], "general")
     with pytest.raises(ValueError, match="wq is given, expected no matrices for 'dot'"):
         attend.aligned_attention(x["a"], x["b"], x["v"], "dot", wq=x["w"])
+
+
+def test_docstring_examples():
+    """The examples run."""
+    import doctest
+
+    from test_numpy_package import run_examples
+
+    x, g = make("f32"), np.random.default_rng(3)
+    names = {"np": np, "attend": attend, **x, "q": x["a"], "k": x["b"]}
+    names["wq"], names["wk"] = (g.normal(size=(9, 9)).astype(np.float32) for _ in range(2))
+    tests = [t for t in doctest.DocTestFinder().find(attend._additive_attention, extraglobs=names) if t.examples]
+    assert len(tests) == 6
+    for test in tests:
+        assert not run_examples(test), run_examples(test)

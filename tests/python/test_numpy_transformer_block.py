@@ -26,7 +26,7 @@ def plain(block, kind, x, **options):
     x = np.asarray(x, np.float64)
     norm = lambda t, w: t / np.sqrt((t * t).mean(-1, keepdims=True) + 1e-6) * w  # noqa: E731
     y = x + reference.layer(p, norm(x, p["norm1"]), None, heads=4, kv_heads=2, rope_style=None, rope_theta=10000.0,
-                            norm_eps=1e-6, **options)
+                            norm_eps=1e-6, **options)[0]
     n = norm(y, p["norm2"])
     up = n @ p["up"].T
     if kind == "swiglu":
@@ -94,3 +94,16 @@ def test_bad_arguments():
         block(x, dropout=0.1, block=5)
     with pytest.raises(ValueError, match="x has 2 dimensions"):
         block(x[0])
+
+
+def test_docstring_examples():
+    """The examples run; where a result is shown, it is the result."""
+    import doctest
+
+    from test_numpy_package import run_examples
+
+    names = {"np": np, "attend": attend}
+    tests = [t for t in doctest.DocTestFinder().find(attend._transformer_block, extraglobs=names) if t.examples]
+    assert len(tests) == 7
+    for test in tests:
+        assert not run_examples(test), run_examples(test)
