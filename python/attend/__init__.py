@@ -41,16 +41,13 @@ __all__ = [
     "MultiHeadAttention", "ReformerGradients", "RopeScaling", "TransformerBlock", "adaptive_span",
     "adaptive_span_backward", "adaptive_span_penalty", "add_positions", "add_positions_backward", "additive_attention",
     "additive_attention_backward", "alibi_slopes", "aligned_attention", "aligned_attention_backward", "attention",
-    "attention_backward", "blocks", "causal", "cpu_info", "dense", "inner", "kernel_name", "left_padding", "linear_attention",
-    "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward", "no_mask", "padding",
-    "prefix", "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall",
+    "attention_backward", "bigbird", "block_permutation", "blocks", "causal", "chunks", "columns", "cpu_info", "dense",
+    "dilated", "fixed", "global_tokens", "inner", "kernel_name", "left_padding", "linear_attention",
+    "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward", "longformer", "no_mask",
+    "padding", "prefix", "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall",
     "reformer_rotations", "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal", "softmax",
-    "softmax_backward", "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "version", "window",
-    "AttentionGradients", "LayerGradients", "Mask", "MultiHeadAttention", "attention", "attention_backward", "blocks",
-    "causal", "cpu_info", "dense", "kernel_name", "left_padding", "no_mask", "padding", "prefix", "rope",
-    "rope_backward", "segments", "set_threads", "softmax", "softmax_backward", "threads", "version", "window",
-    "bigbird", "block_permutation", "chunks", "columns", "dilated", "fixed", "global_tokens", "longformer",
-    "streaming", "strided", "tokens",
+    "softmax_backward", "streaming", "strided", "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "tokens",
+    "version", "window",
 ]
 
 

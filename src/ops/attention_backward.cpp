@@ -280,26 +280,6 @@ void zero(const std::optional<MutableView>& x) {
 void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients) {
   const KernelTable& table = kernels();
-void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options) {
-  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
-  kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
-  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
-  attention_backward_checked(dout, q, k, v, out, lse, gradients, options);
-}
-
-void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options) {
-  const KernelTable& table = kernels();
-  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
-    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
-                                 gradients.dbias, gradients.dsinks})
-      zero(gradient);
-    return;
-  }
-  if (attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
-
-  AttentionCall call(q, k, v, options);
   AttentionProblem& p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
@@ -333,13 +313,18 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   check_attention_backward(dout, q, k, v, out, lse, gradients, options);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
+  attention_backward_checked(dout, q, k, v, out, lse, gradients, options);
+}
+
+void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
+                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options) {
   if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
     for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
                                  gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
       zero(gradient);
     return;
   }
-
+  if (attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
   AttentionCall call(q, k, v, options);
   run_attention_backward(call, dout, out, lse, gradients);
 }

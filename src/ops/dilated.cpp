@@ -95,7 +95,8 @@ std::optional<DilatedMask> split_dilated(const Mask& mask, std::int64_t M, std::
 
 std::optional<DilatedMask> split_call(const View& q, const View& k, const AttentionOptions& options) {
   if (q.length() * k.length() < kLeastScores) return std::nullopt;
-  if (options.rule || options.bias || options.alibi_slopes || options.sinks || options.dropout.probability > 0)
+  if (options.rule || options.bias || options.distance_bias || options.alibi_slopes || options.sinks ||
+      options.dropout.probability > 0)
     return std::nullopt;
   auto split = split_dilated(options.mask, q.length(), k.length());
   if (split && std::min(q.length(), k.length()) / split->step < kLeastClass) return std::nullopt;
