@@ -62,15 +62,15 @@ Variant masked(std::string name, std::int64_t heads, std::int64_t dim, std::int6
 
 // A state of fixed size instead of keys and values.
 void add_linear(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
-  const auto add = [&](const char* name, std::int64_t columns, auto run) {
+  const auto add = [&](const char* name, Exact exact, std::int64_t columns, auto run) {
     const double state = static_cast<double>(H * D * columns) * sizeof(float);
-    list.push_back({name, Exact::causal, 0, [run](const VariantInputs& in) -> Call { return run(in); },
+    list.push_back({name, exact, 0, [run](const VariantInputs& in) -> Call { return run(in); },
                     [state](std::int64_t) -> std::optional<double> { return state; }});
   };
-  add("linear attention, elu + 1", D + 1, [](const VariantInputs& in) -> Call {
+  add("linear attention, elu + 1", Exact::causal, D + 1, [](const VariantInputs& in) -> Call {
     return [&in](MutableView out) { linear_attention(in.q, in.k, in.v, out); };
   });
-  add("retention", D, [H, D](const VariantInputs& in) -> Call {
+  add("retention", Exact::own, D, [H, D](const VariantInputs& in) -> Call {
     auto decay = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, 1});  // 1 - 2^(-5 - h), as the paper has it
     for (std::int64_t h = 0; h < H; ++h) {
       decay->data<float>()[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
@@ -80,7 +80,7 @@ void add_linear(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
                        {.map = FeatureMap::Kind::identity, .normalise = false, .scale = scale, .log_decay = *decay});
     };
   });
-  add("gated delta rule", D, [D](const VariantInputs& in) -> Call {
+  add("gated delta rule", Exact::own, D, [D](const VariantInputs& in) -> Call {
     auto gates = std::make_shared<std::array<Tensor, 2>>();  // a decay and a beta for every token, and keys of length 1
     (*gates)[0] = Tensor(DType::f32, {1, 1, 1, 1});
     (*gates)[1] = Tensor(DType::f32, {1, 1, 1, 1});
@@ -145,6 +145,51 @@ void add_learned(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
                   [row](std::int64_t tokens) -> std::optional<double> { return row * static_cast<double>(tokens); }});
 }
 
+// Whole layers over the same x. `run` computes the layer's result, [1, 1, L, width].
+Variant layer(const char* name, std::size_t against, Exact exact, double bytes_per_token,
+              std::function<Tensor(const View& x)> run) {
+  return {name,
+          exact,
+          16384,
+          [run = std::move(run)](const VariantInputs& in) -> Call {
+            return [&in, run](MutableView out) {
+              const Tensor y = run(in.x);
+              std::memcpy(out.data, y.view().data, static_cast<std::size_t>(y.bytes()));
+            };
+          },
+          [bytes_per_token](std::int64_t tokens) -> std::optional<double> {
+            return bytes_per_token * static_cast<double>(tokens);
+          },
+          against};
+}
+
+void add_layers(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
+  const AttentionOptions causally{.mask = causal()};
+  const MultiHeadAttentionConfig config{.width = H * D, .heads = H, .rope = RopeStyle::half_split};
+  auto mha = std::make_shared<MultiHeadAttention>(config);
+  mha->initialise(1);
+  const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
+  const std::size_t first = list.size();
+  list.push_back(layer("multi-head attention layer", first, Exact::own, row,
+                       [mha, causally](const View& x) { return mha->forward(x, causally); }));
+  auto latent = std::make_shared<LatentAttention>(LatentAttentionConfig{.width = H * D,
+                                                                        .heads = H,
+                                                                        .kv_rank = std::min(2 * D, H * D),
+                                                                        .nope_dim = D,
+                                                                        .rope_dim = D / 4 * 2,
+                                                                        .value_dim = D});
+  latent->initialise(1);
+  list.push_back(layer("latent attention layer (MLA)", first, Exact::own,
+                       static_cast<double>(latent->bytes_per_token()),
+                       [latent, causally](const View& x) { return latent->forward(x, causally); }));
+  auto block = std::make_shared<TransformerBlock>(TransformerBlockConfig{.attention = config});
+  block->initialise(1);
+  list.push_back(layer("transformer block, whole", first + 2, Exact::own, row,
+                       [block, causally](const View& x) { return block->forward(x, causally); }));
+  list.push_back(layer("transformer block, by 512 queries", first + 2, Exact::against, row,
+                       [block, causally](const View& x) { return block->forward(x, causally, {.block = 512}); }));
+}
+
 // The softmax attention of row i of every head over all keys the variant could have seen.
 Tensor exact_row(const Variant& variant, const VariantInputs& in, std::int64_t i) {
   const std::int64_t H = in.q.shape()[1], D = in.q.shape()[3];
@@ -172,24 +217,36 @@ VariantInputs variant_inputs(std::int64_t heads, std::int64_t dim, std::int64_t 
     const double factor = square > 0 ? 1 / std::sqrt(square) : 0;
     for (std::int64_t d = 0; d < dim; ++d) row[d] = static_cast<float>(row[d] * factor);
   }
-  return {std::move(text.q), std::move(text.k), std::move(text.v), std::move(shared)};
+  Tensor x(DType::f32, {1, 1, length, heads * dim});
+  for (std::int64_t r = 0; r < heads * length; ++r) {
+    const std::int64_t h = r / length, i = r % length;
+    std::memcpy(x.data<float>() + (i * heads + h) * dim, text.q.data<float>() + r * dim,
+                static_cast<std::size_t>(dim) * sizeof(float));
+  }
+  return {std::move(text.q), std::move(text.k), std::move(text.v), std::move(shared), std::move(x)};
 }
 
-std::optional<double> error_of_rows(const Variant& variant, const VariantInputs& in, const View& out) {
-  if (variant.exact == Exact::own) return std::nullopt;
+std::optional<RowErrors> error_of_rows(const Variant& variant, const VariantInputs& in, const View& out) {
+  if (variant.exact == Exact::own || variant.exact == Exact::against) return std::nullopt;
   const std::int64_t H = in.q.shape()[1], D = in.q.shape()[3], L = in.length();
   const auto* got = static_cast<const float*>(out.data);
-  double difference = 0, size = 0;
+  std::vector<double> difference(static_cast<std::size_t>(H)), size(difference);
   for (std::int64_t sample = 0; sample < kSamples; ++sample) {
     const std::int64_t i = (2 * sample + 1) * L / (2 * kSamples);
     const Tensor expected = exact_row(variant, in, i);
     for (std::int64_t n = 0; n < H * D; ++n) {
       const auto truth = static_cast<double>(expected.data<float>()[n]);
-      difference += std::pow(static_cast<double>(got[(n / D * L + i) * D + n % D]) - truth, 2);
-      size += truth * truth;
+      const auto h = static_cast<std::size_t>(n / D);
+      difference[h] += std::pow(static_cast<double>(got[(n / D * L + i) * D + n % D]) - truth, 2);
+      size[h] += truth * truth;
     }
   }
-  return std::sqrt(difference / std::max(size, 1e-30));
+  const auto share = [](double of, double all) { return std::sqrt(of / std::max(all, 1e-30)); };
+  RowErrors errors;
+  for (std::size_t h = 0; h < difference.size(); ++h) errors.heads.push_back(share(difference[h], size[h]));
+  errors.all =
+      share(std::accumulate(difference.begin(), difference.end(), 0.0), std::accumulate(size.begin(), size.end(), 0.0));
+  return errors;
 }
 
 std::vector<Variant> variant_list(std::int64_t H, std::int64_t D) {
@@ -214,6 +271,7 @@ std::vector<Variant> variant_list(std::int64_t H, std::int64_t D) {
   add_linear(list, H, D);
   add_projected(list, H, D);
   add_learned(list, H, D);
+  add_layers(list, H, D);
   return list;
 }
 

@@ -93,7 +93,15 @@ std::optional<DilatedMask> split_dilated(const Mask& mask, std::int64_t M, std::
   return std::nullopt;
 }
 
+// Asked first: a call without a dilation allocates nothing here.
+bool may_be_dilated(const Mask& mask) {
+  return std::any_of(mask.rules.begin(), mask.rules.end(), [](const MaskRule& rule) {
+    return std::holds_alternative<DilatedRule>(rule) || std::holds_alternative<AnyRule>(rule);
+  });
+}
+
 std::optional<DilatedMask> split_call(const View& q, const View& k, const AttentionOptions& options) {
+  if (!may_be_dilated(options.mask)) return std::nullopt;
   if (q.length() * k.length() < kLeastScores) return std::nullopt;
   if (options.rule || options.bias || options.distance_bias || options.alibi_slopes || options.sinks ||
       options.dropout.probability > 0)
