@@ -296,12 +296,13 @@ typedef struct attend_linear_attention_gradients {
 } attend_linear_attention_gradients;
 ATTEND_API void attend_linear_attention_gradients_init(attend_linear_attention_gradients* gradients);
 
-/* dfinal_state: NULL for none. */
+/* dfinal_state, final_state: NULL for none. */
 ATTEND_API attend_status attend_linear_attention_backward(const attend_tensor* dout, const attend_tensor* q,
                                                           const attend_tensor* k, const attend_tensor* v,
                                                           const attend_linear_attention_gradients* gradients,
                                                           const attend_linear_attention_options* options,
-                                                          const attend_tensor* dfinal_state);
+                                                          const attend_tensor* dfinal_state,
+                                                          const attend_tensor* final_state);
 
 ATTEND_API attend_status attend_linear_attention_step(const attend_tensor* q, const attend_tensor* k,
                                                       const attend_tensor* v, const attend_tensor* out,

@@ -49,16 +49,17 @@ void bind_linear_attention(nb::module_& m) {
       [](const ArrayView& dout, const ArrayView& q, const ArrayView& k, const ArrayView& v, const ArrayView& dq,
          const ArrayView& dk, const ArrayView& dv, const std::optional<ArrayView>& dlog_decay,
          const std::optional<ArrayView>& dbeta, const std::optional<ArrayView>& dinitial_state,
-         const LinearAttentionOptions& options, const std::optional<ArrayView>& dfinal_state) {
+         const LinearAttentionOptions& options, const std::optional<ArrayView>& dfinal_state,
+         const std::optional<ArrayView>& final_state) {
         const LinearAttentionGradients gradients{dq.out("dq"),        dk.out("dk"),
                                                  dv.out("dv"),        out("dlog_decay", dlog_decay),
                                                  out("dbeta", dbeta), out("dinitial_state", dinitial_state)};
-        const std::optional<View> dfinal = in(dfinal_state);
+        const std::optional<View> dfinal = in(dfinal_state), last = in(final_state);
         const nb::gil_scoped_release release;
-        linear_attention_backward(dout.in(), q.in(), k.in(), v.in(), gradients, options, dfinal);
+        linear_attention_backward(dout.in(), q.in(), k.in(), v.in(), gradients, options, dfinal, last);
       },
       "dout"_a, "q"_a, "k"_a, "v"_a, "dq"_a, "dk"_a, "dv"_a, "dlog_decay"_a.none(), "dbeta"_a.none(),
-      "dinitial_state"_a.none(), "options"_a, "dfinal_state"_a.none());
+      "dinitial_state"_a.none(), "options"_a, "dfinal_state"_a.none(), "final_state"_a.none());
   m.def(
       "linear_attention_step",
       [](const ArrayView& q, const ArrayView& k, const ArrayView& v, const ArrayView& out_array, const ArrayView& state,

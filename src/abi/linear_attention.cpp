@@ -103,7 +103,7 @@ attend_status attend_linear_attention_backward(const attend_tensor* dout, const 
                                                const attend_tensor* k, const attend_tensor* v,
                                                const attend_linear_attention_gradients* gradients,
                                                const attend_linear_attention_options* options,
-                                               const attend_tensor* dfinal_state) {
+                                               const attend_tensor* dfinal_state, const attend_tensor* final_state) {
   return guard([&] {
     const char* op = "attend_linear_attention_backward";
     const attend_linear_attention_gradients& g = require(op, "gradients", gradients);
@@ -112,7 +112,7 @@ attend_status attend_linear_attention_backward(const attend_tensor* dout, const 
         view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v),
         {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
          optional_mutable_view(g.dlog_decay), optional_mutable_view(g.dbeta), optional_mutable_view(g.dinitial_state)},
-        linear_options_of(op, options), optional_view(dfinal_state));
+        linear_options_of(op, options), optional_view(dfinal_state), optional_view(final_state));
   });
 }
 

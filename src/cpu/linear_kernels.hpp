@@ -9,7 +9,23 @@ namespace attend {
 
 enum class FeatureKernel : std::int32_t { elu_plus_one, relu };
 
+// c = a . b, or c += a . b, over a[r * a_row + k * a_inner], b[k * b_row + n * b_col] and c[r * c_row + n].
+struct LinearProduct {
+  const float* a;
+  std::int64_t a_row, a_inner;
+  const float* b;
+  std::int64_t b_row, b_col;
+  float* c;
+  std::int64_t c_row;
+  std::int64_t rows, cols, inner;
+  bool add;
+};
+
 struct LinearKernels {
+  // Straight from where the matrices lie, if their sizes are whole vectors; else it does nothing and is false.
+  // `scratch` as for matmul, of 96 rows.
+  bool (*product)(const LinearProduct& p, void* scratch);
+
   // Rows of any dtype and strides (in elements) to [rows][n] floats, and back, times a factor a row (null: one for
   // all).
   void (*load_rows)(DType dtype, const void* from, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,

@@ -174,10 +174,6 @@ void clear(const MutableView& x) {
   copy_state({}, x);
 }
 
-bool is_empty(const Shape& shape) {
-  return std::find(shape.begin(), shape.end(), 0) != shape.end();
-}
-
 }  // namespace
 
 Shape linear_state_shape(View q, View k, View v, const LinearAttentionOptions& options) {
@@ -197,7 +193,6 @@ void linear_attention(View q, View k, View v, MutableView out, const LinearAtten
   check_result(op, "out", out, {q.batch(), q.heads(), q.length(), v.dim()}, q.dtype);
   check_apart_from(op, "out", out, inputs_of(q, k, v, options));
   if (final_state) {
-    if (!options.causal) fail(op, "final_state was given, expected none: only the causal form has a state");
     check_state(op, "final_state", *final_state, linear_state_shape(q, k, v, options), q.dtype);
     check_apart_from(op, "final_state", *final_state, inputs_of(q, k, v, options));
     check_apart(op, "final_state", *final_state, "out", out);
@@ -210,11 +205,12 @@ void linear_attention(View q, View k, View v, MutableView out, const LinearAtten
   if (q.dtype == DType::f64) return reference::linear_attention(q, k, v, out, options, final_state);
   const linear::Problem p(q, k, v, options);
   if (options.causal) return linear::causal_forward(p, out, final_state);
-  if (!is_empty(out.shape)) linear::full_forward(p, out);
+  linear::full_forward(p, out, final_state);
 }
 
 void linear_attention_backward(View dout, View q, View k, View v, const LinearAttentionGradients& gradients,
-                               const LinearAttentionOptions& options, const std::optional<View>& dfinal_state) {
+                               const LinearAttentionOptions& options, const std::optional<View>& dfinal_state,
+                               const std::optional<View>& final_state) {
   const std::string op = "linear_attention_backward";
   check_inputs(op, q, k, v, options.causal);
   check_options(op, options, q, k, v, true);
@@ -223,9 +219,13 @@ void linear_attention_backward(View dout, View q, View k, View v, const LinearAt
   check_dtype(op, "dout", dout.dtype, q.dtype);
   check_gradients(op, gradients, dout, q, k, v, options);
   if (dfinal_state) {
-    if (!options.causal) fail(op, "dfinal_state was given, expected none: only the causal form has a state");
+    if (!options.causal) fail(op, "dfinal_state was given, expected none: only the causal form goes on from a state");
     check_readable(op, "dfinal_state", *dfinal_state);
     check_shape(op, "dfinal_state", dfinal_state->shape, linear_state_shape(q, k, v, options));
+  }
+  if (final_state) {
+    check_readable(op, "final_state", *final_state);
+    check_shape(op, "final_state", final_state->shape, linear_state_shape(q, k, v, options));
   }
   if (q.batch() == 0 || q.heads() == 0 || (options.causal && k.length() == 0)) {
     if (gradients.dlog_decay) clear(*gradients.dlog_decay);
@@ -237,7 +237,7 @@ void linear_attention_backward(View dout, View q, View k, View v, const LinearAt
     return reference::linear_attention_backward(dout, q, k, v, gradients, options, dfinal_state);
   const linear::Problem p(q, k, v, options);
   if (options.causal) return linear::causal_backward(p, dout, gradients, dfinal_state);
-  linear::full_backward(p, dout, gradients);
+  linear::full_backward(p, dout, gradients, final_state);
 }
 
 void linear_attention_step(View q, View k, View v, MutableView out, MutableView state,

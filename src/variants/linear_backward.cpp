@@ -151,10 +151,10 @@ void Backward::read_head(std::int64_t u, std::int64_t c, std::int64_t g, const W
   load_features(p_, w, p_.q, b, h, place.first, n, w.q);
   load_rows(dout_, b, h, place.first, n, w.o);
   if (p_.options.scale != 1) kernel.scale(w.o, static_cast<float>(p_.options.scale), n * E);
-  block_product(Q, K.transposed(), P, false, w.product);
+  multiply(Q, K.transposed(), P, false, w.product);
   kernel.cut_rows(w.p, decays.ratio, n, 1, p_.normalise ? sums : nullptr);
-  block_product(dO, matrix(v, n, E).transposed(), dP, false, w.product);
-  block_product(dO, matrix(S, F, E).transposed(), dQ, false, w.product);
+  multiply(dO, matrix(v, n, E).transposed(), dP, false, w.product);
+  multiply(dO, matrix(S, F, E).transposed(), dQ, false, w.product);
   if (decays.any) kernel.scale_rows(w.f1, F, decays.from_start, n, F, w.f1, false);
   if (p_.normalise) {
     // The gradient of the denominator is -(dO . o) / denominator, and dO . o comes from dP and dQ.
@@ -178,9 +178,9 @@ void Backward::read_head(std::int64_t u, std::int64_t c, std::int64_t g, const W
     add_pairs(w.p, w.dp, n, dlog(place));
   }
   kernel.cut_rows(w.dp, decays.ratio, n, 1, nullptr);
-  block_product(dP, K, dQ, true, w.product);
-  block_product(dP.transposed(), Q, matrix(dkeys(u, c), n, F), g > 0, w.product);
-  block_product(P.transposed(), dO, matrix(dvalues(u, c), n, E), g > 0, w.product);
+  multiply(dP, K, dQ, true, w.product);
+  multiply(dP.transposed(), Q, matrix(dkeys(u, c), n, F), g > 0, w.product);
+  multiply(P.transposed(), dO, matrix(dvalues(u, c), n, E), g > 0, w.product);
   float* dx = w.f2;  // the features are needed once more, undecayed
   std::copy_n(w.f1, n * F, dx);
   store_rows(gradients_.dq, b, h, place.first, n, feature_gradient(p_, w, p_.q, b, h, place.first, n, w.q, dx));
@@ -190,7 +190,7 @@ void Backward::read_head(std::int64_t u, std::int64_t c, std::int64_t g, const W
     kernel.sum_rows(w.q, terms, n, F, dz);
   }
   if (decays.any) kernel.scale_rows(w.q, F, decays.from_start, n, F, w.q, false);
-  block_product(Q.transposed(), dO, matrix(dstate(u, c), F, E), g > 0, w.product);
+  multiply(Q.transposed(), dO, matrix(dstate(u, c), F, E), g > 0, w.product);
 }
 
 // dstate(u, c) goes from what chunk c adds to the gradient of the state after it.
@@ -213,10 +213,10 @@ void Backward::chain_delta(std::int64_t count) {
     for (std::int64_t c = count - 1; c >= 0; --c) {
       const std::int64_t n = states_.chunk(u, c).rows;
       const FloatMatrix dU{dvalues(u, c) + at, n, cols, p_.E};
-      block_product(matrix(states_.keys_to_end(u, c), n, p_.F), dS, dU, true, w.product);
+      multiply(matrix(states_.keys_to_end(u, c), n, p_.F), dS, dU, true, w.product);
       for (std::int64_t f = 0; f < p_.F; ++f)
         rows_kernels().chain(dS.data + f * p_.E, dstate(u, c) + f * p_.E + at, states_.total(u, c), cols);
-      block_product(matrix(states_.minus_w(u, c), n, p_.F).transposed(), dU, dS, true, w.product);
+      multiply(matrix(states_.minus_w(u, c), n, p_.F).transposed(), dU, dS, true, w.product);
     }
   });
 }
@@ -235,7 +235,7 @@ void Backward::finish_chunk(std::int64_t u, std::int64_t c, int worker) {
   const float* values = p_.delta ? states_.written(u, c) : w.v;
   const float* to_end = values;
   if (decays.any) kernel.scale_rows(values, E, decays.to_end, n, E, w.e1, false), to_end = w.e1;
-  block_product(matrix(to_end, n, E), matrix(dS, F, E).transposed(), matrix(w.f2, n, F), false, w.product);
+  multiply(matrix(to_end, n, E), matrix(dS, F, E).transposed(), matrix(w.f2, n, F), false, w.product);
   if (p_.normalise) kernel.scale_rows(dz, 0, decays.to_end, n, F, w.f2, true);
   kernel.sum_rows(w.f2, nullptr, 1, n * F, dk);
   float* written = w.row[4];
@@ -243,7 +243,7 @@ void Backward::finish_chunk(std::int64_t u, std::int64_t c, int worker) {
   if (!p_.delta) {
     const float* keys = w.k;
     if (decays.any) kernel.scale_rows(w.k, F, decays.to_end, n, F, w.f1, false), keys = w.f1;
-    block_product(matrix(keys, n, F), matrix(dS, F, E), matrix(dv, n, E), true, w.product);
+    multiply(matrix(keys, n, F), matrix(dS, F, E), matrix(dv, n, E), true, w.product);
   }
   if (p_.delta) finish_delta(u, c, w, decays);
   if (wants_decay()) finish_decay(u, c, written);
@@ -261,13 +261,13 @@ void Backward::finish_delta(std::int64_t u, std::int64_t c, const Workspace& w, 
   double* dbeta = dbeta_.data() + index(place);
   const FloatMatrix K = matrix(w.k, n, F), dR = matrix(dr, n, E), dT = matrix(w.dp, n, n), Y = matrix(w.f1, n, F);
   load_beta(p_, place, beta);
-  block_product(K, K.transposed(), matrix(w.kk, n, n), false, w.product);
+  multiply(K, K.transposed(), matrix(w.kk, n, n), false, w.product);
   std::copy_n(w.kk, n * n, w.p);
   make_triangle(decays, beta, n, w.p);
   kernel.solve(w.p, true, n, dr, E);
 
-  block_product(dR, matrix(states_.before(u, c), F, E).transposed(), Y, false, w.product);
-  block_product(dR, matrix(states_.written(u, c), n, E).transposed(), dT, false, w.product);
+  multiply(dR, matrix(states_.before(u, c), F, E).transposed(), Y, false, w.product);
+  multiply(dR, matrix(states_.written(u, c), n, E).transposed(), dT, false, w.product);
   kernel.cut_rows(w.dp, decays.ratio, n, 0, nullptr);  // -dT times the decay
   kernel.dot_rows(dr, w.v, E, n, E, dots);
   for (std::int64_t i = 0; i < n; ++i) dbeta[i] = static_cast<double>(dots[i]);
@@ -286,8 +286,8 @@ void Backward::finish_delta(std::int64_t u, std::int64_t c, const Workspace& w, 
     add_pairs(w.kk, w.dp, n, dlog(place));
   }
   kernel.sum_rows(w.f1, nullptr, 1, n * F, dk);
-  block_product(dT, K, matrix(dk, n, F), true, w.product);
-  block_product(dT.transposed(), K, matrix(dk, n, F), true, w.product);
+  multiply(dT, K, matrix(dk, n, F), true, w.product);
+  multiply(dT.transposed(), K, matrix(dk, n, F), true, w.product);
   kernel.scale_rows(dr, E, beta, n, E, dr, false);  // dV
 }
 

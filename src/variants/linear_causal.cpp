@@ -25,12 +25,12 @@ void write_rows(const Problem& p, const States& states, std::int64_t u, std::int
   for (std::int64_t g = 0; g < p.G; ++g) {
     const std::int64_t h = place.unit.s * p.G + g;
     load_features(p, w, p.q, place.unit.b, h, place.first, n, w.q);
-    block_product(matrix(w.q, n, p.F), matrix(w.k, n, p.F).transposed(), matrix(w.p, n, n), false, w.product);
+    multiply(matrix(w.q, n, p.F), matrix(w.k, n, p.F).transposed(), matrix(w.p, n, n), false, w.product);
     float *sums = w.row[0], *from_state = w.row[1], *factors = w.row[2];
     kernel.cut_rows(w.p, decays.ratio, n, 1, p.normalise ? sums : nullptr);
     if (decays.any) kernel.scale_rows(w.q, p.F, decays.from_start, n, p.F, w.q, false);
-    block_product(matrix(w.q, n, p.F), matrix(S, p.F, p.E), matrix(w.o, n, p.E), false, w.product);
-    block_product(matrix(w.p, n, n), matrix(v, n, p.E), matrix(w.o, n, p.E), true, w.product);
+    multiply(matrix(w.q, n, p.F), matrix(S, p.F, p.E), matrix(w.o, n, p.E), false, w.product);
+    multiply(matrix(w.p, n, n), matrix(v, n, p.E), matrix(w.o, n, p.E), true, w.product);
     const auto scale = static_cast<float>(p.options.scale), eps = static_cast<float>(p.options.eps);
     if (p.normalise) {
       kernel.dot_rows(w.q, z, 0, n, p.F, from_state);

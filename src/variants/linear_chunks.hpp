@@ -96,6 +96,16 @@ inline FloatMatrix matrix(const float* data, std::int64_t rows, std::int64_t col
   return {const_cast<float*>(data), rows, cols, cols};
 }
 
+// c = a . b, or c += a . b; all contiguous along a row or a column, c along its rows.
+inline void multiply(const FloatMatrix& a, const FloatMatrix& b, const FloatMatrix& c, bool add, void* scratch) {
+  if (c.rows == 0 || c.cols == 0) return;
+  if (rows_kernels().product({a.data, a.row_stride, a.col_stride, b.data, b.row_stride, b.col_stride, c.data,
+                              c.row_stride, c.rows, c.cols, a.cols, add},
+                             scratch))
+    return;
+  block_product(a, b, c, add, scratch);
+}
+
 // Rows of a head as floats, and back times `factor`, or a factor a row.
 void load_rows(const View& x, std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, float* to);
 void store_rows(const MutableView& x, std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows,
@@ -141,8 +151,9 @@ class KeyGradients {
 void causal_forward(const Problem& p, const MutableView& out, const std::optional<MutableView>& final_state);
 void causal_backward(const Problem& p, const View& dout, const LinearAttentionGradients& gradients,
                      const std::optional<View>& dfinal_state);
-void full_forward(const Problem& p, const MutableView& out);
-void full_backward(const Problem& p, const View& dout, const LinearAttentionGradients& gradients);
+void full_forward(const Problem& p, const MutableView& out, const std::optional<MutableView>& final_state);
+void full_backward(const Problem& p, const View& dout, const LinearAttentionGradients& gradients,
+                   const std::optional<View>& final_state);
 void step(const Problem& p, const MutableView& out, const MutableView& state);
 
 }  // namespace attend::linear

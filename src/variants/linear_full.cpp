@@ -24,8 +24,10 @@ class Full {
       : p_(p), workers_(p), size_(p.state_floats()), keys_(p.N), queries_(p.M), states_(partials(keys_)) {}
 
   void sum_states();
+  void load_states(const View& from);
+  void store_states(const MutableView& to);
   void write_rows(const MutableView& out);
-  void backward(const View& dout, const LinearAttentionGradients& gradients);
+  void backward(const View& dout, const LinearAttentionGradients& gradients);  // after the states
 
  private:
   std::int64_t partials(const Segments& s) const {
@@ -66,12 +68,19 @@ void Full::sum_states() {
   merge(states_.data(), keys_);
 }
 
+void Full::load_states(const View& from) {
+  for (std::int64_t u = 0; u < p_.units; ++u) load_state(p_, from, p_.unit(u), state(u));
+}
+void Full::store_states(const MutableView& to) {
+  for (std::int64_t u = 0; u < p_.units; ++u) store_state(p_, to, p_.unit(u), state(u));
+}
+
 void Full::add_keys(std::int64_t u, std::int64_t c, const Workspace& w, float* sum, bool first) {
   const Chunk place = p_.chunk(p_.unit(u), c, p_.N);
   load_keys(p_, w, place, w.k);
   load_values(p_, place, w.v);
-  block_product(matrix(w.k, place.rows, p_.F).transposed(), matrix(w.v, place.rows, p_.E), matrix(sum, p_.F, p_.E),
-                !first, w.product);
+  multiply(matrix(w.k, place.rows, p_.F).transposed(), matrix(w.v, place.rows, p_.E), matrix(sum, p_.F, p_.E), !first,
+           w.product);
   if (p_.normalise) rows_kernels().sum_rows(w.k, nullptr, place.rows, p_.F, sum + p_.F * p_.E);
 }
 
@@ -94,8 +103,7 @@ void Full::write_rows(const MutableView& out) {
     for (std::int64_t g = 0; g < p_.G; ++g) {
       const std::int64_t h = place.unit.s * p_.G + g;
       load_features(p_, w, p_.q, place.unit.b, h, place.first, place.rows, w.q);
-      block_product(matrix(w.q, place.rows, p_.F), matrix(S, p_.F, p_.E), matrix(w.o, place.rows, p_.E), false,
-                    w.product);
+      multiply(matrix(w.q, place.rows, p_.F), matrix(S, p_.F, p_.E), matrix(w.o, place.rows, p_.E), false, w.product);
       if (p_.normalise) factors_of(w, S + p_.F * p_.E, place.rows, scale, w.row[0]);
       store_rows(out, place.unit.b, h, place.first, place.rows, w.o, p_.normalise ? w.row[0] : nullptr, scale);
     }
@@ -119,14 +127,14 @@ void Full::read_rows(std::int64_t u, std::int64_t c, const Workspace& w, const V
       factors_of(w, z, n, 1, factors);
       kernel.scale_rows(w.o, E, factors, n, E, w.o, false);
     }
-    block_product(matrix(w.o, n, E), matrix(S, F, E).transposed(), matrix(w.f1, n, F), false, w.product);
+    multiply(matrix(w.o, n, E), matrix(S, F, E).transposed(), matrix(w.f1, n, F), false, w.product);
     if (p_.normalise) {
       kernel.dot_rows(w.q, w.f1, F, n, F, terms);
       for (std::int64_t i = 0; i < n; ++i) terms[i] *= -factors[i];
       kernel.scale_rows(z, 0, terms, n, F, w.f1, true);
       kernel.sum_rows(w.q, terms, n, F, sum + F * E);
     }
-    block_product(matrix(w.q, n, F).transposed(), matrix(w.o, n, E), matrix(sum, F, E), !first || g > 0, w.product);
+    multiply(matrix(w.q, n, F).transposed(), matrix(w.o, n, E), matrix(sum, F, E), !first || g > 0, w.product);
     store_rows(dq, b, h, place.first, n, feature_gradient(p_, w, p_.q, b, h, place.first, n, w.q, w.f1));
   }
 }
@@ -136,8 +144,8 @@ void Full::finish_keys(std::int64_t u, std::int64_t c, const Workspace& w, const
   const std::int64_t n = place.rows, F = p_.F, E = p_.E;
   load_keys(p_, w, place, w.k);
   load_values(p_, place, w.v);
-  block_product(matrix(w.v, n, E), matrix(dS, F, E).transposed(), matrix(w.f1, n, F), false, w.product);
-  block_product(matrix(w.k, n, F), matrix(dS, F, E), matrix(w.o, n, E), false, w.product);
+  multiply(matrix(w.v, n, E), matrix(dS, F, E).transposed(), matrix(w.f1, n, F), false, w.product);
+  multiply(matrix(w.k, n, F), matrix(dS, F, E), matrix(w.o, n, E), false, w.product);
   if (p_.normalise)
     for (std::int64_t i = 0; i < n; ++i) rows_kernels().sum_rows(dS + F * E, nullptr, 1, F, w.f1 + i * F);
   float* dx = feature_gradient(p_, w, p_.k, place.unit.b, place.unit.kv, place.first, place.visible, w.k, w.f1);
@@ -146,7 +154,6 @@ void Full::finish_keys(std::int64_t u, std::int64_t c, const Workspace& w, const
 }
 
 void Full::backward(const View& dout, const LinearAttentionGradients& gradients) {
-  sum_states();
   const Buffer<float> dstates(partials(queries_));
   parallel_for(p_.units * queries_.count, workers_.count(), [&](std::int64_t item, int worker) {
     const Workspace w = workers_.of(worker);
@@ -169,14 +176,21 @@ void Full::backward(const View& dout, const LinearAttentionGradients& gradients)
 
 }  // namespace
 
-void full_forward(const Problem& p, const MutableView& out) {
+void full_forward(const Problem& p, const MutableView& out, const std::optional<MutableView>& final_state) {
   Full full(p);
   full.sum_states();
+  if (final_state) full.store_states(*final_state);
   full.write_rows(out);
 }
 
-void full_backward(const Problem& p, const View& dout, const LinearAttentionGradients& gradients) {
-  Full(p).backward(dout, gradients);
+void full_backward(const Problem& p, const View& dout, const LinearAttentionGradients& gradients,
+                   const std::optional<View>& final_state) {
+  Full full(p);
+  if (final_state)
+    full.load_states(*final_state);
+  else
+    full.sum_states();
+  full.backward(dout, gradients);
 }
 
 }  // namespace attend::linear

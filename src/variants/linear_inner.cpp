@@ -25,12 +25,16 @@ class LinearInner final : public InnerAttention {
 
   const char* name() const override { return "linear attention"; }
 
-  void forward(View q, View k, View v, MutableView out, std::vector<Tensor>*) const override {
-    linear_attention(q, k, v, out, options_);
+  void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
+    if (options_.causal || saved == nullptr) return linear_attention(q, k, v, out, options_);
+    saved->emplace_back(q.dtype == DType::f64 ? DType::f64 : DType::f32, linear_state_shape(q, k, v, options_));
+    linear_attention(q, k, v, out, options_, saved->back().view());
   }
-  std::vector<Tensor> backward(View dout, View q, View k, View v, View, const std::vector<Tensor>&, MutableView dq,
-                               MutableView dk, MutableView dv) const override {
-    linear_attention_backward(dout, q, k, v, {dq, dk, dv}, options_);
+  std::vector<Tensor> backward(View dout, View q, View k, View v, View, const std::vector<Tensor>& saved,
+                               MutableView dq, MutableView dk, MutableView dv) const override {
+    std::optional<View> state;
+    if (!saved.empty()) state = saved.back().view();
+    linear_attention_backward(dout, q, k, v, {dq, dk, dv}, options_, {}, state);
     return {};
   }
 

@@ -68,8 +68,8 @@ void States::prepare_sum(std::int64_t u, std::int64_t c, int worker) {
   load_values(p_, place, w.v);
   if (decays.any) kernel.scale_rows(w.k, p_.F, decays.to_end, place.rows, p_.F, w.k, false);
   float* slot = before(u, c);
-  block_product(matrix(w.k, place.rows, p_.F).transposed(), matrix(w.v, place.rows, p_.E), matrix(slot, p_.F, p_.E),
-                false, w.product);
+  multiply(matrix(w.k, place.rows, p_.F).transposed(), matrix(w.v, place.rows, p_.E), matrix(slot, p_.F, p_.E), false,
+           w.product);
   totals_[u * slots_ + c] = decays.total;
   if (!p_.normalise) return;
   float* z = slot + p_.F * p_.E;
@@ -93,7 +93,7 @@ void States::prepare_delta(std::int64_t u, std::int64_t c, int worker) {
   load_values(p_, place, w.v);
   float* beta = w.row[0];
   load_beta(p_, place, beta);
-  block_product(matrix(w.k, n, p_.F), matrix(w.k, n, p_.F).transposed(), matrix(w.p, n, n), false, w.product);
+  multiply(matrix(w.k, n, p_.F), matrix(w.k, n, p_.F).transposed(), matrix(w.p, n, n), false, w.product);
   make_triangle(decays, beta, n, w.p);
 
   float *U = written(u, c), *W = minus_w(u, c);
@@ -129,10 +129,10 @@ void States::chain_delta(std::int64_t count) {
       const std::int64_t n = chunk(u, c).rows;
       const FloatMatrix U{written(u, c) + at, n, cols, p_.E};
       keep(c);
-      block_product(matrix(minus_w(u, c), n, p_.F), S, U, true, w.product);
+      multiply(matrix(minus_w(u, c), n, p_.F), S, U, true, w.product);
       if (p_.options.log_decay)
         for (std::int64_t f = 0; f < p_.F; ++f) rows_kernels().scale(S.data + f * p_.E, total(u, c), cols);
-      block_product(matrix(keys_to_end(u, c), n, p_.F).transposed(), U, S, true, w.product);
+      multiply(matrix(keys_to_end(u, c), n, p_.F).transposed(), U, S, true, w.product);
     }
   });
 }

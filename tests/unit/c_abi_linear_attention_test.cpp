@@ -47,6 +47,16 @@ TEST_F(CAbiLinearAttention, DefaultsAndOptions) {
   ASSERT_TRUE(is_ok(attend_linear_attention(&cq, &ck, &cv, &cout, &c, nullptr)));
   linear_attention(q, k, v, expected, cpp);
   EXPECT_TRUE(same_bits(out, expected));
+
+  Tensor state = drawn(7, {2, 2, 8, 7}), dq(DType::f32, q.shape()), dk(DType::f32, k.shape());
+  Tensor dv(DType::f32, v.shape()), wq(DType::f32, q.shape()), wk(DType::f32, k.shape()), wv(DType::f32, v.shape());
+  const attend_tensor cstate = seen(state), cdq = seen(dq), cdk = seen(dk), cdv = seen(dv);
+  attend_linear_attention_gradients g;
+  attend_linear_attention_gradients_init(&g);
+  g.dq = &cdq, g.dk = &cdk, g.dv = &cdv;
+  ASSERT_TRUE(is_ok(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr, &cstate)));
+  linear_attention_backward(dout, q, k, v, {wq, wk, wv}, cpp, {}, state.view());
+  EXPECT_TRUE(same_bits(dq, wq) && same_bits(dk, wk) && same_bits(dv, wv));
 }
 
 TEST_F(CAbiLinearAttention, DeltaRuleWithStatesAndGradients) {
@@ -76,7 +86,7 @@ TEST_F(CAbiLinearAttention, DeltaRuleWithStatesAndGradients) {
   attend_linear_attention_gradients_init(&g);
   g.dq = &views[0], g.dk = &views[1], g.dv = &views[2];
   g.dlog_decay = &views[3], g.dbeta = &views[4], g.dinitial_state = &views[5];
-  ASSERT_TRUE(is_ok(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, &clast)));
+  ASSERT_TRUE(is_ok(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, &clast, nullptr)));
   linear_attention_backward(dout, q, k, v,
                             {wanted[0], wanted[1], wanted[2], wanted[3].view(), wanted[4].view(), wanted[5].view()},
                             cpp, last.view());
@@ -89,10 +99,10 @@ TEST_F(CAbiLinearAttention, DeltaRuleWithStatesAndGradients) {
   EXPECT_TRUE(same_bits(last, wanted_last));
 
   g.struct_size = 1;
-  EXPECT_TRUE(is_refused(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr),
+  EXPECT_TRUE(is_refused(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr, nullptr),
                          "attend_linear_attention_gradients_init"));
-  EXPECT_TRUE(
-      is_refused(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, nullptr, &c, nullptr), "gradients is null"));
+  EXPECT_TRUE(is_refused(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, nullptr, &c, nullptr, nullptr),
+                         "gradients is null"));
 }
 
 TEST_F(CAbiLinearAttention, AMapOfTheUsersOwn) {
@@ -121,14 +131,14 @@ TEST_F(CAbiLinearAttention, AMapOfTheUsersOwn) {
   attend_linear_attention_gradients g;
   attend_linear_attention_gradients_init(&g);
   g.dq = &cdq, g.dk = &cdk, g.dv = &cdv;
-  ASSERT_TRUE(is_ok(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr)));
+  ASSERT_TRUE(is_ok(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr, nullptr)));
   linear_attention_backward(dout, q, k, v, {wq, wk, wv}, cpp);
   EXPECT_TRUE(same_bits(dq, wq));
   EXPECT_TRUE(same_bits(dk, wk));
 
   c.map.gradient_f32 = nullptr;
-  EXPECT_TRUE(
-      is_refused(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr), "no gradient function"));
+  EXPECT_TRUE(is_refused(attend_linear_attention_backward(&cdout, &cq, &ck, &cv, &g, &c, nullptr, nullptr),
+                         "no gradient function"));
   c.map.value_f32 = nullptr;
   EXPECT_TRUE(is_refused(attend_linear_attention(&cq, &ck, &cv, &cout, &c, nullptr), "no value function"));
 }

@@ -282,6 +282,21 @@ TEST(LinearAttention, GradientsGoThroughPieces) {
   }
 }
 
+TEST(LinearAttention, TheStateOfAllKeysServesBackward) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const LinearInputs in({.name = "", .B = 2, .H = 4, .M = 40, .N = 900, .causal = false}, dtype);
+    Tensor out(dtype, in.dout.shape()), state(dtype, in.state_shape);
+    linear_attention(in.q, in.k, in.v, out, in.options, state.view());
+    LinearBackwardResult wanted = backward(in), got(in, dtype, dtype);
+    linear_attention_backward(in.dout, in.q, in.k, in.v, got.views(), in.options, {}, state.view());
+    EXPECT_TRUE(same_bits(got.dq, wanted.dq) && same_bits(got.dk, wanted.dk) && same_bits(got.dv, wanted.dv));
+    if (dtype == DType::f64) continue;  // the reference goes by the inputs alone
+    for_each_element(state.shape(), [&](auto b, auto h, auto f, auto e) { store(state, b, h, f, e, 1); });
+    linear_attention_backward(in.dout, in.q, in.k, in.v, got.views(), in.options, {}, state.view());
+    EXPECT_FALSE(same_bits(got.dq, wanted.dq));  // it is what is read
+  }
+}
+
 TEST(LinearAttention, DecaysFromNothingToAll) {
   // exp of each: 1, nearly 1, 0.5, tiny, below f32, exactly 0.
   const double logs[] = {0, -1e-7, -0.7, -80, -400, -kInf};

@@ -1,5 +1,28 @@
 // Rows and small matrices of linear attention. Sums run in an order that depends on the sizes alone.
 
+bool linear_product(const LinearProduct& p, void* scratch) {
+  const bool along = p.b_col == 1 && p.cols % kLanes == 0;
+  const bool across = p.b_row == 1 && p.cols % kKeyTile == 0 && p.inner % kLanes == 0;  // b is transposed first
+  if (p.inner == 0 || p.inner > kMatmulInner || !(along || across)) return false;
+  auto* columns = static_cast<float*>(scratch);
+  const std::int64_t width = along ? p.cols : kKeyTile;
+  for (std::int64_t n = 0; n < p.cols; n += width) {
+    if (!along) transpose_tile(p.b + n * p.b_col, p.b_col, p.inner, columns);
+    ProductArgs<FloatCells> args{p.a,     p.a_row, p.a_inner, along ? p.b : columns, along ? p.b_row : kKeyTile,
+                                 p.c + n, p.c_row, 0};
+    for (std::int64_t k = 0; k < p.inner; k += kMatmulStep) {
+      args.inner = p.inner - k < kMatmulStep ? p.inner - k : kMatmulStep;
+      if (k == 0 && !p.add)
+        product<false>(args, p.rows, width);
+      else
+        product<true>(args, p.rows, width);
+      args.a += kMatmulStep * args.a_inner;
+      args.b += kMatmulStep * args.b_row;
+    }
+  }
+  return true;
+}
+
 void linear_load_rows(DType dtype, const void* from, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,
                       std::int64_t n, float* to) {
   const char* p = static_cast<const char*>(from);
@@ -215,7 +238,7 @@ void linear_step_state(float* s, std::int64_t s_row, std::int64_t rows, std::int
 }
 
 constexpr LinearKernels linear_kernels() {
-  return {linear_load_rows, linear_store_rows, linear_features,   linear_feature_gradient, linear_chain,
-          linear_scale,     linear_scale_rows, linear_shift_rows, linear_sum_rows,         linear_dot_rows,
-          linear_cut_rows,  linear_solve,      linear_read_state, linear_step_state};
+  return {linear_product,  linear_load_rows, linear_store_rows, linear_features,   linear_feature_gradient,
+          linear_chain,    linear_scale,     linear_scale_rows, linear_shift_rows, linear_sum_rows,
+          linear_dot_rows, linear_cut_rows,  linear_solve,      linear_read_state, linear_step_state};
 }
