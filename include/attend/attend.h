@@ -319,10 +319,11 @@ typedef struct attend_linformer_options {
 } attend_linformer_options;
 ATTEND_API void attend_linformer_options_init(attend_linformer_options* options);
 
-/* f: NULL where e serves both. lse: NULL unless wanted. */
+/* f: NULL where e serves both. lse, keys, values (the projected ones): NULL unless wanted. */
 ATTEND_API attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
                                           const attend_tensor* e, const attend_tensor* f, const attend_tensor* out,
-                                          const attend_linformer_options* options, const attend_tensor* lse);
+                                          const attend_linformer_options* options, const attend_tensor* lse,
+                                          const attend_tensor* keys, const attend_tensor* values);
 
 typedef struct attend_linformer_gradients {
   size_t struct_size;
@@ -331,10 +332,12 @@ typedef struct attend_linformer_gradients {
 } attend_linformer_gradients;
 ATTEND_API void attend_linformer_gradients_init(attend_linformer_gradients* gradients);
 
+/* keys, values: as attend_linformer gave them, or NULL both. */
 ATTEND_API attend_status attend_linformer_backward(const attend_tensor* dout, const attend_tensor* q,
                                                    const attend_tensor* k, const attend_tensor* v,
                                                    const attend_tensor* e, const attend_tensor* f,
                                                    const attend_tensor* out, const attend_tensor* lse,
+                                                   const attend_tensor* keys, const attend_tensor* values,
                                                    const attend_linformer_gradients* gradients,
                                                    const attend_linformer_options* options);
 

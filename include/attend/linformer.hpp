@@ -21,20 +21,30 @@ struct LinformerOptions {
 // out = softmax(scale * q . (E k)^T) . (F v), for q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, V].
 // E and F are [1, 1|Hk, rank, length]: one for all heads or one per KV head, rank <= length; without f, E serves both.
 // N <= length: of a shorter sequence the first N columns are used. (A rank above the length is refused: it would cost
-// more than exact attention. A sequence shorter than the rank is fine.) All of one dtype; lse as attention() gives it
-// over the projected keys. Memory beyond the arguments: rank rows per KV head; inputs of half precision are widened.
+// more than exact attention. A sequence shorter than the rank is fine.) All of one dtype; lse is that of attention over
+// the projected keys. Memory beyond the arguments: rank rows per KV head; inputs of half precision are widened.
+struct LinformerExtras {
+  std::optional<MutableView> lse{};  // [B, H, M, 1], f32 (f64 for f64)
+  // E k and F v, [B, Hk, rank, D] and [B, Hk, rank, V], f32 (f64 for f64): backward need not make them again.
+  std::optional<MutableView> keys{}, values{};
+};
 void linformer(View q, View k, View v, View e, std::optional<View> f, MutableView out,
-               const LinformerOptions& options = {}, std::optional<MutableView> lse = std::nullopt);
+               const LinformerOptions& options = {}, const LinformerExtras& extras = {});
 
 struct LinformerGradients {
   MutableView dq, dk, dv;
   MutableView de;                   // the shape of e; also holds F's part where E serves both
   std::optional<MutableView> df{};  // exactly where there is an f
 };
+// What linformer() gave on request; both or neither.
+struct LinformerProjected {
+  std::optional<View> keys{}, values{};
+};
 // `out` and `lse` as linformer() gave them, with the same options. Overwrites the gradients; de and df may be f32
 // beside inputs of half precision.
 void linformer_backward(View dout, View q, View k, View v, View e, std::optional<View> f, View out, View lse,
-                        const LinformerGradients& gradients, const LinformerOptions& options = {});
+                        const LinformerGradients& gradients, const LinformerOptions& options = {},
+                        const LinformerProjected& projected = {});
 
 struct LinformerConfig {
   DType dtype = DType::f32;

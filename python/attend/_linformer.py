@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import _inputs, _leading_ones, _wide
+from ._attention import _four, _inputs, _leading_ones, _wide
 from .masks import Mask, no_mask
 
 
@@ -39,13 +39,15 @@ def _projection(x, name):
 
 
 def linformer(q: Any, k: Any, v: Any, e: Any, f: Any = None, mask: Optional[Mask] = None, *,
-              scale: Optional[float] = None, layout: str = "bhld", return_lse: bool = False) -> Any:
+              scale: Optional[float] = None, layout: str = "bhld", return_lse: bool = False,
+              return_projected: bool = False) -> Any:
     """softmax(scale * q @ (e @ k)^T) @ (f @ v): keys and values are projected along the length (Wang et al. 2020).
 
     q, k, v as in attention; e and f are [rank, length], one for all heads, or [kv heads, rank, length]; without f, e
     serves both. The keys may be fewer than ``length``: the first columns are used. The mask may be
     attend.padding(lengths): padded keys are left out. A causal mask is refused, since each projected key mixes all
-    positions.
+    positions. return_lse, return_projected: also the log-sum-exp, and the pair (e @ k, f @ v) that saves backward
+    making it again, in float32 (float64 for float64).
 
     >>> e = np.random.randn(256, 4096).astype(np.float32) / 64
     >>> out = attend.linformer(q, k, v, e)
@@ -60,18 +62,25 @@ def linformer(q: Any, k: Any, v: Any, e: Any, f: Any = None, mask: Optional[Mask
         lse_array.shape, lse_array.strides = lse_array.shape + (1,), lse_array.strides + (1,)
     f_array = None if f is None else _projection(f, "f")
     e_array = _projection(e, "e")
+    pair_views = (None, None)
+    if return_projected:
+        made = [empty(kind, _wide(dtype), (B, a[n].shape[order[1]], e_array.shape[2], a[n].shape[order[3]])) for n in "kv"]
+        pair_views = tuple(array.view() for _, array in made)
     _core.linformer(a["q"].view(order), a["k"].view(order), a["v"].view(order), e_array.view(),
                     None if f is None else f_array.view(), out_array.view(order), _mask(mask), scale,
-                    lse_array.view() if return_lse else None)
-    return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
+                    lse_array.view() if return_lse else None, *pair_views)
+    if return_projected:
+        pair = tuple(finish(kind, x) for x, _ in made)
+    result = (finish(kind, out),) + ((finish(kind, lse),) if return_lse else ()) + ((pair,) if return_projected else ())
+    return result if len(result) > 1 else result[0]
 
 
 def linformer_backward(dout: Any, q: Any, k: Any, v: Any, e: Any, f: Any, out: Any, lse: Any,
-                       mask: Optional[Mask] = None, *, scale: Optional[float] = None,
+                       mask: Optional[Mask] = None, *, scale: Optional[float] = None, projected: Any = None,
                        layout: str = "bhld") -> LinformerGradients:
     """The gradients of q, k, v, e and f, from what linformer(..., return_lse=True) gave.
 
-    Give it the options that linformer was given. de and df are float32 (float64 for float64).
+    Give it the options that linformer was given, and ``projected`` as it gave it, if it did. de and df are float32 (float64 for float64).
 
     >>> out, lse = attend.linformer(q, k, v, e, f, return_lse=True)
     >>> dq, dk, dv, de, df = attend.linformer_backward(dout, q, k, v, e, f, out, lse)
@@ -81,12 +90,14 @@ def linformer_backward(dout: Any, q: Any, k: Any, v: Any, e: Any, f: Any, out: A
     kind, dtype = a["q"].kind, a["q"].dtype
     e_array = _projection(e, "e")
     f_array = None if f is None else _projection(f, "f")
+    kept = [] if projected is None else [_four(describe(x, n), n) for x, n in zip(projected, ("keys", "values"))]
+    views = [x.view() for x in kept] or [None, None]
     grads = {name: empty(kind, dtype, a[name].shape) for name in ("q", "k", "v")}
     de, de_array = empty(kind, _wide(dtype), e_array.shape)
     df, df_array = (None, None) if f is None else empty(kind, _wide(dtype), f_array.shape)
     _core.linformer_backward(a["dout"].view(order), a["q"].view(order), a["k"].view(order), a["v"].view(order),
                              e_array.view(), None if f is None else f_array.view(), a["out"].view(order),
-                             lse_array.view(), *(grads[n][1].view(order) for n in "qkv"), de_array.view(),
+                             lse_array.view(), *views, *(grads[n][1].view(order) for n in "qkv"), de_array.view(),
                              None if f is None else df_array.view(), _mask(mask), scale)
     shaped = lambda x, like: None if x is None else finish(kind, x.reshape(tuple(like.shape)))  # noqa: E731
     return LinformerGradients(*(finish(kind, grads[n][0]) for n in "qkv"), shaped(de, e), shaped(df, f))

@@ -36,18 +36,20 @@ void attend_linformer_gradients_init(attend_linformer_gradients* gradients) {
 
 attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
                                const attend_tensor* e, const attend_tensor* f, const attend_tensor* out,
-                               const attend_linformer_options* options, const attend_tensor* lse) {
+                               const attend_linformer_options* options, const attend_tensor* lse,
+                               const attend_tensor* keys, const attend_tensor* values) {
   const char* op = "attend_linformer";
   return guard([&] {
     attend::linformer(view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e), optional_view(f),
-                      mutable_view(op, "out", out), options_of(op, options), optional_mutable_view(lse));
+                      mutable_view(op, "out", out), options_of(op, options),
+                      {optional_mutable_view(lse), optional_mutable_view(keys), optional_mutable_view(values)});
   });
 }
 
 attend_status attend_linformer_backward(const attend_tensor* dout, const attend_tensor* q, const attend_tensor* k,
                                         const attend_tensor* v, const attend_tensor* e, const attend_tensor* f,
-                                        const attend_tensor* out, const attend_tensor* lse,
-                                        const attend_linformer_gradients* gradients,
+                                        const attend_tensor* out, const attend_tensor* lse, const attend_tensor* keys,
+                                        const attend_tensor* values, const attend_linformer_gradients* gradients,
                                         const attend_linformer_options* options) {
   const char* op = "attend_linformer_backward";
   return guard([&] {
@@ -58,7 +60,7 @@ attend_status attend_linformer_backward(const attend_tensor* dout, const attend_
         optional_view(f), view(op, "out", out), view(op, "lse", lse),
         {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
          mutable_view(op, "de", g.de), optional_mutable_view(g.df)},
-        options_of(op, options));
+        options_of(op, options), {optional_view(keys), optional_view(values)});
   });
 }
 

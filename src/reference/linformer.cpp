@@ -18,19 +18,6 @@ int64_t head_of(const View& projection, int64_t h) {
   return projection.heads() == 1 ? 0 : h;
 }
 
-// y_r = sum over the kept positions j of p_rj x_j
-Tensor projected(const View& p, const View& x, const LinformerOptions& options) {
-  Tensor y(DType::f64, {x.batch(), x.heads(), p.length(), x.dim()});
-  for_each_row(y.shape(), [&](int64_t b, int64_t h, int64_t r) {
-    for (int64_t j = 0; j < x.length(); ++j) {
-      if (!kept(options, x, b, j)) continue;
-      for (int64_t d = 0; d < x.dim(); ++d)
-        store(y, b, h, r, d, load(y, b, h, r, d) + load(p, 0, head_of(p, h), r, j) * load(x, b, h, j, d));
-    }
-  });
-  return y;
-}
-
 // dx_j = sum over r of p_rj dy_r; dp_rj += dy_r . x_j
 void project_backward(const View& dy, const View& p, const View& x, const LinformerOptions& options,
                       const MutableView& dx, Tensor& dp) {
@@ -62,17 +49,31 @@ AttentionOptions plain(const LinformerOptions& options) {
 
 }  // namespace
 
+// y_r = sum over the kept positions j of p_rj x_j
+Tensor linformer_projected(const View& p, const View& x, const LinformerOptions& options) {
+  Tensor y(DType::f64, {x.batch(), x.heads(), p.length(), x.dim()});
+  for_each_row(y.shape(), [&](int64_t b, int64_t h, int64_t r) {
+    for (int64_t j = 0; j < x.length(); ++j) {
+      if (!kept(options, x, b, j)) continue;
+      for (int64_t d = 0; d < x.dim(); ++d)
+        store(y, b, h, r, d, load(y, b, h, r, d) + load(p, 0, head_of(p, h), r, j) * load(x, b, h, j, d));
+    }
+  });
+  return y;
+}
+
 void linformer(const View& q, const View& k, const View& v, const View& e, const std::optional<View>& f,
                const MutableView& out, const LinformerOptions& options, const std::optional<MutableView>& lse) {
   AttentionExtras extras;
   extras.lse = lse;
-  reference::attention(q, projected(e, k, options), projected(f.value_or(e), v, options), out, plain(options), extras);
+  reference::attention(q, linformer_projected(e, k, options), linformer_projected(f.value_or(e), v, options), out,
+                       plain(options), extras);
 }
 
 void linformer_backward(const View& dout, const View& q, const View& k, const View& v, const View& e,
                         const std::optional<View>& f, const LinformerGradients& gradients,
                         const LinformerOptions& options) {
-  const Tensor keys = projected(e, k, options), values = projected(f.value_or(e), v, options);
+  const Tensor keys = linformer_projected(e, k, options), values = linformer_projected(f.value_or(e), v, options);
   Tensor dkeys(DType::f64, keys.shape()), dvalues(DType::f64, values.shape());
   reference::attention_backward(dout, q, keys, values, {gradients.dq, dkeys, dvalues, {}, {}}, plain(options));
   Tensor de(DType::f64, e.shape), df(DType::f64, e.shape);

@@ -11,6 +11,9 @@ namespace attend::reference {
 void linformer(const View& q, const View& k, const View& v, const View& e, const std::optional<View>& f,
                const MutableView& out, const LinformerOptions& options, const std::optional<MutableView>& lse);
 
+// E k, or F v: [B, Hk, rank, dim].
+Tensor linformer_projected(const View& p, const View& x, const LinformerOptions& options);
+
 // Everything is computed anew from the inputs.
 void linformer_backward(const View& dout, const View& q, const View& k, const View& v, const View& e,
                         const std::optional<View>& f, const LinformerGradients& gradients,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "base/elements.hpp"
 #include "reference/rows.hpp"
@@ -61,10 +62,10 @@ double scale_of(const View& q, const ReformerOptions& options) {
 }  // namespace
 
 std::vector<std::int32_t> reformer_hashes(const View& q, const View& rotations, const std::vector<int64_t>& factors) {
-  const auto& [B, H, L, D] = q.shape;
+  const int64_t B = q.batch(), H = q.heads(), L = q.length();
   std::vector<std::int32_t> hashes(at(rotations.batch() * B * H * L));
   for (int64_t r = 0; r < rotations.batch(); ++r)
-    for_each_row(q.shape, [&, B = B, H = H, L = L, D = D](int64_t b, int64_t h, int64_t i) {
+    for_each_row(q.shape, [&](int64_t b, int64_t h, int64_t i) {
       int64_t hash = 0, unit = 1, first = 0;
       for (const int64_t factor : factors) {
         const int64_t half = factor / 2;
@@ -72,7 +73,7 @@ std::vector<std::int32_t> reformer_hashes(const View& q, const View& rotations, 
         int64_t bucket = 0;
         for (int64_t c = 0; c < factor; ++c) {
           double y = 0;
-          for (int64_t d = 0; d < D; ++d) y += load(q, b, h, i, d) * load(rotations, r, h, first + c % half, d);
+          for (int64_t d = 0; d < q.dim(); ++d) y += load(q, b, h, i, d) * load(rotations, r, h, first + c % half, d);
           if (c >= half) y = -y;
           if (y > largest) largest = y, bucket = c;
         }
@@ -87,13 +88,14 @@ std::vector<std::int32_t> reformer_hashes(const View& q, const View& rotations, 
 
 std::vector<std::int32_t> reformer_meetings(const std::vector<std::int32_t>& hashes, int64_t b, int64_t h,
                                             const Shape& q, const ReformerOptions& options) {
-  const auto [B, H, L, D] = q;
+  const int64_t B = q[0], H = q[1], L = q[2];
   std::vector<std::int32_t> meetings(at(L * L));
   std::vector<int64_t> order(at(L)), rank(at(L));
   for (int64_t r = 0; r < options.rounds; ++r) {
     const std::int32_t* bucket = hashes.data() + ((r * B + b) * H + h) * L;
     std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) { return bucket[x] < bucket[y]; });
+    std::sort(order.begin(), order.end(),
+              [&](int64_t x, int64_t y) { return std::pair(bucket[x], x) < std::pair(bucket[y], y); });
     for (int64_t t = 0; t < L; ++t) rank[at(order[at(t)])] = t;
     for (int64_t i = 0; i < L; ++i)
       for (int64_t j = 0; j < L; ++j) {

@@ -34,7 +34,7 @@ std::int64_t divide_up(std::int64_t n, std::int64_t by) {
 // ---- One head ----
 
 HeadSpan::HeadSpan(double z, const AdaptiveSpanOptions& options, std::int64_t B, std::int64_t M, std::int64_t N)
-    : z_(z), options_(options), B_(B), M_(M), N_(N), tiles_(divide_up(N, kKeyTile)) {
+    : options_(options), B_(B), M_(M), N_(N), tiles_(divide_up(N, kKeyTile)) {
   reach_ = static_cast<std::int64_t>(std::min(std::ceil(z + options.ramp), kFarthest)) - 1;
   inner_ = static_cast<std::int64_t>(std::min(std::floor(z), kFarthest));
   std::int64_t pair = 0;  // the farthest pair of the call
@@ -205,8 +205,8 @@ double backward_head(const BackwardArguments& in, std::int64_t h, std::int64_t h
 
 // y = x, or y += x, for matrices of one head in every batch.
 void take_sum(Tensor& x, const WidenedResult& y, std::int64_t hk, bool add) {
-  const auto& [B, one, N, D] = x.shape();
-  for_each_row(row_count(x.shape()), D, [&, N = N, D = D](std::int64_t r) {
+  const std::int64_t N = x.shape()[2], D = x.shape()[3];
+  for_each_row(row_count(x.shape()), D, [&](std::int64_t r) {
     const FloatMatrix to = y.matrix(r / N, hk);
     const float* from = x.data<float>() + r * D;
     float* row = to.data + r % N * to.row_stride;

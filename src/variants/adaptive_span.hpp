@@ -30,7 +30,6 @@ class HeadSpan {
   template <class T>
   void add_slopes(const ScoreTile<T>& grad, double* dz) const;
 
-  double z_;
   const AdaptiveSpanOptions& options_;
   std::int64_t B_, M_, N_, tiles_;
   std::int64_t reach_, inner_;  // m = 1 up to distance inner_, 0 < m < 1 from there to reach_

@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "attend/attention.hpp"
 #include "base/check.hpp"
+#include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/random.hpp"
 #include "base/threads.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/matmul.hpp"
+#include "ops/rows.hpp"
 #include "ops/scratch.hpp"
 #include "reference/linformer.hpp"
 #include "variants/padding.hpp"
@@ -111,50 +114,70 @@ void project(const Projection& job, std::int64_t item, Tensor& y, void* scratch)
                 false, scratch);
 }
 
-// Items of `input_gradient`: dx = p^T . dy for a block of positions of one head.
-std::int64_t input_items(const Projection& job) {
-  return job.B() * job.Hk() * divide_up(job.x.view().length(), kLengthBlock);
-}
-void input_gradient(const Projection& job, std::int64_t item, Tensor& dy, const WidenedResult& dx, void* scratch) {
-  const std::int64_t N = job.x.view().length(), blocks = divide_up(N, kLengthBlock), head = item / blocks;
-  const std::int64_t b = head / job.Hk(), hk = head % job.Hk();
-  const std::int64_t first = item % blocks * kLengthBlock, last = std::min(N, first + kLengthBlock);
-  const KeptKeys kept = job.kept(b);
-  const std::int64_t from = std::clamp(kept.first, first, last), to = std::clamp(kept.last, from, last);
-  const FloatMatrix rows = dx.matrix(b, hk);
-  const auto clear = [&](std::int64_t i0, std::int64_t i1) {
-    for (std::int64_t i = i0; i < i1; ++i)
-      for (std::int64_t d = 0; d < rows.cols; ++d) rows.data[i * rows.row_stride + d * rows.col_stride] = 0.0F;
-  };
-  clear(first, from);
-  clear(to, last);
-  block_product(job.columns(hk, from, to).transposed(), head_matrix(dy, b, hk), rows.part(from, to - from), false,
-                scratch);
+// Rows [first, last) of a head's gradient that no query reached.
+void clear_rows(const FloatMatrix& rows, std::int64_t first, std::int64_t last) {
+  for (std::int64_t i = first; i < last; ++i)
+    for (std::int64_t d = 0; d < rows.cols; ++d) rows.data[i * rows.row_stride + d * rows.col_stride] = 0.0F;
 }
 
-// Items of `projection_gradient`: dp = sum of dy . x^T over the heads that share it, for a block of its columns. `add`:
-// on top of what an earlier job left there.
-std::int64_t projection_items(const Projection& job) {
+// Copies between a block of columns and floats of its own: its rows may lie a power of two apart, where they would
+// push each other out of the caches.
+void copy_matrix(const FloatMatrix& from, const FloatMatrix& to) {
+  for (std::int64_t r = 0; r < from.rows; ++r)
+    for (std::int64_t c = 0; c < from.cols; ++c)
+      to.data[r * to.row_stride + c * to.col_stride] = from.data[r * from.row_stride + c * from.col_stride];
+}
+
+// Where the gradients of one projection go.
+struct ProjectionGradient {
+  Tensor& dy;
+  const WidenedResult& dx;
+  const WidenedResult& dp;
+  bool add;  // to what dp holds already
+};
+
+// Items of `project_backward`: a block of positions for the heads that share a projection.
+std::int64_t backward_items(const Projection& job) {
   return job.p.view().heads() * divide_up(job.p.view().dim(), kLengthBlock);
 }
-void projection_gradient(const Projection& job, std::int64_t item, Tensor& dy, const WidenedResult& dp, bool add,
-                         void* scratch) {
-  const std::int64_t L = job.p.view().dim(), blocks = divide_up(L, kLengthBlock), head = item / blocks;
-  const std::int64_t first = item % blocks * kLengthBlock, last = std::min(L, first + kLengthBlock);
-  const FloatMatrix all = dp.matrix(0, head);
-  if (!add)
-    for (std::int64_t r = 0; r < all.rows; ++r)
-      for (std::int64_t j = first; j < last; ++j) all.data[r * all.row_stride + j * all.col_stride] = 0.0F;
+std::int64_t backward_scratch_bytes(const Projection& job) {
+  return 2 * checked_product("linformer", {job.rank(), kLengthBlock, std::int64_t{sizeof(float)}}) +
+         block_product_scratch_bytes();
+}
+// dx = p^T . dy for each head; dp = sum of dy . x^T over the heads.
+void project_backward(const Projection& job, std::int64_t item, const ProjectionGradient& to, void* scratch) {
+  const std::int64_t N = job.x.view().length(), L = job.p.view().dim(), blocks = divide_up(L, kLengthBlock);
+  const std::int64_t head = item / blocks, first = item % blocks * kLengthBlock,
+                     last = std::min(L, first + kLengthBlock);
+  auto* memory = static_cast<float*>(scratch);
+  const FloatMatrix p{memory, job.rank(), last - first, kLengthBlock};
+  const FloatMatrix dp{memory + job.rank() * kLengthBlock, job.rank(), last - first, kLengthBlock};
+  void* rest = memory + 2 * job.rank() * kLengthBlock;
+  const FloatMatrix all = to.dp.matrix(0, head);
+  const FloatMatrix dp_place{all.data + first * all.col_stride, all.rows, last - first, all.row_stride, all.col_stride};
+  copy_matrix(job.columns(head, first, last), p);
+  if (to.add)
+    copy_matrix(dp_place, dp);
+  else
+    std::fill_n(dp.data, job.rank() * kLengthBlock, 0.0F);
   const bool shared = job.p.view().heads() == 1;
   for (std::int64_t b = 0; b < job.B(); ++b) {
     const KeptKeys kept = job.kept(b);
-    const std::int64_t from = std::clamp(kept.first, first, last), to = std::clamp(kept.last, from, last);
-    if (from == to) continue;
-    const FloatMatrix columns{all.data + from * all.col_stride, all.rows, to - from, all.row_stride, all.col_stride};
-    for (std::int64_t hk = shared ? 0 : head; hk < (shared ? job.Hk() : head + 1); ++hk)
-      block_product(head_matrix(dy, b, hk), job.x.matrix(b, hk).part(from, to - from).transposed(), columns, true,
-                    scratch);
+    const std::int64_t end = std::min(last, N);
+    const std::int64_t from = std::clamp(kept.first, first, last), until = std::clamp(kept.last, from, last);
+    const auto columns = [&](const FloatMatrix& m) {
+      return FloatMatrix{m.data + (from - first), m.rows, until - from, m.row_stride};
+    };
+    for (std::int64_t hk = shared ? 0 : head; hk < (shared ? job.Hk() : head + 1); ++hk) {
+      const FloatMatrix dx = to.dx.matrix(b, hk), dy = head_matrix(to.dy, b, hk);
+      clear_rows(dx, first, std::min(from, end));
+      clear_rows(dx, until, end);
+      if (from == until) continue;
+      block_product(columns(p).transposed(), dy, dx.part(from, until - from), false, rest);
+      block_product(dy, job.x.matrix(b, hk).part(from, until - from).transposed(), columns(dp), true, rest);
+    }
   }
+  copy_matrix(dp, dp_place);
 }
 
 Tensor projected_like(const Projection& job) {
@@ -162,7 +185,10 @@ Tensor projected_like(const Projection& job) {
 }
 
 // k' and v', side by side over the threads.
-std::pair<Tensor, Tensor> project_both(const Projection& k, const Projection& v) {
+struct ProjectedTensors {
+  Tensor keys, values;
+};
+ProjectedTensors project_both(const Projection& k, const Projection& v) {
   Tensor keys = projected_like(k), values = projected_like(v);
   const std::int64_t items = project_items(k);
   const Scratch scratch(block_product_scratch_bytes());
@@ -178,24 +204,40 @@ std::pair<Tensor, Tensor> project_both(const Projection& k, const Projection& v)
 }  // namespace
 
 void linformer(View q, View k, View v, View e, std::optional<View> f, MutableView out, const LinformerOptions& options,
-               std::optional<MutableView> lse) {
+               const LinformerExtras& extras) {
   check_inputs(kOp, q, k, v, e, f, options);
-  AttentionExtras extras;
-  extras.lse = lse;
+  AttentionExtras inner;
+  inner.lse = extras.lse;
   const Projected views = projected_views(k, v, e.length());
-  check_attention_outputs(q, views.k, views.v, out, extras);
-  check_apart(kOp, "out", out, "k", k);
-  check_apart(kOp, "out", out, "v", v);
-  check_apart(kOp, "out", out, "e", e);
-  if (f) check_apart(kOp, "out", out, "f", *f);
-  if (q.dtype == DType::f64) return reference::linformer(q, k, v, e, f, out, options, lse);
-
+  check_attention_outputs(q, views.k, views.v, out, inner);
+  const std::pair<const char*, View> inputs[] = {{"q", q}, {"k", k}, {"v", v}, {"e", e}, {"f", f.value_or(e)}};
+  for (const auto& [what, input] : inputs) check_apart(kOp, "out", out, what, input);
+  const auto check_kept = [&](const char* what, const std::optional<MutableView>& kept, const View& like) {
+    if (!kept) return;
+    check_writable(kOp, what, *kept);
+    check_shape(kOp, what, kept->shape, like.shape);
+    check_dtype(kOp, what, kept->dtype, accumulator_dtype(q.dtype));
+    check_apart(kOp, what, *kept, "out", out);
+    if (extras.lse) check_apart(kOp, what, *kept, "lse", *extras.lse);
+    for (const auto& [name, input] : inputs) check_apart(kOp, what, *kept, name, input);
+  };
+  check_kept("keys", extras.keys, views.k);
+  check_kept("values", extras.values, views.v);
+  if (extras.keys && extras.values) check_apart(kOp, "values", *extras.values, "keys", *extras.keys);
+  if (q.dtype == DType::f64) {
+    reference::linformer(q, k, v, e, f, out, options, extras.lse);
+    if (extras.keys) copy_rows(reference::linformer_projected(e, k, options), *extras.keys);
+    if (extras.values) copy_rows(reference::linformer_projected(f.value_or(e), v, options), *extras.values);
+    return;
+  }
   const WidenedInput q_in(q), k_in(k), v_in(v), e_in(e);
   const std::optional<WidenedInput> f_in = f ? std::optional<WidenedInput>(std::in_place, *f) : std::nullopt;
   const auto [keys, values] = project_both({e_in, k_in, options}, {f_in ? *f_in : e_in, v_in, options});
   const WidenedResult result(out);
-  attention(q_in.view(), keys, values, result.view(), plain(options), extras);
+  attention(q_in.view(), keys, values, result.view(), plain(options), inner);
   result.store();
+  if (extras.keys) copy_rows(keys, *extras.keys);
+  if (extras.values) copy_rows(values, *extras.values);
 }
 
 namespace {
@@ -228,10 +270,27 @@ void check_gradients(const View& q, const View& k, const View& v, const View& e,
   }
 }
 
+void check_projected(const LinformerProjected& projected, const Projected& like, DType dtype,
+                     const LinformerGradients& gradients) {
+  if (projected.keys.has_value() != projected.values.has_value())
+    fail(kBackwardOp, std::string(projected.keys ? "values" : "keys") + " are missing, expected both or neither");
+  if (!projected.keys) return;
+  for (const auto& [what, x, shape] :
+       {std::tuple{"keys", *projected.keys, like.k.shape}, {"values", *projected.values, like.v.shape}}) {
+    check_readable(kBackwardOp, what, x);
+    check_shape(kBackwardOp, what, x.shape, shape);
+    check_dtype(kBackwardOp, what, x.dtype, accumulator_dtype(dtype));
+    for (const MutableView& gradient :
+         {gradients.dq, gradients.dk, gradients.dv, gradients.de, gradients.df.value_or(gradients.de)})
+      check_apart(kBackwardOp, "a gradient", gradient, what, x);
+  }
+}
+
 }  // namespace
 
 void linformer_backward(View dout, View q, View k, View v, View e, std::optional<View> f, View out, View lse,
-                        const LinformerGradients& gradients, const LinformerOptions& options) {
+                        const LinformerGradients& gradients, const LinformerOptions& options,
+                        const LinformerProjected& projected) {
   check_inputs(kBackwardOp, q, k, v, e, f, options);
   const Shape out_shape{q.batch(), q.heads(), q.length(), v.dim()};
   for (const auto& [what, x] : {std::pair{"dout", dout}, {"out", out}}) {
@@ -245,29 +304,27 @@ void linformer_backward(View dout, View q, View k, View v, View e, std::optional
   check_gradients(
       q, k, v, e, f, gradients,
       {{"q", q}, {"k", k}, {"v", v}, {"e", e}, {"f", f.value_or(e)}, {"dout", dout}, {"out", out}, {"lse", lse}});
+  check_projected(projected, projected_views(k, v, e.length()), q.dtype, gradients);
   if (q.dtype == DType::f64) return reference::linformer_backward(dout, q, k, v, e, f, gradients, options);
 
   const WidenedInput q_in(q), k_in(k), v_in(v), e_in(e), dout_in(dout), out_in(out);
   const std::optional<WidenedInput> f_in = f ? std::optional<WidenedInput>(std::in_place, *f) : std::nullopt;
   const Projection k_job{e_in, k_in, options}, v_job{f_in ? *f_in : e_in, v_in, options};
-  const auto [keys, values] = project_both(k_job, v_job);
-  Tensor dkeys(DType::f32, keys.shape()), dvalues(DType::f32, values.shape());
+  const ProjectedTensors made = projected.keys ? ProjectedTensors() : project_both(k_job, v_job);
+  const View keys = projected.keys.value_or(made.keys), values = projected.values.value_or(made.values);
+  Tensor dkeys(DType::f32, keys.shape), dvalues(DType::f32, values.shape);
   const WidenedResult dq(gradients.dq), dk(gradients.dk), dv(gradients.dv), de(gradients.de);
   const std::optional<WidenedResult> df = f ? std::optional<WidenedResult>(std::in_place, *gradients.df) : std::nullopt;
   attention_backward(dout_in.view(), q_in.view(), keys, values, out_in.view(), lse, {dq.view(), dkeys, dvalues, {}, {}},
                      plain(options));
 
-  const std::int64_t k_items = input_items(k_job), v_items = input_items(v_job), p_items = projection_items(k_job);
-  const Scratch scratch(block_product_scratch_bytes());
-  parallel_for(k_items + v_items + p_items, scratch.workers(), [&](std::int64_t item, int worker) {
-    void* memory = scratch.of(worker);
-    if (item < p_items) {  // the longest first
-      projection_gradient(k_job, item, dkeys, de, false, memory);
-      return projection_gradient(v_job, item, dvalues, df ? *df : de, !df, memory);
-    }
-    item -= p_items;
-    if (item < k_items) return input_gradient(k_job, item, dkeys, dk, memory);
-    input_gradient(v_job, item - k_items, dvalues, dv, memory);
+  const std::int64_t items = backward_items(k_job);
+  const ProjectionGradient of_k{dkeys, dk, de, false}, of_v{dvalues, dv, df ? *df : de, !df};
+  const Scratch scratch(backward_scratch_bytes(k_job));
+  parallel_for(df ? 2 * items : items, scratch.workers(), [&](std::int64_t item, int worker) {
+    if (item < items) project_backward(k_job, item, of_k, scratch.of(worker));
+    // One projection for both: its two parts are added by whoever owns the block.
+    if (item >= items || !df) project_backward(v_job, item % items, of_v, scratch.of(worker));
   });
   for (const WidenedResult* result : {&dq, &dk, &dv, &de}) result->store();
   if (df) df->store();
@@ -291,22 +348,24 @@ class LinformerInner final : public InnerAttention {
   }
 
   void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
-    Tensor lse;
-    if (saved) lse = Tensor(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
-    linformer(q, k, v, e_, f(), out, {}, saved ? std::optional(lse.view()) : std::nullopt);
-    if (!saved) return;
+    if (!saved) return linformer(q, k, v, e_, f(), out);
+    const DType wide = accumulator_dtype(q.dtype);
+    const std::int64_t rank = e_.shape()[2];
     saved->clear();
-    saved->push_back(std::move(lse));
+    saved->emplace_back(wide, Shape{q.batch(), q.heads(), q.length(), 1});
+    saved->emplace_back(wide, Shape{k.batch(), k.heads(), rank, k.dim()});
+    saved->emplace_back(wide, Shape{v.batch(), v.heads(), rank, v.dim()});
+    linformer(q, k, v, e_, f(), out, {}, {(*saved)[0].view(), (*saved)[1].view(), (*saved)[2].view()});
   }
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 3, "what forward saves");
     std::vector<Tensor> result;
     for (std::size_t n = 0; n < (f_.empty() ? 1 : 2); ++n) result.emplace_back(accumulator_dtype(q.dtype), e_.shape());
     LinformerGradients gradients{dq, dk, dv, result[0], {}};
     if (!f_.empty()) gradients.df = result[1].view();
-    linformer_backward(dout, q, k, v, e_, f(), out, saved[0], gradients);
+    linformer_backward(dout, q, k, v, e_, f(), out, saved[0], gradients, {}, {saved[1].view(), saved[2].view()});
     return result;
   }
 

@@ -45,8 +45,8 @@ def test_linformer(dtype, per_head, padded):
     shape = (2, 5, 16) if per_head else (5, 16)
     e, f = draw(*shape) / 4, draw(*shape) / 4
     mask = attend.padding([13, 7]) if padded else None
-    kept = np.arange(13)[None] < np.array([13, 7 if padded else 13])[:, None]
-    wanted, gradients = plain(q, k, v, e, f, dout, kept)
+    used = np.arange(13)[None] < np.array([13, 7 if padded else 13])[:, None]
+    wanted, gradients = plain(q, k, v, e, f, dout, used)
     out, lse = attend.linformer(q, k, v, e, f, mask, return_lse=True)
     assert out.dtype == dtype and lse.shape == (2, 4, 9)
     close(out, wanted)
@@ -54,8 +54,11 @@ def test_linformer(dtype, per_head, padded):
     for g, w in zip(got, gradients):
         assert g.shape == w.shape
         close(g, w, dtype, factor=20)
+    again, lse, projected = attend.linformer(q, k, v, e, f, mask, return_lse=True, return_projected=True)
+    kept = attend.linformer_backward(dout, q, k, v, e, f, out, lse, mask, projected=projected)
+    assert (again == out).all() and all((g == w).all() for g, w in zip(kept, got))
     # One projection for both: its gradient is the sum.
-    wanted, gradients = plain(q, k, v, e, e, dout, kept)
+    wanted, gradients = plain(q, k, v, e, e, dout, used)
     out, lse = attend.linformer(q, k, v, e, mask=mask, return_lse=True)
     close(out, wanted)
     got = attend.linformer_backward(dout, q, k, v, e, None, out, lse, mask)

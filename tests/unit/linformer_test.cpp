@@ -70,7 +70,7 @@ auto bound_of(DType dtype, const Tensor& expected, double steps, double half_ste
 
 void expect_matches_reference(const Problem& p, DType dtype, const std::string& what) {
   Tensor out(dtype, p.dout.shape()), lse(DType::f32, p.lse_shape());
-  linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, lse.view());
+  linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {lse.view(), {}, {}});
   Tensor expected(DType::f64, out.shape()), expected_lse(DType::f64, lse.shape());
   reference::linformer(p.q, p.k, p.v, p.e, p.f_view(), expected, p.options, expected_lse.view());
   expect_within(out, expected, bound_of(dtype, expected, 16, 0), what + " out");
@@ -91,6 +91,36 @@ TEST(Linformer, MatchesTheReferencePerElement) {
       expect_matches_reference(Problem(kCases[n], dtype), dtype, std::string(name(dtype)) + " " + std::to_string(n));
 }
 
+// Backward from projections that forward kept is backward from projections made anew.
+TEST(Linformer, KeepsItsProjections) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    Problem p(kCases[1], dtype);
+    p.options.mask = padding({53, 20});
+    const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
+    Tensor out(dtype, p.dout.shape()), lse(wide, p.lse_shape());
+    Tensor keys(wide, {2, 2, 7, 8}), values(wide, {2, 2, 7, 5});
+    linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {lse.view(), keys.view(), values.view()});
+    const Tensor expected_keys = reference::linformer_projected(p.e, p.k, p.options);
+    const Tensor expected_values = reference::linformer_projected(p.f, p.v, p.options);
+    expect_within(keys, expected_keys, bound_of(wide, expected_keys, 8, 0), "keys");
+    expect_within(values, expected_values, bound_of(wide, expected_values, 8, 0), "values");
+    Gradients anew(p, dtype), kept(p, dtype);
+    linformer_backward(p.dout, p.q, p.k, p.v, p.e, p.f_view(), out, lse, anew.views(), p.options);
+    linformer_backward(p.dout, p.q, p.k, p.v, p.e, p.f_view(), out, lse, kept.views(), p.options,
+                       {keys.view(), values.view()});
+    for (std::size_t n = 0; n < 5; ++n) EXPECT_TRUE(same_bits(*anew.all()[n].second, *kept.all()[n].second));
+    EXPECT_NE(error_of([&] {
+                linformer_backward(p.dout, p.q, p.k, p.v, p.e, p.f_view(), out, lse, kept.views(), p.options,
+                                   {keys.view(), {}});
+              }).find("values are missing"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
+                linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {{}, values.view(), {}});
+              }).find("keys shape"),
+              std::string::npos);
+  }
+}
+
 TEST(Linformer, PaddedKeysAreLeftOut) {
   for (const DType dtype : kFloats) {
     Problem p(kCases[1], dtype);
@@ -105,7 +135,7 @@ TEST(Linformer, PaddedKeysAreLeftOut) {
   Tensor out(DType::f32, p.dout.shape()), again(DType::f32, p.dout.shape()), lse(DType::f32, p.lse_shape());
   linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options);
   for (std::int64_t j = 20; j < 53; ++j) store(p.k, 1, 0, j, 0, std::nan("")), store(p.v, 1, 1, j, 2, HUGE_VAL);
-  linformer(p.q, p.k, p.v, p.e, p.f_view(), again, p.options, lse.view());
+  linformer(p.q, p.k, p.v, p.e, p.f_view(), again, p.options, {lse.view(), {}, {}});
   EXPECT_TRUE(same_bits(out, again));
   Gradients g(p, DType::f32);
   linformer_backward(p.dout, p.q, p.k, p.v, p.e, p.f_view(), out, lse, g.views(), p.options);
@@ -118,7 +148,7 @@ TEST(Linformer, AnyLayout) {
   for (const DType dtype : kFloats) {
     const Problem p(c, dtype);
     Tensor out(dtype, p.dout.shape()), lse(DType::f32, p.lse_shape());
-    linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, lse.view());
+    linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {lse.view(), {}, {}});
     Gradients wanted(p, dtype);
     linformer_backward(p.dout, p.q, p.k, p.v, p.e, p.f_view(), out, lse, wanted.views(), p.options);
     for (const MemoryLayout layout : {MemoryLayout::length_major, MemoryLayout::odd}) {
@@ -149,7 +179,7 @@ TEST(Linformer, GradientsByCentralDifferences) {
       p.options.scale = 0.7;
       Tensor out(DType::f64, p.dout.shape()), lse(DType::f64, p.lse_shape());
       const auto loss = [&] {
-        linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, lse.view());
+        linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {lse.view(), {}, {}});
         return dot(out, p.dout);
       };
       loss();
@@ -169,7 +199,7 @@ TEST(Linformer, NothingToDo) {
                         Case{2, 2, 1, 4, 0, 3, 2, 2, 6, false, false}}) {
     const Problem p(c, DType::f32);
     Tensor out = random_tensor(DType::f32, p.dout.shape(), 9), lse(DType::f32, p.lse_shape());
-    linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, lse.view());
+    linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {lse.view(), {}, {}});
     EXPECT_EQ(max_abs(out), 0);
     Gradients g(p, DType::f32);
     store(g.de, 0, 0, 1, 1, 5);
@@ -181,7 +211,7 @@ TEST(Linformer, NothingToDo) {
 TEST(Linformer, BitsDoNotDependOnTheThreads) {
   const Problem p({2, 4, 2, 300, 500, 32, 32, 120, 500, false, false}, DType::f32);
   Tensor out(DType::f32, p.dout.shape()), lse(DType::f32, p.lse_shape());
-  linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, lse.view());
+  linformer(p.q, p.k, p.v, p.e, p.f_view(), out, p.options, {lse.view(), {}, {}});
   expect_same_for_any_threads(
       [&] {
         Tensor again(DType::f32, out.shape());
@@ -277,7 +307,7 @@ TEST(LinformerInner, IsTheFunctionWithItsParameters) {
       Tensor out(dtype, p.dout.shape()), expected(dtype, out.shape()), lse(wide, p.lse_shape());
       std::vector<Tensor> saved;
       inner->forward(p.q, p.k, p.v, out, &saved);
-      linformer(p.q, p.k, p.v, p.e, p.f_view(), expected, {}, lse.view());
+      linformer(p.q, p.k, p.v, p.e, p.f_view(), expected, {}, {lse.view(), {}, {}});
       EXPECT_TRUE(same_bits(out, expected));
       Gradients wanted(p, dtype), got(p, dtype);
       wanted.de = Tensor(wide, p.e.shape());

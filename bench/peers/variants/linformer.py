@@ -29,8 +29,9 @@ class Case:
         return [out.detach()] + [x.grad for x in self.inputs]
 
     def attend_step(self):
-        out, lse = attend.linformer(self.q, self.k, self.v, self.e, self.f, return_lse=True)
-        return [out, *attend.linformer_backward(self.dout, self.q, self.k, self.v, self.e, self.f, out, lse)]
+        arguments = self.q, self.k, self.v, self.e, self.f
+        out, lse, projected = attend.linformer(*arguments, return_lse=True, return_projected=True)
+        return [out, *attend.linformer_backward(self.dout, *arguments, out, lse, projected=projected)]
 
     def check(self):
         worst = 0.0
