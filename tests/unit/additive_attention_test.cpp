@@ -208,18 +208,23 @@ TEST(AdditiveAttention, MatchesTheReferenceInEveryLayout) {
 TEST(AdditiveAttention, EveryFiniteInputIsWithinTheBounds) {
   // Sums that cancel, saturate or would overflow an exponential, alone and beside harmless rows.
   const AdditiveCase c{1, 1, 1, 70, 70, 7, 3};
-  Problem p(c, DType::f32, 2000);
-  const float extremes[] = {20.5F, -21.5F, 43.0F, -43.0F, 44.5F, -88.0F, 1e4F, -1e30F, 3e38F, 1e-40F, 0.0F};
-  for (std::int64_t n = 0; n < 40; ++n) {
-    p.a.data<float>()[n * 11 % p.a.size()] = extremes[n % 11];
-    p.b.data<float>()[n * 13 % p.b.size()] = -extremes[(n * 3 + 1) % 11];
+  const std::vector<std::vector<float>> sets = {{20.5F, -21.5F, 0.0F, 1e-40F, -0.5F},
+                                                {43.0F, -43.0F, 44.5F, -44.5F, 0.0F},
+                                                {88.0F, -90.0F, 60.0F, -100.0F, 1.0F},
+                                                {1e4F, -1e30F, 3e38F, -3e38F, 0.0F}};
+  for (const std::vector<float>& extremes : sets) {
+    Problem p(c, DType::f32, 2000);
+    for (std::int64_t n = 0; n < 40; ++n) {
+      p.a.data<float>()[n * 11 % p.a.size()] = extremes[static_cast<std::size_t>(n % 5)];
+      p.b.data<float>()[n * 13 % p.b.size()] = -extremes[static_cast<std::size_t>((n * 3 + 1) % 5)];
+    }
+    for (std::int64_t d = 0; d < 7; ++d) {  // a row and a key that cancel to small sums
+      p.a.data<float>()[30 * 7 + d] = extremes[0] + 0.25F * static_cast<float>(d);
+      p.b.data<float>()[40 * 7 + d] = -extremes[0];
+    }
+    const Results expected = expected_of(c, p);
+    expect_all_close(run(c, p), expected, bounds_of(c, p, expected), "extremes from " + std::to_string(extremes[0]));
   }
-  for (std::int64_t d = 0; d < 7; ++d) {  // a row and a key that cancel to small sums
-    p.a.data<float>()[30 * 7 + d] = 60.0F + 0.25F * static_cast<float>(d);
-    p.b.data<float>()[40 * 7 + d] = -60.0F;
-  }
-  const Results expected = expected_of(c, p);
-  expect_all_close(run(c, p), expected, bounds_of(c, p, expected), "extremes");
 }
 
 TEST(AdditiveAttention, BitsOfARowDoNotDependOnItsNeighbours) {
