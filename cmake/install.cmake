@@ -12,6 +12,11 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(ATTEND_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/attend)
 install(EXPORT attendTargets NAMESPACE attend:: DESTINATION ${ATTEND_CMAKE_DIR})
+if(ATTEND_RING)
+  # An export of its own: who does not ask for the ring needs no MPI.
+  install(TARGETS attend_ring EXPORT attendRingTargets)
+  install(EXPORT attendRingTargets NAMESPACE attend:: DESTINATION ${ATTEND_CMAKE_DIR})
+endif()
 configure_package_config_file(cmake/attendConfig.cmake.in attendConfig.cmake INSTALL_DESTINATION ${ATTEND_CMAKE_DIR})
 write_basic_package_version_file(attendConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/attendConfig.cmake ${PROJECT_BINARY_DIR}/attendConfigVersion.cmake

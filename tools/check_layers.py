@@ -18,6 +18,7 @@ MAY_USE = {
     "ops": {"include", "base", "core", "reference", "cpu"},
     "variants": {"include", "base", "core", "reference", "cpu", "ops"},
     "abi": {"include", "base"},
+    "ring": {"include", "base", "ops", "abi"},
     "io": {"include", "base"},
     "llm": {"include", "base", "io"},
     "apps": {"include", "io", "llm"},

@@ -55,7 +55,7 @@ std::string positions_of(const llm::ModelConfig& c) {
                                  c.rope_style == RopeStyle::half_split ? "halves" : "pairs side by side", c.rope_theta);
   if (c.rotary() != c.head_dim) text += fmt::format(", first {} numbers", c.rotary());
   const char* scaling[] = {"", "linear", "Llama 3", "YaRN"};
-  if (c.rope_scaling.kind != llm::RopeScaling::Kind::none)
+  if (c.rope_scaling.kind != RopeScaling::Kind::none)
     text += fmt::format(", {} scaling by {:g}", scaling[static_cast<std::size_t>(c.rope_scaling.kind)],
                         c.rope_scaling.factor);
   return text;

@@ -1,8 +1,14 @@
 // The attention variants that `attend variants` measures.
 #include "variant_list.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
 #include <utility>
 
 #include "attend/attend.hpp"
@@ -16,7 +22,29 @@ constexpr std::int64_t kSamples = 64;   // rows of each head that are held again
 
 using Call = std::function<void(MutableView)>;
 
-// Softmax attention over what a mask leaves. `reach` is how many keys a decoder has to keep; 0: all.
+constexpr std::int64_t kNoCache = -1;
+
+// The spans that heads have learned, as different as heads are: 64, 128, ... 1024, and again.
+std::int64_t span_of(std::int64_t head) {
+  return std::int64_t{64} << head % 5;
+}
+
+std::int64_t square_root(std::int64_t length) {
+  return std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(length))));
+}
+
+std::vector<std::int64_t> first_tokens(std::int64_t count) {
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+std::optional<double> no_cache(std::int64_t) {
+  return std::nullopt;
+}
+
+// Softmax attention over what a mask leaves. `reach` is how many keys a decoder has to keep; 0: all; kNoCache: it
+// cannot decode.
 Variant masked(std::string name, std::int64_t heads, std::int64_t dim, std::int64_t reach,
                std::function<Mask(std::int64_t length)> mask, Exact exact = Exact::causal) {
   const double row = 2.0 * static_cast<double>(heads * dim) * sizeof(float);
@@ -27,8 +55,139 @@ Variant masked(std::string name, std::int64_t heads, std::int64_t dim, std::int6
             };
           },
           [row, reach](std::int64_t tokens) -> std::optional<double> {
+            if (reach == kNoCache) return std::nullopt;
             return row * static_cast<double>(reach == 0 ? tokens : std::min(reach, tokens));
           }};
+}
+
+// A state of fixed size instead of keys and values.
+void add_linear(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
+  const auto add = [&](const char* name, Exact exact, std::int64_t columns, auto run) {
+    const double state = static_cast<double>(H * D * columns) * sizeof(float);
+    list.push_back({name, exact, 0, [run](const VariantInputs& in) -> Call { return run(in); },
+                    [state](std::int64_t) -> std::optional<double> { return state; }});
+  };
+  add("linear attention, elu + 1", Exact::causal, D + 1, [](const VariantInputs& in) -> Call {
+    return [&in](MutableView out) { linear_attention(in.q, in.k, in.v, out); };
+  });
+  add("retention", Exact::own, D, [H, D](const VariantInputs& in) -> Call {
+    auto decay = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, 1});  // 1 - 2^(-5 - h), as the paper has it
+    for (std::int64_t h = 0; h < H; ++h) {
+      decay->data<float>()[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
+    }
+    return [&in, decay, scale = 1 / std::sqrt(static_cast<double>(D))](MutableView out) {
+      linear_attention(in.q, in.k, in.v, out,
+                       {.map = FeatureMap::Kind::identity, .normalise = false, .scale = scale, .log_decay = *decay});
+    };
+  });
+  add("gated delta rule", Exact::own, D, [D](const VariantInputs& in) -> Call {
+    auto gates = std::make_shared<std::array<Tensor, 2>>();  // a decay and a beta for every token, and keys of length 1
+    (*gates)[0] = Tensor(DType::f32, {1, 1, 1, 1});
+    (*gates)[1] = Tensor(DType::f32, {1, 1, 1, 1});
+    (*gates)[0].data<float>()[0] = std::log(0.999F);
+    (*gates)[1].data<float>()[0] = 0.5F;
+    return [&in, gates, scale = 1 / std::sqrt(static_cast<double>(D))](MutableView out) {
+      linear_attention(in.q, in.shared, in.v, out,
+                       {.map = FeatureMap::Kind::identity,
+                        .normalise = false,
+                        .scale = scale,
+                        .log_decay = (*gates)[0],
+                        .beta = (*gates)[1]});
+    };
+  });
+}
+
+// Fewer keys: by a projection along the length, by a hash, by a learned span.
+void add_projected(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
+  const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
+  list.push_back({"Linformer, rank 256", Exact::full, 0,
+                  [](const VariantInputs& in) -> Call {
+                    const std::int64_t L = in.length(), rank = std::min<std::int64_t>(256, L);
+                    auto e = std::make_shared<Tensor>(DType::f32, Shape{1, 1, rank, L});
+                    // As it starts to train: normal, variance 1 / length.
+                    const auto inner = linformer_inner({.length = L, .rank = rank, .shared = true, .seed = 1});
+                    std::memcpy(e->data<float>(), inner->parameters()[0].value.data,
+                                static_cast<std::size_t>(e->bytes()));
+                    return [&in, e](MutableView out) { linformer(in.q, in.k, in.v, *e, std::nullopt, out); };
+                  },
+                  no_cache});
+  list.push_back({"Reformer, 4 rounds", Exact::shared, 0,
+                  [](const VariantInputs& in) -> Call {
+                    return [&in](MutableView out) { reformer(in.q, in.v, out, {.causal = true}); };
+                  },
+                  [row](std::int64_t tokens) -> std::optional<double> { return row * static_cast<double>(tokens); }});
+  list.push_back({"adaptive span, 64 to 1024", Exact::causal, 0,
+                  [H](const VariantInputs& in) -> Call {
+                    auto span = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, 1});
+                    for (std::int64_t h = 0; h < H; ++h) span->data<float>()[h] = static_cast<float>(span_of(h));
+                    return [&in, span](MutableView out) { adaptive_span(in.q, in.k, in.v, *span, out); };
+                  },
+                  [H, D](std::int64_t tokens) -> std::optional<double> {
+                    double bytes = 0;  // each head keeps its own span and ramp
+                    for (std::int64_t h = 0; h < H; ++h) {
+                      bytes += 2.0 * static_cast<double>(D * std::min(tokens, span_of(h) + 32)) * sizeof(float);
+                    }
+                    return bytes;
+                  }});
+}
+
+// Scores of their own, or keys and values of their own.
+void add_learned(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
+  const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
+  list.push_back({"additive attention", Exact::own, 16384,
+                  [H, D](const VariantInputs& in) -> Call {
+                    auto w = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, D});
+                    std::fill_n(w->data<float>(), H * D, 1 / std::sqrt(static_cast<float>(D)));
+                    return [&in, w](MutableView out) {
+                      additive_attention(in.q, in.k, *w, in.v, out, {.mask = causal()});
+                    };
+                  },
+                  [row](std::int64_t tokens) -> std::optional<double> { return row * static_cast<double>(tokens); }});
+}
+
+// Whole layers over the same x. `run` computes the layer's result, [1, 1, L, width].
+Variant layer(const char* name, std::size_t against, Exact exact, double bytes_per_token,
+              std::function<Tensor(const View& x)> run) {
+  return {name,
+          exact,
+          16384,
+          [run = std::move(run)](const VariantInputs& in) -> Call {
+            return [&in, run](MutableView out) {
+              const Tensor y = run(in.x);
+              std::memcpy(out.data, y.view().data, static_cast<std::size_t>(y.bytes()));
+            };
+          },
+          [bytes_per_token](std::int64_t tokens) -> std::optional<double> {
+            return bytes_per_token * static_cast<double>(tokens);
+          },
+          against};
+}
+
+void add_layers(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
+  const AttentionOptions causally{.mask = causal()};
+  const MultiHeadAttentionConfig config{.width = H * D, .heads = H, .rope = RopeStyle::half_split};
+  auto mha = std::make_shared<MultiHeadAttention>(config);
+  mha->initialise(1);
+  const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
+  const std::size_t first = list.size();
+  list.push_back(layer("multi-head attention layer", first, Exact::own, row,
+                       [mha, causally](const View& x) { return mha->forward(x, causally); }));
+  auto latent = std::make_shared<LatentAttention>(LatentAttentionConfig{.width = H * D,
+                                                                        .heads = H,
+                                                                        .kv_rank = std::min(2 * D, H * D),
+                                                                        .nope_dim = D,
+                                                                        .rope_dim = D / 4 * 2,
+                                                                        .value_dim = D});
+  latent->initialise(1);
+  list.push_back(layer("latent attention layer (MLA)", first, Exact::own,
+                       static_cast<double>(latent->bytes_per_token()),
+                       [latent, causally](const View& x) { return latent->forward(x, causally); }));
+  auto block = std::make_shared<TransformerBlock>(TransformerBlockConfig{.attention = config});
+  block->initialise(1);
+  list.push_back(layer("transformer block, whole", first + 2, Exact::own, row,
+                       [block, causally](const View& x) { return block->forward(x, causally); }));
+  list.push_back(layer("transformer block, by 512 queries", first + 2, Exact::against, row,
+                       [block, causally](const View& x) { return block->forward(x, causally, {.block = 512}); }));
 }
 
 // The softmax attention of row i of every head over all keys the variant could have seen.
@@ -40,7 +199,8 @@ Tensor exact_row(const Variant& variant, const VariantInputs& in, std::int64_t i
   const View k = variant.exact == Exact::shared ? in.shared.view() : in.k.view();
   Tensor row(DType::f32, {1, H, 1, D});
   AttentionOptions options;
-  if (variant.exact != Exact::full) options.mask = causal(Diagonal::at({i}));
+  if (variant.exact == Exact::causal) options.mask = causal(Diagonal::at({i}));
+  if (variant.exact == Exact::shared) options.mask = causal(Diagonal::at({i - 1}));
   attention(q, k, in.v, row, options);
   return row;
 }
@@ -57,32 +217,61 @@ VariantInputs variant_inputs(std::int64_t heads, std::int64_t dim, std::int64_t 
     const double factor = square > 0 ? 1 / std::sqrt(square) : 0;
     for (std::int64_t d = 0; d < dim; ++d) row[d] = static_cast<float>(row[d] * factor);
   }
-  return {std::move(text.q), std::move(text.k), std::move(text.v), std::move(shared)};
+  Tensor x(DType::f32, {1, 1, length, heads * dim});
+  for (std::int64_t r = 0; r < heads * length; ++r) {
+    const std::int64_t h = r / length, i = r % length;
+    std::memcpy(x.data<float>() + (i * heads + h) * dim, text.q.data<float>() + r * dim,
+                static_cast<std::size_t>(dim) * sizeof(float));
+  }
+  return {std::move(text.q), std::move(text.k), std::move(text.v), std::move(shared), std::move(x)};
 }
 
-std::optional<double> error_of_rows(const Variant& variant, const VariantInputs& in, const View& out) {
-  if (variant.exact == Exact::own) return std::nullopt;
+std::optional<RowErrors> error_of_rows(const Variant& variant, const VariantInputs& in, const View& out) {
+  if (variant.exact == Exact::own || variant.exact == Exact::against) return std::nullopt;
   const std::int64_t H = in.q.shape()[1], D = in.q.shape()[3], L = in.length();
   const auto* got = static_cast<const float*>(out.data);
-  double difference = 0, size = 0;
+  std::vector<double> difference(static_cast<std::size_t>(H)), size(difference);
   for (std::int64_t sample = 0; sample < kSamples; ++sample) {
     const std::int64_t i = (2 * sample + 1) * L / (2 * kSamples);
     const Tensor expected = exact_row(variant, in, i);
     for (std::int64_t n = 0; n < H * D; ++n) {
       const auto truth = static_cast<double>(expected.data<float>()[n]);
-      difference += std::pow(static_cast<double>(got[(n / D * L + i) * D + n % D]) - truth, 2);
-      size += truth * truth;
+      const auto h = static_cast<std::size_t>(n / D);
+      difference[h] += std::pow(static_cast<double>(got[(n / D * L + i) * D + n % D]) - truth, 2);
+      size[h] += truth * truth;
     }
   }
-  return std::sqrt(difference / std::max(size, 1e-30));
+  const auto share = [](double of, double all) { return std::sqrt(of / std::max(all, 1e-30)); };
+  RowErrors errors;
+  for (std::size_t h = 0; h < difference.size(); ++h) errors.heads.push_back(share(difference[h], size[h]));
+  errors.all =
+      share(std::accumulate(difference.begin(), difference.end(), 0.0), std::accumulate(size.begin(), size.end(), 0.0));
+  return errors;
 }
 
 std::vector<Variant> variant_list(std::int64_t H, std::int64_t D) {
   std::vector<Variant> list;
   list.push_back(masked("exact attention", H, D, 0, [](auto) { return causal(); }));
   list.back().longest = 131072;  // quadratic
-  list.push_back(masked("window " + std::to_string(kWindow), H, D, kWindow,
-                        [](auto) { return causal() & window(kWindow - 1, 0); }));
+  list.push_back(
+      masked(fmt::format("window {}", kWindow), H, D, kWindow, [](auto) { return causal() & window(kWindow - 1, 0); }));
+  list.push_back(masked(fmt::format("4 sinks + window {}", kWindow), H, D, kWindow + 4,
+                        [](auto) { return streaming(4, kWindow); }));
+  list.push_back(masked("strided, every sqrt(L)", H, D, 0, [](auto L) { return strided(square_root(L)); }));
+  list.push_back(masked("fixed, blocks of sqrt(L)", H, D, 0, [](auto L) { return fixed(square_root(L), 8); }));
+  list.push_back(masked("Longformer 512, 16 global", H, D, 0,
+                        [](auto) { return longformer(512, 1, first_tokens(16)) & causal(); }));
+  list.push_back(masked("Longformer 512, dilated by 4", H, D, 0,
+                        [](auto) { return longformer(512, 4, first_tokens(16)) & causal(); }));
+  list.push_back(masked("BigBird, 9 + 2 + 3 blocks", H, D, 0, [H](auto L) {
+    return bigbird(L, L, {.window_blocks = 9, .global_blocks = 2, .heads = H, .causal = true});
+  }));
+  list.push_back(masked(
+      "BlockBERT, 8 blocks", H, D, kNoCache, [H](auto L) { return block_permutation(L, L, 8, H, 1); }, Exact::full));
+  add_linear(list, H, D);
+  add_projected(list, H, D);
+  add_learned(list, H, D);
+  add_layers(list, H, D);
   return list;
 }
 

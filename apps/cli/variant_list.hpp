@@ -15,15 +15,17 @@ namespace attend::cli {
 struct VariantInputs {
   Tensor q, k, v;  // [1, H, L, D], the made-up text of the demo
   Tensor shared;   // q turned to unit length: the keys where queries and keys are one
+  Tensor x;        // [1, 1, L, H * D]: the queries of all heads side by side, for whole layers
   std::int64_t length() const { return q.shape()[2]; }
 };
 
 // What the sampled rows of a variant are compared with: softmax attention over all keys it could have seen.
 enum class Exact {
-  causal,  // keys k, up to the query
-  full,    // keys k, all of them
-  shared,  // keys `shared`, up to the query
-  own,     // nothing: it has scores of its own
+  causal,   // keys k, up to the query
+  full,     // keys k, all of them
+  shared,   // keys `shared`, those before the query: it would find itself above all
+  own,      // nothing: it is no stand-in for another
+  against,  // the whole result of the variant it stands against
 };
 
 struct Variant {
@@ -34,6 +36,7 @@ struct Variant {
   std::function<std::function<void(MutableView out)>(const VariantInputs&)> prepare;
   // Bytes that a decoder keeps after so many tokens; nothing where it cannot decode token by token.
   std::function<std::optional<double>(std::int64_t tokens)> cache_bytes;
+  std::size_t against = 0;  // the place in the list of what it is measured by
 };
 
 // Exact attention comes first.
@@ -41,7 +44,11 @@ std::vector<Variant> variant_list(std::int64_t heads, std::int64_t dim);
 
 VariantInputs variant_inputs(std::int64_t heads, std::int64_t dim, std::int64_t length, std::uint64_t seed);
 
-// How far sampled rows are from exact attention, root mean square, as a share of their size; nothing for Exact::own.
-std::optional<double> error_of_rows(const Variant& variant, const VariantInputs& inputs, const View& out);
+// How far sampled rows are from exact attention, root mean square, as a share of their size.
+struct RowErrors {
+  double all = 0;
+  std::vector<double> heads;
+};
+std::optional<RowErrors> error_of_rows(const Variant& variant, const VariantInputs& inputs, const View& out);
 
 }  // namespace attend::cli

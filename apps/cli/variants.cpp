@@ -12,6 +12,7 @@
 #include "attend/runtime.hpp"
 #include "chart.hpp"
 #include "command.hpp"
+#include "inputs.hpp"
 #include "io/atomic_file.hpp"
 #include "memory.hpp"
 #include "progress.hpp"
@@ -31,13 +32,14 @@ struct Arguments {
 struct Point {
   std::int64_t length;
   double seconds;
-  double memory;                // bytes beyond inputs and result; -1 where the system does not tell
-  std::optional<double> error;  // against exact attention, of the sampled rows
-  std::optional<double> cache;  // bytes that a decoder keeps
+  double memory;                   // bytes beyond inputs and result; -1 where the system does not tell
+  std::optional<RowErrors> error;  // against exact attention
+  std::optional<double> cache;     // bytes that a decoder keeps
 };
 
 struct Result {
   std::string name;
+  std::size_t against;  // the place of the result it is measured by
   std::vector<Point> points;
 };
 
@@ -66,6 +68,19 @@ std::vector<double> in_turns(const std::vector<std::function<void()>>& calls, co
   return medians;
 }
 
+// How far the result is from that of another variant, which is computed for it.
+RowErrors error_against(const Variant& other, const VariantInputs& inputs, const Tensor& out) {
+  Tensor expected(DType::f32, out.shape());
+  other.prepare(inputs)(expected);
+  double difference = 0, size = 0;
+  for (std::int64_t n = 0; n < out.size(); ++n) {
+    const auto truth = static_cast<double>(expected.data<float>()[n]);
+    difference += std::pow(static_cast<double>(out.data<float>()[n]) - truth, 2);
+    size += truth * truth;
+  }
+  return {std::sqrt(difference / std::max(size, 1e-30)), {}};
+}
+
 // All variants at one length. The first call of each, which the memory is watched at, only counts where it is the only
 // one.
 void measure(const std::vector<Variant>& variants, const Arguments& arguments, std::int64_t length,
@@ -84,7 +99,8 @@ void measure(const std::vector<Variant>& variants, const Arguments& arguments, s
     const MemoryWatch watch;
     call(out);
     const auto memory = watch.growth();
-    const auto error = error_of_rows(variant, inputs, out);
+    const auto error = variant.exact == Exact::against ? error_against(variants[variant.against], inputs, out)
+                                                       : error_of_rows(variant, inputs, out);
     results[n].points.push_back(
         {length, 0, memory ? static_cast<double>(*memory) : -1, error, variant.cache_bytes(length)});
     calls.emplace_back([call, &out] { call(out); });
@@ -127,8 +143,8 @@ std::string percent(double share) {
   return share < 0.1 ? fmt::format("{:.1f} %", 100 * share) : fmt::format("{:.0f} %", 100 * share);
 }
 
-constexpr double kEqual = 1e-4, kClose = 0.1;  // errors up to which a result is the same, or close
-constexpr double kFaster = 1.1;                // times as fast that are worth a word
+constexpr double kEqual = 1e-4, kClose = 0.25;  // errors up to which a result is the same, or close
+constexpr double kFaster = 1.1;                 // times as fast that are worth a word
 
 // The shortest length from which on it is always faster than exact attention; 0: never.
 std::int64_t pays_from(const Result& result, const Result& exact) {
@@ -163,7 +179,36 @@ std::string cache_text(const Result& result, const Result& exact) {
   if (!grows) return fmt::format("a decoder keeps {} however long the text", readable_bytes(*end.cache));
   const double each = *end.cache / static_cast<double>(end.length), less = full_cache(end, exact) / *end.cache;
   return fmt::format("a decoder keeps {} a token{}", readable_bytes(each),
-                     less > 1.05 ? fmt::format(", 1/{:.2g} of full attention's", less) : "");
+                     less > 1.05 ? fmt::format(", 1/{:.2g} of {}'s", less, exact.name) : "");
+}
+
+// The kinds of heads of the made-up text that a variant serves, or does not.
+struct Kinds {
+  std::string names;  // "repeats and the topic"
+  double best = 1e300, worst = 0;
+  bool empty() const { return names.empty(); }
+};
+std::pair<Kinds, Kinds> heads_served(const RowErrors& errors) {
+  std::pair<Kinds, Kinds> kinds;
+  const std::size_t count = std::min<std::size_t>(errors.heads.size(), 4);  // further heads look for the same again
+  std::vector<std::string> names[2];
+  for (std::size_t h = 0; h < count; ++h) {
+    const bool lost = errors.heads[h] >= kClose;
+    Kinds& kind = lost ? kinds.second : kinds.first;
+    kind.best = std::min(kind.best, errors.heads[h]);
+    kind.worst = std::max(kind.worst, errors.heads[h]);
+    names[lost ? 1 : 0].push_back(looks_for(static_cast<std::int64_t>(h)));
+  }
+  const auto join = [](const std::vector<std::string>& list) {
+    std::string text;
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      text += (n == 0 ? "" : n + 1 == list.size() ? " and " : ", ") + list[n];
+    }
+    return text;
+  };
+  kinds.first.names = join(names[0]);
+  kinds.second.names = join(names[1]);
+  return kinds;
 }
 
 // When to use it, from the figures alone.
@@ -173,27 +218,37 @@ std::string advice(const Result& result, const Result& exact) {
   const bool saves_cache = end.cache && *end.cache < 0.5 * full_cache(end, exact);
   const std::string since = fmt::format("from {} tokens on", tokens_text(from));
   if (!end.error) {
-    return from != 0
-               ? fmt::format("Has scores of its own; faster than softmax attention {}.", since)
-               : "Has scores of its own, and they cost more than softmax attention: use it where a model asks for it.";
+    std::string text = from != 0 ? fmt::format("No stand-in for another: it is faster {}", since)
+                                 : fmt::format("No stand-in for another, and slower than {}", exact.name);
+    if (saves_cache) text += from != 0 ? ", and keeps less" : "; it keeps less";
+    return text + ": use it in a model that has it.";
   }
-  if (*end.error < kEqual) {
+  if (end.error->all < kEqual) {
     if (from != 0) return fmt::format("Gives the exact result: use it {}.", since);
+    if (const Point* other = at_length(exact, end.length); other != nullptr && end.memory * 2 < other->memory) {
+      return fmt::format("Gives the exact result in 1/{:.2g} of the memory: use it for that.",
+                         other->memory / std::max(end.memory, 1.0));
+    }
     return saves_cache ? "Gives the exact result and no speed: use it for the smaller cache."
-                       : "Gives the exact result at no gain in time or cache here.";
+                       : "Gives the exact result at no gain in time, memory or cache here.";
   }
-  const std::string error = percent(*end.error);
+  const std::string error = percent(end.error->all);
   if (from == 0) {
     return fmt::format("Neither exact (error {}) nor faster up to {} tokens: {}.", error, tokens_text(end.length),
                        saves_cache ? "use it for the smaller cache alone" : "leave it");
   }
-  if (*end.error < kClose)
+  if (end.error->all < kClose) {
     return fmt::format("Use it {} where an error of {} on a text like this one is allowed.", since, error);
-  return fmt::format(
-      "Use it {} in a model trained with it: on this text it differs from full attention by {}, so it cannot stand in "
-      "for "
-      "it.",
-      since, error);
+  }
+  const auto [served, lost] = heads_served(*end.error);
+  if (!served.empty()) {
+    return fmt::format(
+        "Use it {} for heads that look for {} (error up to {}); those that look for {} lose {} or more and "
+        "have to be trained with it.",
+        since, served.names, percent(served.worst), lost.names, percent(lost.best));
+  }
+  return fmt::format("Use it {} in a model trained with it: no kind of head here keeps what it had, the best loses {}.",
+                     since, percent(lost.best));
 }
 
 std::string sentence(const Result& result, const Result& exact) {
@@ -202,12 +257,11 @@ std::string sentence(const Result& result, const Result& exact) {
   const double gain = at_length(exact, common.length)->seconds / common.seconds;
   std::string text = power ? fmt::format("Time grows as L^{:.2f}", *power) : "One length measured";
   if (&result != &exact) {
-    text += gain >= 1
-                ? fmt::format(", {:.3g}x faster than exact attention at {}", gain, tokens_text(common.length))
-                : fmt::format(", {:.3g}x slower than exact attention at {}", 1 / gain, tokens_text(common.length));
+    text += gain >= 1 ? fmt::format(", {:.3g}x faster than {} at {}", gain, exact.name, tokens_text(common.length))
+                      : fmt::format(", {:.3g}x slower than {} at {}", 1 / gain, exact.name, tokens_text(common.length));
   }
   text += fmt::format("; {}.", cache_text(result, exact));
-  if (&result == &exact) return text + " The measure of all others.";
+  if (&result == &exact) return text + " Others are measured by it.";
   return text + " " + advice(result, exact);
 }
 
@@ -226,14 +280,14 @@ void print_table(const Screen& screen, const std::vector<Result>& results, const
     const Point& end = result.points.back();
     fmt::print("{:>12}{:>12}{:>10}\n", end.memory < 0 ? "?" : readable_bytes(end.memory),
                end.cache ? readable_bytes(*end.cache / static_cast<double>(end.length)) : "-",
-               end.error ? percent(*end.error) : "own");
+               end.error ? percent(end.error->all) : "own");
   }
   fmt::print(
       "\nmemory: beyond inputs and result, at the longest length of the row. cache/token: what a decoder keeps, "
       "divided by\n"
       "that length. error: how far sampled rows are from softmax attention over all keys they may see (root mean "
       "square,\n"
-      "as a share of their size); own: it has scores of its own.\n\n");
+      "as a share of their size); own: it is no stand-in for another.\n\n");
 }
 
 // Words at most `columns` wide, after a name.
@@ -243,7 +297,9 @@ void print_wrapped(const std::string& name, const std::string& text, int columns
   std::string line(indent, ' ');
   std::size_t at = 0;
   while (at < text.size()) {
-    const std::size_t space = std::min(text.find(' ', at), text.size());
+    std::size_t space = std::min(text.find(' ', at), text.size());
+    if (text.compare(space, 2, " %") == 0)
+      space = std::min(text.find(' ', space + 1), text.size());  // "12 %" stays whole
     const std::string word = text.substr(at, space - at);
     if (line.size() + word.size() + 1 > width) {
       fmt::print("{}\n", line);
@@ -282,7 +338,7 @@ Chart chart_of(const std::vector<Result>& results, const Arguments& arguments) {
                [](const Point& p) { return p.cache.value_or(0); }),
            panel(
                "error against softmax over all keys", 10, [](double v) { return percent(v); },
-               [](const Point& p) { return p.error.value_or(0); })}};
+               [](const Point& p) { return p.error ? p.error->all : 0; })}};
 }
 
 void write_charts(const std::vector<Result>& results, const Arguments& arguments) {
@@ -298,16 +354,24 @@ void write_charts(const std::vector<Result>& results, const Arguments& arguments
   }
 }
 
+// Those whose names contain what is wanted, and what they are measured by.
 std::vector<Variant> chosen_variants(const Arguments& arguments) {
   std::vector<Variant> all = variant_list(arguments.heads, arguments.dim), chosen;
-  for (Variant& variant : all) {
-    const bool wanted = variant.name.find(arguments.only) != std::string::npos;
-    if (chosen.empty() || wanted) chosen.push_back(std::move(variant));  // exact attention, the measure, always
+  std::vector<bool> wanted(all.size());
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    if (all[n].name.find(arguments.only) != std::string::npos) wanted[n] = wanted[all[n].against] = true;
   }
-  if (!arguments.only.empty() && chosen.size() == 1 && chosen[0].name.find(arguments.only) == std::string::npos) {
+  if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) {
     std::string names;
-    for (const Variant& variant : variant_list(arguments.heads, arguments.dim)) names += "\n  " + variant.name;
+    for (const Variant& variant : all) names += "\n  " + variant.name;
     throw UsageError(fmt::format("no variant's name contains \"{}\"; there are:{}", arguments.only, names));
+  }
+  std::vector<std::size_t> place(all.size());
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    place[n] = chosen.size();
+    if (!wanted[n]) continue;
+    all[n].against = place[all[n].against];  // measures come before those they measure
+    chosen.push_back(std::move(all[n]));
   }
   return chosen;
 }
@@ -329,7 +393,7 @@ int run_variants(const Arguments& arguments) {
   (void)std::fflush(stdout);
 
   std::vector<Result> results;
-  for (const Variant& variant : variants) results.push_back({variant.name, {}});
+  for (const Variant& variant : variants) results.push_back({variant.name, variant.against, {}});
   {
     ProgressBar bar("measuring", static_cast<std::int64_t>(lengths.size() * variants.size()), "runs");
     std::int64_t done = 0;
@@ -338,7 +402,7 @@ int run_variants(const Arguments& arguments) {
   }
   print_table(screen, results, lengths);
   for (const Result& result : results) {
-    if (!result.points.empty()) print_wrapped(result.name, sentence(result, results[0]), screen.columns);
+    if (!result.points.empty()) print_wrapped(result.name, sentence(result, results[result.against]), screen.columns);
   }
   write_charts(results, arguments);
   return kSuccess;
@@ -359,7 +423,7 @@ Command add_variants(CLI::App& program) {
   number("--dim", arguments->dim, 8, 256, "Numbers per head and token");
   number("--seed", arguments->seed, 0, INT64_MAX, "Another seed makes another text");
   number("--threads", arguments->threads, 0, 1024, "Threads; 0: ATTEND_THREADS, or one for each CPU");
-  app->add_option("--only", arguments->only, "Only variants whose name contains this (and exact attention)")
+  app->add_option("--only", arguments->only, "Only variants whose name contains this, and what they are measured by")
       ->type_name("TEXT");
   app->add_option("--svg", arguments->svg, "Draw the charts here")->type_name("PATH");
   app->add_option("--png", arguments->png, "Draw the charts here, as a picture")->type_name("PATH");

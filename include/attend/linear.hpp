@@ -16,7 +16,7 @@ struct LinearGradients {
   std::optional<MutableView> dweight{};
   std::optional<MutableView> dbias{};
 };
-// Overwrites what is asked for.
+// Overwrites what is asked for. dweight may be f32 beside half types.
 void linear_backward(View dy, View x, View weight, const LinearGradients& gradients);
 
 }  // namespace attend

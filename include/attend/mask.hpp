@@ -1,4 +1,4 @@
-// Masks are small values that say which keys a query may see; `&` composes them.
+// Masks are small values that say which keys a query may see; `&` and `|` compose them.
 #pragma once
 
 #include <cstdint>
@@ -64,14 +64,48 @@ struct DenseRule {           // element (b, h, i, j) is nonzero; a dimension of 
   Strides strides;           // in bytes
 };
 
-using MaskRule = std::variant<CausalRule, WindowRule, PaddingRule, PrefixRule, SegmentsRule, BlocksRule, DenseRule>;
+struct ChunksRule {  // p(i) / size - back <= j / size <= p(i) / size, each rounded down
+  std::int64_t size;
+  std::int64_t back;
+  Diagonal diagonal;
+};
+struct DilatedRule {  // p(i) - j is a multiple of step
+  std::int64_t step;
+  Diagonal diagonal;
+};
+struct ColumnsRule {  // first <= j mod period < first + count
+  std::int64_t period;
+  std::int64_t first;
+  std::int64_t count;
+};
+struct TokensRule {      // j is one of the positions; where `queries` is set, it is enough that p(i) is
+  SharedInts positions;  // rising
+  bool queries;
+  Diagonal diagonal;
+};
+struct Mask;
+struct AnyRule {  // one of the masks allows it; where `none` is set: none of them does
+  std::shared_ptr<const std::vector<Mask>> masks;
+  bool none;
+};
+
+using MaskRule = std::variant<CausalRule, WindowRule, PaddingRule, PrefixRule, SegmentsRule, BlocksRule, DenseRule,
+                              ChunksRule, DilatedRule, ColumnsRule, TokensRule, AnyRule>;
 
 // A key is visible when every rule allows it. The empty mask allows all.
 struct Mask {
   std::vector<MaskRule> rules;
 };
 
+inline constexpr std::int64_t kDeepestMask = 8;   // unions within unions
+inline constexpr std::int64_t kMostParts = 1024;  // masks within a mask, in all
+
 Mask operator&(Mask a, const Mask& b);
+// What a or b allows. A side counts positions within its own segments where it has them, else within those that stand
+// beside the union.
+Mask operator|(const Mask& a, const Mask& b);
+// What `hidden` does not allow.
+Mask except(const Mask& hidden);
 
 Mask no_mask();
 Mask causal(Diagonal diagonal = Align::last_key);
@@ -90,6 +124,16 @@ Mask segments(std::vector<std::int64_t> cumulative_queries, std::vector<std::int
 // Block-sparse: bits[heads, ceil(M / block_queries), ceil(N / block_keys)].
 Mask blocks(std::int64_t block_queries, std::int64_t block_keys, std::int64_t heads, std::int64_t rows,
             std::int64_t cols, std::vector<std::uint8_t> bits);
+// Local chunks: a query sees the chunk of `size` keys that it stands in, and `back` chunks before.
+Mask chunks(std::int64_t size, std::int64_t back = 0, Diagonal diagonal = Align::last_key);
+// Every step-th key, counted from the query's own in both directions.
+Mask dilated(std::int64_t step, Diagonal diagonal = Align::last_key);
+// `count` keys from the first on, in every `period` keys: the summary columns of a fixed pattern.
+Mask columns(std::int64_t period, std::int64_t first, std::int64_t count = 1);
+// Keys at these positions, and no others.
+Mask tokens(std::vector<std::int64_t> positions);
+// Tokens that see all and are seen by all: the query stands at one of the positions, or the key does.
+Mask global_tokens(std::vector<std::int64_t> positions, Diagonal diagonal = Align::last_key);
 // A boolean matrix in the caller's memory, which must outlive the call. Strides are in bytes.
 Mask dense(const std::uint8_t* data, const Shape& shape, const Strides& strides);
 Mask dense(const std::uint8_t* data, const Shape& shape);

@@ -1,4 +1,4 @@
-"""Masks are small values that say which keys a query may see; ``&`` composes them."""
+"""Masks are small values that say which keys a query may see; ``&``, ``|`` and ``~`` compose them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ UNLIMITED = -1
 
 
 class Mask:
-    """Which keys a query may see. Made by the functions of this module; ``a & b`` allows what both allow.
+    """Which keys a query may see. Made by the functions of this module; ``a & b`` allows what both allow,
+    ``a | b`` what one of them does, ``~a`` what a does not.
 
     >>> import attend
     >>> mask = attend.causal() & attend.window(1024)
@@ -27,6 +28,14 @@ class Mask:
         if not isinstance(other, Mask):
             return NotImplemented
         return Mask(self._core & other._core, self._keep + other._keep)
+
+    def __or__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Mask(_core.either(self._core, other._core), self._keep + other._keep)
+
+    def __invert__(self) -> Mask:
+        return Mask(_core.hidden(self._core), self._keep)
 
 
 def _ints(values, name):

@@ -48,14 +48,22 @@ DType dtype_named(const std::string& text);  // TypeError unless it is one of th
 // NumPy has no such type, and the package gives it ml_dtypes' when that is installed.
 nb::object array_of(const MutableView& view, nb::handle owner);
 nb::object array_of(Tensor& tensor, nb::handle owner);
+nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner);  // those the config calls for
 void copy_into(const Tensor& from, const MutableView& to, const char* what);
 std::optional<RopeStyle> rope_style(const std::optional<std::string>& style);
 
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
+void bind_patterns(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
+void bind_linformer(nb::module_& m);
+void bind_reformer(nb::module_& m);
+void bind_adaptive_span(nb::module_& m);
+void bind_linear_attention(nb::module_& m);
 void bind_layer(nb::module_& m);
+void bind_additive_attention(nb::module_& m);
+void bind_transformer_block(nb::module_& m);
 void bind_positions(nb::module_& m);
 void bind_latent_attention(nb::module_& m);
 void bind_runtime(nb::module_& m);

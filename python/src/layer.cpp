@@ -37,15 +37,14 @@ constexpr NamedParameter kParameters[] = {
     {"k_norm", &MultiHeadAttentionParameters::k_norm},
 };
 
-// Only those the config calls for.
+}  // namespace
+
 nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
   nb::dict result;
   for (const NamedParameter& p : kParameters)
     if (!(parameters.*p.tensor).empty()) result[p.name] = array_of(parameters.*p.tensor, owner);
   return result;
 }
-
-}  // namespace
 
 void copy_into(const Tensor& from, const MutableView& to, const char* what) {
   const bool contiguous = from.size() == 0 || to.strides == contiguous_strides(to.shape);

@@ -8,10 +8,17 @@ NB_MODULE(_core, m) {
   // InvalidArgument is a std::invalid_argument, which nanobind turns into ValueError.
   bind_tensor(m);
   bind_mask(m);
+  bind_patterns(m);
   bind_attention(m);
   bind_positions(m);
   bind_operations(m);
   bind_layer(m);
+  bind_linformer(m);
+  bind_reformer(m);
+  bind_adaptive_span(m);
+  bind_linear_attention(m);
+  bind_additive_attention(m);
+  bind_transformer_block(m);
   bind_latent_attention(m);
   bind_runtime(m);
 }

@@ -18,6 +18,7 @@
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
+#include "attend/multi_head_attention.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 #include "base/check.hpp"
@@ -101,5 +102,9 @@ attend_tensor found(const char* op, const char* name, Tensor* tensor);
 
 // `backward`: the rule's gradient is needed too.
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);
+
+// What the layer and a transformer block share (layer.cpp). `find_parameter`: null when there is none of that name.
+Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name);
+MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given);
 
 }  // namespace attend::abi

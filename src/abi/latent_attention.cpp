@@ -29,7 +29,7 @@ constexpr std::array<std::pair<const char*, Tensor Parameters::*>, 7> kParameter
                                                                                    {"wkv_up", &Parameters::wkv_up},
                                                                                    {"wo", &Parameters::wo}}};
 
-LatentAttentionConfig config_of(const char* op, const attend_latent_config& given) {
+LatentAttentionConfig latent_config_of(const char* op, const attend_latent_config& given) {
   check_struct_size(op, "attend_latent_config", given);
   const std::optional<RopeStyle> style = rope_style_of(op, given.rope_style);
   if (!style) fail(op, "RoPE style is ATTEND_ROPE_NONE (0), expected ATTEND_ROPE_HALF_SPLIT or _INTERLEAVED (1-2)");
@@ -87,7 +87,7 @@ void attend_latent_config_init(attend_latent_config* config) {
 attend_status attend_latent_create(const attend_latent_config* config, attend_latent** layer) {
   const char* op = "attend_latent_create";
   return make(op, layer,
-              [&] { return attend::LatentAttention(attend::abi::config_of(op, require(op, "config", config))); });
+              [&] { return attend::LatentAttention(attend::abi::latent_config_of(op, require(op, "config", config))); });
 }
 
 attend_status attend_latent_initialise(attend_latent* layer, uint64_t seed) {

@@ -6,21 +6,8 @@
 #include <utility>
 
 #include "abi/abi.hpp"
+#include "abi/layer.hpp"
 #include "attend/multi_head_attention.hpp"
-
-struct attend_layer {
-  attend::MultiHeadAttention layer;
-};
-struct attend_layer_saved {
-  attend::MultiHeadAttentionSaved saved;
-};
-struct attend_layer_gradients {
-  attend::MultiHeadAttentionGradients gradients;
-  std::vector<std::string> inner_names;
-};
-struct attend_kv_cache {
-  attend::KvCache cache;
-};
 
 namespace attend::abi {
 namespace {
@@ -46,6 +33,12 @@ constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 5> kInputs{
      {"dsinks", &Gradients::dsinks},
      {"ddistance_bias", &Gradients::ddistance_bias}}};
 
+}  // namespace
+
+Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name) {
+  return find(parameters, kParameters, name);
+}
+
 MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given) {
   check_struct_size(op, "attend_layer_config", given);
   return {.dtype = static_cast<DType>(given.dtype),
@@ -67,7 +60,6 @@ MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& gi
           .inner = given.inner == nullptr ? nullptr : given.inner->inner};
 }
 
-}  // namespace
 }  // namespace attend::abi
 
 using attend::abi::guard;

@@ -150,6 +150,14 @@ void check_dtype(std::string_view op, std::string_view what, DType got, DType ex
   fail(op, std::string(what) + " dtype is " + name(got) + ", expected " + name(expected));
 }
 
+void check_result_dtype(std::string_view op, std::string_view what, DType got, DType inputs) {
+  const bool half = inputs == DType::f16 || inputs == DType::bf16;
+  if (!half) return check_dtype(op, what, got, inputs);
+  check_known(op, what, got);
+  if (got == inputs || got == DType::f32) return;
+  fail(op, std::string(what) + " dtype is " + name(got) + ", expected " + name(inputs) + " or f32");
+}
+
 std::string to_string(const Shape& shape) {
   std::string text = "[";
   for (std::size_t d = 0; d < 4; ++d) text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);

@@ -33,6 +33,8 @@ void check_apart(std::string_view op, std::string_view what, const MutableView& 
 
 void check_shape(std::string_view op, std::string_view what, const Shape& got, const Shape& expected);
 void check_dtype(std::string_view op, std::string_view what, DType got, DType expected);
+// A result has the dtype of the inputs, or is f32 beside half types: the sum before it is rounded, for who adds more.
+void check_result_dtype(std::string_view op, std::string_view what, DType got, DType inputs);
 
 std::string to_string(const Shape& shape);  // "[1, 8, 4096, 64]"
 

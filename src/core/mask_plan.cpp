@@ -1,21 +1,15 @@
-// Lowers masks and answers the kernels' questions about rows and tiles.
+// Lowers masks, and says which keys a query may see as an interval.
 #include "core/mask_plan.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
+#include "core/mask_runs.hpp"
 
 namespace attend {
 namespace {
-
-constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 4;  // adding two of them cannot wrap
-
-std::int64_t per_batch(const SharedInts& values, std::int64_t b) {
-  return values->size() == 1 ? (*values)[0] : (*values)[static_cast<std::size_t>(b)];
-}
 
 void check_per_batch(const char* what, const SharedInts& values, std::int64_t B) {
   if (!values) return;
@@ -48,9 +42,13 @@ std::int64_t divide_up(std::int64_t n, std::int64_t by) {
   return n / by + (n % by != 0);
 }
 
+// Each rule beside the others; unions come after them.
 struct Lowering {
+  using From = IntervalRule::From;
+
   MaskPlan& plan;
   std::int64_t H;
+  bool& own_segments;
 
   void operator()(const CausalRule& r) const { add_relative(kUnlimited, 0, r.diagonal, "causal"); }
   void operator()(const WindowRule& r) const {
@@ -64,7 +62,7 @@ struct Lowering {
     check_per_batch("padding lengths", r.ends, plan.B);
     check_bounds("padding starts", r.starts, plan.N, "keys");
     check_bounds("padding lengths", r.ends, plan.N, "keys");
-    plan.intervals.push_back({false, kUnlimited, kUnlimited, {Align::last_key, nullptr}, r.starts, r.ends, nullptr});
+    plan.intervals.push_back({From::keys, 0, 0, {Align::last_key, nullptr}, r.starts, r.ends, nullptr});
   }
   void operator()(const PrefixRule& r) const {
     if (!r.lengths) fail("mask", "prefix without lengths");
@@ -74,7 +72,8 @@ struct Lowering {
     plan.intervals.back().prefix = r.lengths;
   }
   void operator()(const SegmentsRule& r) const {
-    if (plan.segment_queries) fail("mask", "got two segments rules, expected at most one");
+    if (own_segments) fail("mask", "got two segments rules, expected at most one");
+    own_segments = true;
     if (!r.queries || !r.keys) fail("mask", "segments without cumulative lengths");
     check_cumulative("segment queries", *r.queries, plan.M);
     check_cumulative("segment keys", *r.keys, plan.N);
@@ -108,38 +107,65 @@ struct Lowering {
     plan.denses.push_back(lowered);
   }
 
+  void operator()(const ChunksRule& r) const {
+    check_size("chunks size", r.size, 1);
+    check_size("chunks back", r.back, 0);
+    plan.intervals.push_back(
+        {From::chunk, r.size, r.back, lower_diagonal(r.diagonal, "chunks", plan.B), nullptr, nullptr, nullptr});
+  }
+  void operator()(const DilatedRule& r) const {
+    check_size("dilated step", r.step, 1);
+    if (r.step == 1) return;
+    plan.periods.push_back({true, lower_diagonal(r.diagonal, "dilated", plan.B), r.step, 0, 1});
+  }
+  void operator()(const ColumnsRule& r) const {
+    check_size("columns period", r.period, 1);
+    check_size("columns first", r.first, 0);
+    check_size("columns count", r.count, 1);
+    if (r.first >= r.period || r.count > r.period - r.first)
+      fail("mask", "columns are " + std::to_string(r.count) + " from " + std::to_string(r.first) +
+                       " on, expected all " + "within the period of " + std::to_string(r.period));
+    if (r.period >= plan.N) {  // the first period is all there is
+      const std::int64_t first = std::min(r.first, plan.N), end = first + std::min(r.count, plan.N - first);
+      plan.intervals.push_back({From::segment, first, end, {Align::last_key, nullptr}, nullptr, nullptr, nullptr});
+    } else if (r.count < r.period) {
+      plan.periods.push_back({false, {Align::last_key, nullptr}, r.period, r.first, r.count});
+    }
+  }
+  void operator()(const TokensRule& r) const {
+    if (!r.positions || r.positions->empty()) fail("mask", "tokens without positions");
+    check_bounds("token positions", r.positions, plan.N - 1, "the last key");
+    if (!std::is_sorted(r.positions->begin(), r.positions->end()))
+      fail("mask", "token positions fall, expected rising");
+    plan.tokens.push_back({r.positions, r.queries, lower_diagonal(r.diagonal, "tokens", plan.B)});
+  }
+  void operator()(const AnyRule&) const {}  // after all others: its parts stand within the segments beside them
+
+  static void check_size(const char* what, std::int64_t got, std::int64_t least) {
+    if (got < least || got > std::int64_t{1} << 60)
+      fail("mask",
+           std::string(what) + " is " + std::to_string(got) + ", expected " + std::to_string(least) + " to 2^60");
+  }
   void add_relative(std::int64_t left, std::int64_t right, const Diagonal& diagonal, const char* what) const {
-    plan.intervals.push_back({true, left, right, lower_diagonal(diagonal, what, plan.B), nullptr, nullptr, nullptr});
+    plan.intervals.push_back(
+        {From::position, left, right, lower_diagonal(diagonal, what, plan.B), nullptr, nullptr, nullptr});
   }
 };
 
-// The segment that holds query i: the last one starting at or before it that is not empty; -1 past the end.
-std::int64_t segment_of(const std::vector<std::int64_t>& cu, std::int64_t i) {
-  if (i >= cu.back()) return -1;
-  return std::upper_bound(cu.begin(), cu.end(), i) - cu.begin() - 1;
-}
-
-// Calls f(t0, t1, q0, q1, k0, k1) for runs of queries i + t that share a segment; k1 < 0 for queries in none.
-template <class F>
-void for_segments(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::int64_t count, F&& f) {
-  if (!plan.segment_queries)
-    return f(0, count, std::int64_t{0}, plan.M, std::int64_t{0}, plan.key_lengths ? plan.key_lengths[b] : plan.N);
-  const auto& cq = *plan.segment_queries;
-  const auto& ck = *plan.segment_keys;
-  for (std::int64_t t = 0; t < count;) {
-    const std::int64_t s = segment_of(cq, i + t);
-    if (s < 0) return f(t, count, std::int64_t{0}, std::int64_t{0}, std::int64_t{0}, std::int64_t{-1});
-    const auto at = static_cast<std::size_t>(s);
-    const std::int64_t end = std::min(count, cq[at + 1] - i);
-    f(t, end, cq[at], cq[at + 1], ck[at], ck[at + 1]);
-    t = end;
+// A window narrower than a dilation shows a query nothing but its own key: nobody means that.
+void check_dilation(const Mask& mask) {
+  for (const MaskRule& rule : mask.rules) {
+    const auto* dilated = std::get_if<DilatedRule>(&rule);
+    if (dilated == nullptr || dilated->step == 1) continue;
+    for (const MaskRule& other : mask.rules) {
+      const auto* window = std::get_if<WindowRule>(&other);
+      if (window == nullptr || window->left == kUnlimited || window->right == kUnlimited) continue;
+      if (std::max(window->left, window->right) < dilated->step)
+        fail("mask", "dilated step is " + std::to_string(dilated->step) + " in a window of (" +
+                         std::to_string(window->left) + ", " + std::to_string(window->right) +
+                         "): it skips every key but a query's own; expected a step within the window");
+    }
   }
-}
-
-std::int64_t position_offset(const PositionPlan& position, std::int64_t b, std::int64_t q0, std::int64_t q1,
-                             std::int64_t k0, std::int64_t k1) {
-  if (position.offsets) return per_batch(position.offsets, b) + k0 - q0;
-  return position.align == Align::first_key ? k0 - q0 : k1 - q1;
 }
 
 }  // namespace
@@ -160,86 +186,126 @@ MaskPlan::MaskPlan(const Mask& mask, std::int64_t batch, std::int64_t heads, std
       N(keys),
       intervals(&memory_),
       blocks(&memory_),
-      denses(&memory_) {
-  for (const MaskRule& rule : mask.rules) std::visit(Lowering{*this, heads}, rule);
+      denses(&memory_),
+      periods(&memory_),
+      tokens(&memory_),
+      anys(&memory_) {
+  Nesting nesting{0, 0};
+  lower(mask, heads, nesting);
+}
+
+MaskPlan::MaskPlan(const Mask& mask, const MaskPlan& around, std::int64_t heads, Nesting& nesting)
+    : MaskPlan(Mask{}, around.B, heads, around.M, around.N) {
+  segment_queries = around.segment_queries;
+  segment_keys = around.segment_keys;
+  lower(mask, heads, nesting);
+}
+
+MaskPlan::~MaskPlan() = default;
+
+void MaskPlan::lower(const Mask& mask, std::int64_t H, Nesting& nesting) {
+  check_dilation(mask);
+  bool own_segments = false;
+  for (const MaskRule& rule : mask.rules) std::visit(Lowering{*this, H, own_segments}, rule);
+  for (const MaskRule& rule : mask.rules) {
+    const auto* any = std::get_if<AnyRule>(&rule);
+    if (any == nullptr) continue;
+    if (!any->masks) fail("mask", "a union without masks");
+    if (++nesting.depth > kDeepestMask)
+      fail("mask", "masks nest deeper than " + std::to_string(kDeepestMask) + ", the most there may be");
+    AnyPlan& lowered = anys.emplace_back();
+    lowered.none = any->none;
+    for (const Mask& part : *any->masks) {
+      if (++nesting.parts > kMostParts)
+        fail("mask", "more than " + std::to_string(kMostParts) + " masks in a mask, the most there may be");
+      lowered.parts.push_back(std::unique_ptr<MaskPlan>(new MaskPlan(part, *this, H, nesting)));
+    }
+    --nesting.depth;
+  }
+  holes = !blocks.empty() || !denses.empty() || !periods.empty() || !tokens.empty() || !anys.empty();
 }
 
 bool MaskPlan::ragged_keys() const {
   const auto differs = [](const SharedInts& x) { return x && x->size() > 1; };
-  return key_lengths != nullptr || std::any_of(intervals.begin(), intervals.end(), [&](const IntervalRule& rule) {
-           return differs(rule.starts) || differs(rule.ends) || differs(rule.prefix) || differs(rule.position.offsets);
+  const auto rule_differs = [&](const IntervalRule& rule) {
+    return differs(rule.starts) || differs(rule.ends) || differs(rule.prefix) || differs(rule.position.offsets);
+  };
+  return key_lengths != nullptr || std::any_of(intervals.begin(), intervals.end(), rule_differs);
+}
+
+bool MaskPlan::differs_by_head() const {
+  return std::any_of(blocks.begin(), blocks.end(), [](const BlocksRule& r) { return r.heads != 1; }) ||
+         std::any_of(anys.begin(), anys.end(), [](const AnyPlan& any) {
+           return std::any_of(any.parts.begin(), any.parts.end(), [](const auto& x) { return x->differs_by_head(); });
          });
 }
 
+void MaskPlan::set_key_lengths(const std::int64_t* lengths) {
+  key_lengths = lengths;
+  for (const AnyPlan& any : anys)
+    for (const auto& part : any.parts) part->set_key_lengths(lengths);
+}
+
+namespace {
+
+// The smallest intervals that hold what the parts see, a few queries at a time, narrow lo and hi.
+void narrow_by_parts(const AnyPlan& any, std::int64_t b, std::int64_t i, std::int64_t count, std::int64_t* lo,
+                     std::int64_t* hi) {
+  constexpr std::int64_t kAtOnce = 32;
+  std::int64_t part_lo[kAtOnce], part_hi[kAtOnce], least[kAtOnce], most[kAtOnce];
+  for (std::int64_t t = 0; t < count; t += kAtOnce) {
+    const std::int64_t n = std::min(kAtOnce, count - t);
+    std::fill_n(least, n, kFar);
+    std::fill_n(most, n, std::int64_t{0});
+    for (const auto& part : any.parts) {
+      fill_intervals(*part, b, i + t, n, part_lo, part_hi);
+      for (std::int64_t s = 0; s < n; ++s) {
+        if (part_lo[s] >= part_hi[s]) continue;
+        least[s] = std::min(least[s], part_lo[s]);
+        most[s] = std::max(most[s], part_hi[s]);
+      }
+    }
+    for (std::int64_t s = 0; s < n; ++s) {
+      lo[t + s] = std::max(lo[t + s], least[s]);
+      hi[t + s] = std::min(hi[t + s], most[s]);
+    }
+  }
+}
+
+}  // namespace
+
 void fill_intervals(const MaskPlan& plan, std::int64_t b, std::int64_t i, std::int64_t count, std::int64_t* lo,
                     std::int64_t* hi) {
-  for_segments(plan, b, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {
+  for_runs(plan, b, i, count, [&](std::int64_t t0, std::int64_t t1, const MaskRun& run) {
     for (auto t = t0; t < t1; ++t) {
-      lo[t] = k0;
-      hi[t] = std::max(k1, std::int64_t{0});
+      lo[t] = run.k0;
+      hi[t] = std::max(run.k1, std::int64_t{0});
     }
-    if (k1 < 0) return;
-    for (const IntervalRule& rule : plan.intervals) {
-      if (!rule.from_position) {
-        const std::int64_t start = rule.starts ? per_batch(rule.starts, b) : 0;
-        const std::int64_t end = rule.ends ? per_batch(rule.ends, b) : plan.N;
-        for (auto t = t0; t < t1; ++t) {
-          lo[t] = std::max(lo[t], start);
-          hi[t] = std::min(hi[t], end);
-        }
-        continue;
-      }
-      const std::int64_t p0 = i + position_offset(rule.position, b, q0, q1, k0, k1);
-      const std::int64_t left = rule.left == kUnlimited ? kFar : std::min(rule.left, kFar);
-      const std::int64_t right = rule.right == kUnlimited ? kFar : std::min(rule.right, kFar);
-      const std::int64_t prefix = rule.prefix ? k0 + per_batch(rule.prefix, b) : 0;
+    if (run.k1 < 0) return;
+    for (const IntervalRule& rule : plan.intervals) narrow(rule, b, i, t0, t1, run, lo, hi);
+    for (const TokensPlan& rule : plan.tokens) {
+      const std::int64_t p0 = i + position_offset(rule.position, b, run) - run.k0;
       for (auto t = t0; t < t1; ++t) {
-        lo[t] = std::max(lo[t], p0 + t - left);
-        hi[t] = std::min(hi[t], std::max(p0 + t + right + 1, prefix));
+        if (rule.queries && listed(rule.positions, p0 + t, p0 + t + 1).any()) continue;
+        lo[t] = std::max(lo[t], run.k0 + rule.positions->front());
+        hi[t] = std::min(hi[t], run.k0 + rule.positions->back() + 1);
       }
     }
   });
+  for (std::int64_t t = 0; plan.row_lo && t < count; ++t) {
+    lo[t] = std::max(lo[t], plan.row_lo[b * plan.M + i + t]);
+    hi[t] = std::min(hi[t], plan.row_hi[b * plan.M + i + t]);
+  }
+  for (const AnyPlan& any : plan.anys)
+    if (!any.none) narrow_by_parts(any, b, i, count, lo, hi);
 }
 
 void fill_positions(const MaskPlan& plan, const PositionPlan& position, std::int64_t b, std::int64_t i,
                     std::int64_t count, std::int64_t* p) {
-  for_segments(plan, b, i, count, [&](auto t0, auto t1, auto q0, auto q1, auto k0, auto k1) {
-    const std::int64_t p0 = k1 < 0 ? i : i + position_offset(position, b, q0, q1, k0, k1);
+  for_runs(plan, b, i, count, [&](std::int64_t t0, std::int64_t t1, const MaskRun& run) {
+    const std::int64_t p0 = run.k1 < 0 ? i : i + position_offset(position, b, run);
     for (auto t = t0; t < t1; ++t) p[t] = p0 + t;
   });
-}
-
-Coverage hole_coverage(const MaskPlan& plan, std::int64_t b, std::int64_t h0, std::int64_t h1, std::int64_t i0,
-                       std::int64_t i1, std::int64_t j0, std::int64_t j1) {
-  static_cast<void>(b);
-  bool all = plan.denses.empty();
-  for (const BlocksRule& r : plan.blocks) {
-    bool any = false;
-    for (std::int64_t h = r.heads == 1 ? 0 : h0; h < (r.heads == 1 ? 1 : h1); ++h)
-      for (std::int64_t y = i0 / r.block_queries; y <= (i1 - 1) / r.block_queries; ++y)
-        for (std::int64_t x = j0 / r.block_keys; x <= (j1 - 1) / r.block_keys; ++x) {
-          const bool set = (*r.bits)[static_cast<std::size_t>((h * r.rows + y) * r.cols + x)] != 0;
-          any |= set;
-          all &= set;
-        }
-    if (!any) return Coverage::none;
-  }
-  return all ? Coverage::all : Coverage::some;
-}
-
-void hide_holes(const MaskPlan& plan, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j0,
-                std::int64_t count, float* scores) {
-  constexpr float kHidden = -std::numeric_limits<float>::infinity();
-  for (const BlocksRule& r : plan.blocks) {
-    const std::int64_t row = ((r.heads == 1 ? 0 : h) * r.rows + i / r.block_queries) * r.cols;
-    for (std::int64_t c = 0; c < count; ++c)
-      if (!(*r.bits)[static_cast<std::size_t>(row + (j0 + c) / r.block_keys)]) scores[c] = kHidden;
-  }
-  for (const DenseRule& r : plan.denses) {
-    const std::uint8_t* row = r.data + b * r.strides[0] + h * r.strides[1] + i * r.strides[2] + j0 * r.strides[3];
-    for (std::int64_t c = 0; c < count; ++c)
-      if (!row[c * r.strides[3]]) scores[c] = kHidden;
-  }
 }
 
 }  // namespace attend

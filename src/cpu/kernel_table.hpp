@@ -5,6 +5,7 @@
 
 #include "core/attention_problem.hpp"
 #include "core/weight_layout.hpp"
+#include "cpu/linear_kernels.hpp"
 
 namespace attend {
 
@@ -34,6 +35,15 @@ struct MatmulProblem {
   MatrixRef a, b, c;
   const MatrixRef* bias;  // one row; null: none
   bool add = false;       // c += a . b; f32 alone
+};
+
+// Queries against the kKeyTile keys of a tile, for additive attention.
+struct AdditiveTile {
+  bool exponents;  // q and k hold e^2x of their values x, else x
+  std::int64_t rows, D;
+  std::int64_t stride;  // D rounded up to whole vectors of any instruction set
+  const float* q;       // [rows][stride]
+  const float* k;       // scores: [D][kKeyTile]; gradients: [kKeyTile][stride]
 };
 
 struct KernelTable {
@@ -80,6 +90,12 @@ struct KernelTable {
   void (*round_row)(const char* x, std::int64_t stride, std::int64_t runs, RoundedRun* to);
   std::int64_t (*weight_scratch_bytes)(std::int64_t rows);
   void (*weight_product)(const WeightProduct&, std::int64_t row, std::int64_t rows, std::int64_t n, void* scratch);
+
+  LinearKernels linear;  // see kernels/linear_attention.inl
+  // Additive attention: see kernels/additive.inl.
+  void (*additive_exponents)(const float* x, float* y, std::int64_t n);
+  void (*additive_scores)(const AdditiveTile&, const float* w, float half_sum, float factor, float* scores);
+  void (*additive_gradients)(const AdditiveTile&, const float* ds, float* dq, float* dk, float* dw);
 
   // For tests, which bound its error, and for benchmarks, which print the ceiling beside a figure.
   void (*exp2)(const float* x, float* y, std::int64_t n);

@@ -10,6 +10,7 @@
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/attention_plan.hpp"
+#include "ops/dilated.hpp"
 #include "ops/scratch.hpp"
 #include "reference/attention.hpp"
 
@@ -193,8 +194,13 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   check_attention_outputs(q, k, v, out, extras);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.dtype == DType::f64) return reference::attention(q, k, v, out, options, extras);
-  if (q.batch() == 0 || q.length() == 0) return;
+  attention_checked(q, k, v, out, options, extras);
+}
 
+void attention_checked(const View& q, const View& k, const View& v, const MutableView& out,
+                       const AttentionOptions& options, const AttentionExtras& extras) {
+  if (q.batch() == 0 || q.length() == 0) return;
+  if (attention_by_classes(q, k, v, out, options, extras)) return;
   AttentionCall call(q, k, v, options);
   run_attention(call, out, extras);
 }

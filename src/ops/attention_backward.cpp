@@ -1,6 +1,8 @@
 // Attention backward: keys are cut into tiles that work side by side; dq is handed from tile to tile in order.
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <new>
 
@@ -10,6 +12,7 @@
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
+#include "ops/dilated.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
 #include "reference/attention.hpp"
@@ -24,11 +27,6 @@ std::int64_t divide_up(std::int64_t n, std::int64_t by) {
   return (n + by - 1) / by;
 }
 
-// The key tiles that a piece of rows looks into: first to last, none when first > last.
-struct TileSpan {
-  std::int64_t first, last;
-};
-
 // For each piece of rows, whose turn it is: key tile j may add to dq when the piece's tiles before it have. The order
 // of addition is then fixed, whoever does it.
 class Turnstile {
@@ -38,42 +36,108 @@ class Turnstile {
   void wait(std::int64_t piece, std::int64_t turn) const {
     for (int spin = 0; turns_[piece].load(std::memory_order_acquire) != turn; ++spin) spin_wait(spin);
   }
-  void pass(std::int64_t piece, std::int64_t turn) { turns_[piece].store(turn + 1, std::memory_order_release); }
+  void pass(std::int64_t piece, std::int64_t next) { turns_[piece].store(next, std::memory_order_release); }
 
  private:
   Buffer<std::atomic<std::int64_t>> turns_;
 };
 
-// What each piece of rows of each batch sees, [B, pieces]: the mask's intervals are the same for all heads.
-void fill_spans(const AttentionProblem& p, std::int64_t pieces, TileSpan* spans) {
-  const std::int64_t rows = p.M * p.G;
-  const Buffer<std::int64_t> lo(kRowsPerTurn + 1), hi(kRowsPerTurn + 1);
-  for (std::int64_t b = 0; b < p.B; ++b)
-    for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      const std::int64_t begin = piece * kRowsPerTurn, end = std::min(rows, begin + kRowsPerTurn);
-      const std::int64_t token = begin / p.G, tokens = (end - 1) / p.G + 1 - token;
-      fill_intervals(*p.mask, b, token, tokens, lo.data(), hi.data());
-      TileSpan span{p.N, -1};
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        if (lo[t] >= hi[t]) continue;
-        span.first = std::min(span.first, lo[t] / kKeyTile);
-        span.last = std::max(span.last, (hi[t] - 1) / kKeyTile);
-      }
-      spans[b * pieces + piece] = span;
+// Which tiles of keys each piece of rows looks into: from first to last where the mask is an interval, which is the
+// same for all heads; where it has holes, a bit for each tile, so that nobody visits a tile in vain.
+class PieceTiles {
+ public:
+  PieceTiles(const AttentionProblem& p, std::int64_t pieces)
+      : p_(p),
+        pieces_(pieces),
+        heads_(p.mask->differs_by_head() ? p.Hk : 1),
+        words_(p.mask->has_holes() ? divide_up(divide_up(p.N, kKeyTile), 64) : 0),
+        spans_(p.B * heads_ * pieces),
+        bits_(checked_product("tiles of a mask", {p.B, heads_, pieces, words_})) {
+    parallel_for(p.B * heads_ * pieces, [&](std::int64_t row, int) {
+      const std::int64_t head = row / pieces * (p.Hk / heads_);
+      if (words_ > 0)
+        fill_bits(row, head);
+      else
+        fill_span(row, head);
+    });
+  }
+
+  std::int64_t first(std::int64_t head, std::int64_t piece) const { return spans_[row_of(head, piece)].first; }
+  bool sees(std::int64_t head, std::int64_t piece, std::int64_t tile) const {
+    const std::int64_t row = row_of(head, piece);
+    if (tile < spans_[row].first || tile > spans_[row].last) return false;
+    return words_ == 0 || (bits_[row * words_ + tile / 64] >> tile % 64 & 1) != 0;
+  }
+  // The tile after this one that the piece looks into; any number past the last where there is none.
+  std::int64_t next(std::int64_t head, std::int64_t piece, std::int64_t tile) const {
+    const std::int64_t row = row_of(head, piece);
+    ++tile;
+    if (words_ == 0 || tile > spans_[row].last) return tile;
+    const std::uint64_t* words = bits_.data() + row * words_;
+    std::int64_t word = tile / 64;
+    std::uint64_t rest = words[word] >> tile % 64 << tile % 64;
+    while (rest == 0) rest = words[++word];  // the bit of `last` ends it
+    return word * 64 + std::countr_zero(rest);
+  }
+
+ private:
+  struct Span {
+    std::int64_t first, last;  // first > last: none
+  };
+
+  std::int64_t row_of(std::int64_t head, std::int64_t piece) const {
+    return (heads_ == 1 ? head / p_.Hk : head) * pieces_ + piece;
+  }
+  MaskTile tile_of(std::int64_t row, std::int64_t head) const {
+    const std::int64_t begin = row % pieces_ * kRowsPerTurn, end = std::min(p_.M * p_.G, begin + kRowsPerTurn);
+    const std::int64_t hk = head % p_.Hk;
+    return {head / p_.Hk, hk * p_.G, (hk + 1) * p_.G, begin / p_.G, (end - 1) / p_.G + 1, 0, p_.N};
+  }
+  void fill_span(std::int64_t row, std::int64_t head) {
+    const MaskTile tile = tile_of(row, head);
+    std::array<std::int64_t, kRowsPerTurn + 1> lo, hi;
+    fill_intervals(*p_.mask, tile.b, tile.i0, tile.i1 - tile.i0, lo.data(), hi.data());
+    Span span{p_.N, -1};
+    for (std::size_t t = 0; t < static_cast<std::size_t>(tile.i1 - tile.i0); ++t) {
+      if (lo[t] >= hi[t]) continue;
+      span.first = std::min(span.first, lo[t] / kKeyTile);
+      span.last = std::max(span.last, (hi[t] - 1) / kKeyTile);
     }
-}
+    spans_[row] = span;
+  }
+  void fill_bits(std::int64_t row, std::int64_t head) {
+    std::uint64_t* words = bits_.data() + row * words_;
+    std::fill_n(words, words_, 0);
+    Span span{p_.N, -1};
+    for (MaskTile tile = tile_of(row, head); tile.j0 < p_.N;) {
+      const KeySpan seen = seen_keys(*p_.mask, tile);
+      if (seen.lo >= seen.hi) break;
+      const std::int64_t at = seen.lo / kKeyTile;
+      words[at / 64] |= std::uint64_t{1} << at % 64;
+      span = {std::min(span.first, at), at};
+      tile.j0 = (at + 1) * kKeyTile;
+      tile.j1 = seen.hi;
+      if (tile.j0 >= tile.j1) break;
+    }
+    spans_[row] = span;
+  }
+
+  const AttentionProblem& p_;
+  std::int64_t pieces_, heads_, words_;
+  Buffer<Span> spans_;
+  Buffer<std::uint64_t> bits_;
+};
 
 // dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
-void backward_heads(const AttentionProblem& p, const KernelTable& table, const TileSpan* spans, const Operand& dq,
+void backward_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen, const Operand& dq,
                     std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
                     const Scratch& scratch) {
   const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
   std::fill_n(dq_sums, count * sums_each, 0.0F);
   Turnstile turnstile(count * pieces);
-  const auto span_of = [&](std::int64_t head, std::int64_t piece) { return spans[head / p.Hk * pieces + piece]; };
   for (std::int64_t local = 0; local < count; ++local)
     for (std::int64_t piece = 0; piece < pieces; ++piece)
-      turnstile.open(local * pieces + piece, span_of(first + local, piece).first);
+      turnstile.open(local * pieces + piece, seen.first(first + local, piece));
   const auto range_of = [&](std::int64_t head, std::int64_t piece) {
     return RowRange{head / p.Hk, head % p.Hk, piece * kRowsPerTurn, std::min(rows, (piece + 1) * kRowsPerTurn)};
   };
@@ -84,11 +148,10 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const T
     void* memory = scratch.of(worker);
     table.backward_begin(p, keys, memory);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      const TileSpan span = span_of(head, piece);
-      if (tile < span.first || tile > span.last) continue;
+      if (!seen.sees(head, piece, tile)) continue;
       turnstile.wait(local * pieces + piece, tile);
       table.backward_rows(p, keys, range_of(head, piece), dq_sums + local * sums_each, memory);
-      turnstile.pass(local * pieces + piece, tile);
+      turnstile.pass(local * pieces + piece, seen.next(head, piece, tile));
     }
     table.backward_end(p, keys, memory);
   });
@@ -109,11 +172,9 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const Buffer<float> dq_sums(checked_product("dq", {at_once, sums_each}));
   const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
   const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn);
-  const Buffer<TileSpan> spans(p.B * pieces);
-  fill_spans(p, pieces, spans.data());
+  const PieceTiles seen(p, pieces);
   for (std::int64_t first = 0; first < heads; first += at_once)
-    backward_heads(p, table, spans.data(), dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each,
-                   scratch);
+    backward_heads(p, table, seen, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, scratch);
 }
 
 // A piece of dbias has one owner, who sums over what the bias repeats in a fixed order: batch, head, row, key.
@@ -216,19 +277,9 @@ void zero(const std::optional<MutableView>& x) {
 
 }  // namespace
 
-void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options) {
-  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
+                            const AttentionGradients& gradients) {
   const KernelTable& table = kernels();
-  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
-  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
-    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
-                                 gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
-      zero(gradient);
-    return;
-  }
-
-  AttentionCall call(q, k, v, options);
   AttentionProblem& p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
@@ -255,6 +306,27 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   if (gradients.ddistance_bias) backward_distance_bias(p, table, *gradients.ddistance_bias);
   if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
   call.rule.rethrow();
+}
+
+void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
+                        const AttentionOptions& options) {
+  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+  kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
+  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
+  attention_backward_checked(dout, q, k, v, out, lse, gradients, options);
+}
+
+void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
+                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options) {
+  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
+    for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
+                                 gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
+      zero(gradient);
+    return;
+  }
+  if (attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
+  AttentionCall call(q, k, v, options);
+  run_attention_backward(call, dout, out, lse, gradients);
 }
 
 AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,

@@ -120,7 +120,7 @@ void check_attention(View q, View k, View v, const AttentionOptions& options) {
 
 void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionExtras& extras) {
   check_writable(kOp, "out", out);
-  check_dtype(kOp, "out", out.dtype, q.dtype);
+  check_result_dtype(kOp, "out", out.dtype, q.dtype);
   check_shape(kOp, "out", out.shape, {q.batch(), q.heads(), q.length(), v.dim()});
   if (extras.lse) {
     check_writable(kOp, "lse", *extras.lse);
@@ -166,11 +166,11 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
   check_shape(kBackwardOp, "out", out.shape, out_shape);
   check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
   check_dtype(kBackwardOp, "dout", dout.dtype, q.dtype);
-  check_dtype(kBackwardOp, "out", out.dtype, q.dtype);
+  check_result_dtype(kBackwardOp, "out", out.dtype, q.dtype);
   check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
   const auto check_gradient = [&](const char* what, const MutableView& gradient, const View& of) {
     check_writable(kBackwardOp, what, gradient);
-    check_dtype(kBackwardOp, what, gradient.dtype, q.dtype);
+    check_result_dtype(kBackwardOp, what, gradient.dtype, q.dtype);
     check_shape(kBackwardOp, what, gradient.shape, of.shape);
   };
   check_gradient("dq", gradients.dq, q);

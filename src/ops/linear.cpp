@@ -131,7 +131,7 @@ void linear_backward(View dy, View x, View weight, const LinearGradients& gradie
   if (dweight) {
     check_writable(op, "dweight", *dweight);
     check_shape(op, "dweight", dweight->shape, weight.shape);
-    check_dtype(op, "dweight", dweight->dtype, weight.dtype);
+    check_result_dtype(op, "dweight", dweight->dtype, weight.dtype);
   }
   if (dbias) {
     check_writable(op, "dbias", *dbias);

@@ -56,6 +56,37 @@ bool has_segments(const Mask& mask) {
                      [](const MaskRule& rule) { return std::holds_alternative<SegmentsRule>(rule); });
 }
 
+std::int64_t depth_of(const Mask& mask) {
+  std::int64_t deepest = 0;
+  for (const MaskRule& rule : mask.rules) {
+    const auto* any = std::get_if<AnyRule>(&rule);
+    if (any == nullptr || !any->masks) continue;
+    for (const Mask& part : *any->masks) deepest = std::max(deepest, 1 + depth_of(part));
+  }
+  return deepest;
+}
+
+Mask group(const char* op, std::vector<Mask> parts, bool none) {
+  Mask mask{{AnyRule{std::make_shared<const std::vector<Mask>>(std::move(parts)), none}}};
+  const std::int64_t depth = depth_of(mask);
+  if (depth > kDeepestMask)
+    fail(op, "masks nest " + std::to_string(depth) + " deep, expected at most " + std::to_string(kDeepestMask));
+  return mask;
+}
+
+void check_range(const char* op, const char* what, std::int64_t got, std::int64_t least) {
+  if (got < least || got > kFarthest)
+    fail(op, std::string(what) + " is " + std::to_string(got) + ", expected " + std::to_string(least) + " to 2^60");
+}
+
+SharedInts checked_positions(const char* op, std::vector<std::int64_t> positions) {
+  if (positions.empty()) fail(op, "positions has 0 values, expected at least one token");
+  for (std::size_t n = 0; n < positions.size(); ++n) check_range(op, element("positions", n).c_str(), positions[n], 0);
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  return share(std::move(positions));
+}
+
 }  // namespace
 
 Diagonal Diagonal::at(std::vector<std::int64_t> offsets) {
@@ -76,6 +107,23 @@ Mask operator&(Mask a, const Mask& b) {
   }
   a.rules.insert(a.rules.end(), b.rules.begin(), b.rules.end());
   return a;
+}
+
+Mask operator|(const Mask& a, const Mask& b) {
+  if (a.rules.empty() || b.rules.empty()) return {};  // one side allows all
+  std::vector<Mask> parts;
+  for (const Mask* side : {&a, &b}) {
+    const auto* any = side->rules.size() == 1 ? std::get_if<AnyRule>(&side->rules[0]) : nullptr;
+    if (any != nullptr && any->masks && !any->none)
+      parts.insert(parts.end(), any->masks->begin(), any->masks->end());
+    else
+      parts.push_back(*side);
+  }
+  return group("mask |", std::move(parts), false);
+}
+
+Mask except(const Mask& hidden) {
+  return group("except", {hidden}, true);
 }
 
 Mask no_mask() {
@@ -129,6 +177,35 @@ Mask blocks(std::int64_t block_queries, std::int64_t block_keys, std::int64_t he
               checked_product("blocks: heads x rows x cols", {heads, rows, cols}), "heads x rows x cols");
   return {{BlocksRule{block_queries, block_keys, heads, rows, cols,
                       std::make_shared<const std::vector<std::uint8_t>>(std::move(bits))}}};
+}
+
+Mask chunks(std::int64_t size, std::int64_t back, Diagonal diagonal) {
+  check_range("chunks", "size", size, 1);
+  check_range("chunks", "back", back, 0);
+  return {{ChunksRule{size, back, std::move(diagonal)}}};
+}
+
+Mask dilated(std::int64_t step, Diagonal diagonal) {
+  check_range("dilated", "step", step, 1);
+  return {{DilatedRule{step, std::move(diagonal)}}};
+}
+
+Mask columns(std::int64_t period, std::int64_t first, std::int64_t count) {
+  check_range("columns", "period", period, 1);
+  check_range("columns", "first", first, 0);
+  check_range("columns", "count", count, 1);
+  if (first >= period || count > period - first)
+    fail("columns", "first is " + std::to_string(first) + " and count " + std::to_string(count) +
+                        ", expected first + count at most the period, " + std::to_string(period));
+  return {{ColumnsRule{period, first, count}}};
+}
+
+Mask tokens(std::vector<std::int64_t> positions) {
+  return {{TokensRule{checked_positions("tokens", std::move(positions)), false, Align::last_key}}};
+}
+
+Mask global_tokens(std::vector<std::int64_t> positions, Diagonal diagonal) {
+  return {{TokensRule{checked_positions("global_tokens", std::move(positions)), true, std::move(diagonal)}}};
 }
 
 Mask dense(const std::uint8_t* data, const Shape& shape, const Strides& strides) {

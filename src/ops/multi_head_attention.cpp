@@ -335,12 +335,22 @@ void check_last_key(const char* what, const Diagonal& diagonal) {
   }
 }
 
-void check_step_options(const AttentionOptions& options) {
-  for (const MaskRule& rule : options.mask.rules) {
+void check_step_mask(const Mask& mask) {
+  for (const MaskRule& rule : mask.rules) {
     if (const auto* causal_rule = std::get_if<CausalRule>(&rule)) check_last_key("causal mask", causal_rule->diagonal);
     if (const auto* window_rule = std::get_if<WindowRule>(&rule)) check_last_key("window mask", window_rule->diagonal);
     if (const auto* prefix_rule = std::get_if<PrefixRule>(&rule)) check_last_key("prefix mask", prefix_rule->diagonal);
+    if (const auto* chunks_rule = std::get_if<ChunksRule>(&rule)) check_last_key("chunks mask", chunks_rule->diagonal);
+    if (const auto* dilated_rule = std::get_if<DilatedRule>(&rule))
+      check_last_key("dilated mask", dilated_rule->diagonal);
+    if (const auto* tokens_rule = std::get_if<TokensRule>(&rule)) check_last_key("tokens mask", tokens_rule->diagonal);
+    if (const auto* any_rule = std::get_if<AnyRule>(&rule); any_rule != nullptr && any_rule->masks)
+      for (const Mask& part : *any_rule->masks) check_step_mask(part);
   }
+}
+
+void check_step_options(const AttentionOptions& options) {
+  check_step_mask(options.mask);
   if (options.alibi_slopes) check_last_key("ALiBi", options.alibi_diagonal);
 }
 

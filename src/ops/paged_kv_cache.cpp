@@ -24,6 +24,14 @@ std::int64_t pages_for(std::int64_t tokens) {
   return (tokens + kKeyTile - 1) / kKeyTile;
 }
 
+bool has_segments(const Mask& mask) {
+  return std::any_of(mask.rules.begin(), mask.rules.end(), [](const MaskRule& rule) {
+    const auto* any = std::get_if<AnyRule>(&rule);
+    return std::holds_alternative<SegmentsRule>(rule) ||
+           (any != nullptr && std::any_of(any->masks->begin(), any->masks->end(), has_segments));
+  });
+}
+
 }  // namespace
 
 struct PagedKvCache::State {
@@ -272,12 +280,11 @@ void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> 
   check_attention(q, k, v, options);
   check_attention_outputs(q, k, v, out, extras);
   if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use row sums, or attention() over k");
-  for (const MaskRule& rule : options.mask.rules)
-    if (std::holds_alternative<SegmentsRule>(rule)) fail(kCachedOp, "segments make no sense beside sequences");
+  if (has_segments(options.mask)) fail(kCachedOp, "segments make no sense beside sequences");
   if (B == 0 || q.length() == 0) return;
 
   AttentionCall call(q, k, v, options);
-  call.mask.key_lengths = lengths.data();
+  call.mask.set_key_lengths(lengths.data());
   const std::int64_t tiles = pages_for(N);
   std::vector<std::int32_t> pages(static_cast<std::size_t>(B * tiles));
   for (std::int64_t b = 0; b < B; ++b)

@@ -31,8 +31,8 @@ struct Span {
   int64_t first_key = 0, keys = 0;
 };
 
-// The span of query i: empty when there are segments and i lies in none.
-Span span_of(const Mask& mask, int64_t i, int64_t M, int64_t N) {
+// The span of query i: empty when there are segments and i lies in none; that of the mask around where there are none.
+Span span_of(const Mask& mask, int64_t i, const Span& around) {
   for (const MaskRule& rule : mask.rules) {
     const auto* segments = std::get_if<SegmentsRule>(&rule);
     if (segments == nullptr) continue;
@@ -43,7 +43,7 @@ Span span_of(const Mask& mask, int64_t i, int64_t M, int64_t N) {
     const auto s = static_cast<std::size_t>(end - q.begin()) - 1;
     return {q[s], q[s + 1] - q[s], k[s], k[s + 1] - k[s]};
   }
-  return {0, M, 0, N};
+  return around;
 }
 
 // p(i): the key position, within the span, that query i stands at.
@@ -56,6 +56,12 @@ int64_t position(const Diagonal& diagonal, int64_t b, int64_t i, const Span& spa
   }
   return i - span.first_query + offset;
 }
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  return a / b - (a % b < 0 ? 1 : 0);
+}
+
+bool allowed(const Mask& mask, const Span& span, int64_t b, int64_t h, int64_t i, int64_t j);
 
 // One rule, asked about one query and one key.
 struct Allows {
@@ -88,6 +94,29 @@ struct Allows {
     int64_t offset = 0;
     for (std::size_t d = 0; d < 4; ++d) offset += (rule.shape[d] == 1 ? 0 : place[d]) * rule.strides[d];
     return rule.data[offset] != 0;
+  }
+  bool operator()(const ChunksRule& rule) const {
+    const int64_t query_chunk = floor_divide(position(rule.diagonal, b, i, span), rule.size);
+    const int64_t key_chunk = floor_divide(key(), rule.size);
+    return key_chunk >= query_chunk - rule.back && key_chunk <= query_chunk;
+  }
+  bool operator()(const DilatedRule& rule) const {
+    return (position(rule.diagonal, b, i, span) - key()) % rule.step == 0;
+  }
+  bool operator()(const ColumnsRule& rule) const {
+    const int64_t column = key() - floor_divide(key(), rule.period) * rule.period;
+    return column >= rule.first && column < rule.first + rule.count;
+  }
+  bool operator()(const TokensRule& rule) const {
+    const auto listed = [&](int64_t at) {
+      return std::binary_search(rule.positions->begin(), rule.positions->end(), at);
+    };
+    return listed(key()) || (rule.queries && listed(position(rule.diagonal, b, i, span)));
+  }
+  bool operator()(const AnyRule& rule) const {
+    const bool any = std::any_of(rule.masks->begin(), rule.masks->end(),
+                                 [&](const Mask& mask) { return allowed(mask, span_of(mask, i, span), b, h, i, j); });
+    return any != rule.none;
   }
 };
 
@@ -201,7 +230,7 @@ void fill_scores(Row& row, const AttentionOptions& options, const Rows& q, const
                  int64_t i) {
   const int64_t N = k.length;
   const double scale = scale_of(options, q.dim);
-  const Span span = span_of(options.mask, i, q.length, N);
+  const Span span = span_of(options.mask, i, {0, q.length, 0, N});
   for (int64_t j = 0; j < N; ++j) {
     row.visible[j] = allowed(options.mask, span, b, h, i, j);
     if (!row.visible[j]) continue;
@@ -263,7 +292,7 @@ Row make_row(const AttentionOptions& options, const Rows& q, const Rows& k, int6
 }  // namespace
 
 bool visible(const Mask& mask, int64_t b, int64_t h, int64_t i, int64_t j, int64_t M, int64_t N) {
-  return allowed(mask, span_of(mask, i, M, N), b, h, i, j);
+  return allowed(mask, span_of(mask, i, {0, M, 0, N}), b, h, i, j);
 }
 
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options,

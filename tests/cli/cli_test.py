@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.dom.minidom
 import zlib
 
 import model_test
@@ -101,6 +102,7 @@ class CliTest(unittest.TestCase):
 
     def test_every_command_explains_itself(self):
         for command, words in {"demo": ["--kv-heads", "--dtype", "f32, bf16 or f16", "Examples:", "Exit codes"],
+                               "variants": ["--only", "--png", "Examples:"],
                                "cpu": ["Examples:", "ATTEND_ISA=avx2 attend cpu"],
                                "pull": ["--check", "--wheel", "SHA-256", "Examples:", "Exit codes"],
                                "models": ["Examples:", "ATTEND_HOME"]}.items():
@@ -237,6 +239,33 @@ class CliTest(unittest.TestCase):
             self.assertNotIn(ESCAPE, shown)
             self.assertTrue(shown.isascii())
         self.assertIn(ESCAPE, self.run_on_terminal(*SMALL, NO_COLOR=""))  # empty counts as not set
+
+    # attend variants.
+
+    def test_variants_are_measured_drawn_and_judged(self):
+        result = self.run_attend("variants", "--from", "128", "--to", "512", "--heads", "2", "--dim", "32", "--svg",
+                                 "charts.svg", "--png", "charts.png")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = re.findall(r"(?m)^(\S.*?) {2,}[\d.]+ (?:us|ms|s) ", result.stdout)
+        self.assertEqual(table[0], "exact attention")
+        self.assertEqual(len(table), len(set(table)))
+        for name in table:  # a sentence for each
+            self.assertRegex(result.stdout, rf"(?m)^{re.escape(name)}\n    Time grows as L\^")
+        self.assertEqual(self.read("charts.png")[:8], b"\x89PNG\r\n\x1a\n")
+        drawing = xml.dom.minidom.parseString(self.read("charts.svg"))
+        shown = {"".join(x.data for x in text.childNodes) for text in drawing.getElementsByTagName("text")}
+        self.assertLessEqual(set(table), shown)
+
+    def test_variants_of_a_name(self):
+        result = self.run_attend("variants", "--from", "128", "--to", "128", "--only", "window")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("exact attention", result.stdout)
+        unknown = self.run_attend("variants", "--only", "bogus")
+        self.assertEqual((unknown.returncode, unknown.stdout), (2, ""))
+        self.assertIn('no variant\'s name contains "bogus"', unknown.stderr)
+        backwards = self.run_attend("variants", "--from", "4096", "--to", "1024")
+        self.assertEqual((backwards.returncode, backwards.stdout), (2, ""))
+        self.assertIn("--to is 1024, expected at least --from, 4096", backwards.stderr)
 
     # Bad input: exit code 2, nothing on standard output, no file, and a text that says what was got and expected.
 

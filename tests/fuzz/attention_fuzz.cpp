@@ -69,7 +69,8 @@ std::vector<int64_t> draw_cumulative(FuzzedDataProvider& bytes, int64_t segments
 }
 
 // Masks of any parameters that fit the case. The bits of dense rules live in `memory`.
-Mask draw_mask(FuzzedDataProvider& bytes, const Case& c, std::vector<std::vector<std::uint8_t>>& memory) {
+Mask draw_mask(FuzzedDataProvider& bytes, const Case& c, std::vector<std::vector<std::uint8_t>>& memory,
+               int64_t depth = 2) {
   const auto diagonal = [&]() -> Diagonal {
     const int64_t kind = number(bytes, 0, 2);
     if (kind == 2) return Diagonal::at(draw_per_batch(bytes, c.B, -c.M - c.N, c.M + c.N));
@@ -83,7 +84,7 @@ Mask draw_mask(FuzzedDataProvider& bytes, const Case& c, std::vector<std::vector
   Mask mask;
   bool segmented = false;
   for (int64_t n = number(bytes, 0, 3); n > 0; --n) {
-    switch (number(bytes, 0, 7)) {
+    switch (number(bytes, 0, 13)) {
       case 0:
         mask = mask & causal(diagonal());
         break;
@@ -111,6 +112,29 @@ Mask draw_mask(FuzzedDataProvider& bytes, const Case& c, std::vector<std::vector
         const int64_t down = (c.M + rows - 1) / rows, across = (c.N + cols - 1) / cols;
         const int64_t heads = bytes.ConsumeBool() ? c.H : 1;
         mask = mask & blocks(rows, cols, heads, down, across, draw_bits(heads * down * across));
+        break;
+      }
+      case 7:
+        mask = mask & chunks(number(bytes, 1, c.N + 1), number(bytes, 0, 3), diagonal());
+        break;
+      case 8: {
+        const int64_t period = number(bytes, 1, c.N + 2), first = number(bytes, 0, period - 1);
+        mask = mask & columns(period, first, number(bytes, 1, period - first));
+        break;
+      }
+      case 9:
+        if (c.N > 0) mask = mask & tokens(draw_per_batch(bytes, number(bytes, 1, 4), 0, c.N - 1));
+        break;
+      case 10:
+        if (c.N > 0) mask = mask & global_tokens(draw_per_batch(bytes, number(bytes, 1, 4), 0, c.N - 1), diagonal());
+        break;
+      case 11:  // beside a narrow window a dilation is refused: within a union it never stands beside one
+        mask = mask & (dilated(number(bytes, 1, 80), diagonal()) | padding({number(bytes, 0, c.N)}));
+        break;
+      case 12: {
+        if (depth == 0) break;
+        const Mask a = draw_mask(bytes, c, memory, depth - 1), b = draw_mask(bytes, c, memory, depth - 1);
+        mask = mask & (bytes.ConsumeBool() ? a | b : except(a));
         break;
       }
       default: {

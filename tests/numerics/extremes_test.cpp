@@ -201,7 +201,7 @@ TEST(Extremes, BlindRowsWithSinks) {
 
 TEST(Extremes, EmptyBatchQueriesOrKeys) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
-    for (int mask = 0; mask <= static_cast<int>(MaskKind::segments_window_blocks); ++mask) {
+    for (int mask = 0; mask <= static_cast<int>(kLastMask); ++mask) {
       for (const auto& [B, M, N] : {std::tuple{0, 3, 4}, std::tuple{2, 0, 4}, std::tuple{2, 3, 0},
                                     std::tuple{1, 500, 0}, std::tuple{0, 0, 0}, std::tuple{2, 0, 0}}) {
         Case c = scored_case(static_cast<MaskKind>(mask));

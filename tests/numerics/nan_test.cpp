@@ -19,7 +19,7 @@ using std::int64_t;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
-constexpr int kMasks = static_cast<int>(MaskKind::segments_window_blocks) + 1;
+constexpr int kMasks = static_cast<int>(kLastMask) + 1;
 
 // Every mask, plain and with score rules that would carry a NaN along: 0 * NaN is NaN.
 Case masked_case(MaskKind mask, bool ruled = false) {

@@ -45,7 +45,7 @@ void fill_observed(int64_t n, const ScoreTile<float>& tile) {
 }
 
 TEST(RowSums, AreSumsOverTheWeights) {
-  for (int mask = 0; mask <= static_cast<int>(MaskKind::segments_window_blocks); ++mask) {
+  for (int mask = 0; mask <= static_cast<int>(kLastMask); ++mask) {
     Case c = looked_at(mask);
     c.sinks = mask % 2 == 0;
     c.dropout = mask % 3 == 0 ? 0.3 : 0;  // sums are over the weights before dropout
@@ -104,7 +104,7 @@ TEST(RowSums, OfARowAloneAreTheSame) {
 }
 
 TEST(VisitWeights, ShowsEveryWeightOnce) {
-  for (int mask = 0; mask <= static_cast<int>(MaskKind::segments_window_blocks); ++mask) {
+  for (int mask = 0; mask <= static_cast<int>(kLastMask); ++mask) {
     const Case c = looked_at(mask);
     const Problem p(c);
     for (const DType dtype : kDTypes) {

@@ -27,7 +27,7 @@ void fill_all_bits(Tensor& x) {
 TEST(SplitPrecision, KeepsSixteenBits) {
   const bool tiles = std::string(kernel_name()).starts_with("amx");
   double worst = 0;
-  for (int mask = 0; mask <= static_cast<int>(MaskKind::segments_window_blocks); ++mask)
+  for (int mask = 0; mask <= static_cast<int>(kLastMask); ++mask)
     for (const auto& [D, E] : {std::pair<int64_t, int64_t>{64, 64}, {33, 95}, {128, 40}, {16, 64}})
       for (const DType dtype : {DType::f32, DType::f16}) {
         Case c;

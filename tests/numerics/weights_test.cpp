@@ -61,7 +61,7 @@ void check_weights(const Problem& p, const Truth& truth, const View& weights, DT
 }
 
 TEST(Weights, AreTheSoftmax) {
-  for (int mask = 0; mask <= static_cast<int>(MaskKind::segments_window_blocks); ++mask) {
+  for (int mask = 0; mask <= static_cast<int>(kLastMask); ++mask) {
     for (const bool ruled : {false, true}) {
       Case c = small_case(mask);
       c.sinks = ruled;
@@ -107,7 +107,7 @@ TEST(Weights, FreshlyAllocated) {
 
 // What rules see: every visible score once or more, in place, scaled and capped.
 TEST(Rules, SeeScoresWithTheirPlaces) {
-  for (int mask = 0; mask <= static_cast<int>(MaskKind::segments_window_blocks); ++mask) {
+  for (int mask = 0; mask <= static_cast<int>(kLastMask); ++mask) {
     Case c = small_case(mask);
     c.softcap = 4;
     const Problem p(c);

@@ -41,7 +41,7 @@ Case draw_case(MaskKind mask) {
 }
 
 MaskKind draw_mask() {
-  return static_cast<MaskKind>(draw(0, static_cast<int>(MaskKind::segments_window_blocks)));
+  return static_cast<MaskKind>(draw(0, static_cast<int>(kLastMask)));
 }
 
 std::vector<int64_t> draw_order(int64_t count) {

@@ -121,7 +121,7 @@ std::string number(double value) {
 }  // namespace
 
 const char* name(MaskKind mask) {
-  constexpr std::array<const char*, 22> kNames = {"none",           "causal_first",
+  constexpr std::array<const char*, 31> kNames = {"none",           "causal_first",
                                                   "causal_last",    "causal_window",
                                                   "padding",        "segments_causal",
                                                   "blocks",         "dense",
@@ -131,7 +131,12 @@ const char* name(MaskKind mask) {
                                                   "blocks_by_head", "causal_at",
                                                   "hidden_rows",    "hidden_all",
                                                   "padding_causal", "blocks_causal",
-                                                  "dense_window",   "segments_window_blocks"};
+                                                  "dense_window",   "segments_window_blocks",
+                                                  "chunks",         "dilated",
+                                                  "streaming",      "strided",
+                                                  "fixed",          "longformer",
+                                                  "bigbird",        "segments_union",
+                                                  "union_except"};
   return kNames[static_cast<std::size_t>(mask)];
 }
 

@@ -37,7 +37,18 @@ enum class MaskKind {
   blocks_causal,
   dense_window,
   segments_window_blocks,
+  // Unions and patterns.
+  chunks,
+  dilated,
+  streaming,
+  strided,
+  fixed,
+  longformer,
+  bigbird,         // by head
+  segments_union,  // a global token in each document
+  union_except,    // unions within unions, and what another mask hides
 };
+inline constexpr MaskKind kLastMask = MaskKind::union_except;
 enum class Layout { bhld, blhd, odd };  // odd: gaps, an element stride of 2, negative strides
 enum class BiasKind { none, full, by_batch, by_head, by_row, by_key, one };
 enum class RuleKind { none, place, curve, hide };  // depends on the place; is not linear; hides keys with -inf
@@ -53,7 +64,7 @@ struct Case {
   Layout layout = Layout::bhld;
   bool backward = false;
 
-  std::optional<double> scale;
+  std::optional<double> scale{};
   BiasKind bias = BiasKind::none;
   bool f32_bias = false;  // whatever the dtype
   RuleKind rule = RuleKind::none;

@@ -78,8 +78,7 @@ void add_heads(Collector& all) {
 }
 
 void add_masks(Collector& all) {
-  for (int mask = static_cast<int>(MaskKind::dense); mask <= static_cast<int>(MaskKind::segments_window_blocks);
-       ++mask) {
+  for (int mask = static_cast<int>(MaskKind::dense); mask <= static_cast<int>(kLastMask); ++mask) {
     for (const Lengths& lengths : kLengths) {
       Case c = sized(lengths, 24, 24);
       c.mask = static_cast<MaskKind>(mask);
@@ -132,7 +131,7 @@ void add_score_rules(Collector& all) {
 void add_compositions(Collector& all) {
   for (const Lengths& lengths : kLengths) {
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal_last, MaskKind::segments_window_blocks,
-                                MaskKind::dense_window, MaskKind::padding_causal}) {
+                                MaskKind::dense_window, MaskKind::padding_causal, MaskKind::union_except}) {
       Case c = sized(lengths, 33, 17);
       c.mask = mask;
       c.softcap = 4;

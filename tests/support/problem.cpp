@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "attend/patterns.hpp"
 #include "base/random.hpp"
 #include "reference/attention.hpp"
 
@@ -270,14 +271,45 @@ void Problem::make_mask() {
     case MaskKind::segments_window_blocks:
       mask = cut_segments(M, N) & attend::window(4, 2) & random_blocks(seed, 3, 7, 1, M, N);
       break;
+    case MaskKind::chunks:
+      mask = attend::chunks(1 + N / 5, 1) & causal();
+      break;
+    case MaskKind::dilated:
+      mask = attend::dilated(3) & attend::window(N / 2 + 3, N / 3);
+      break;
+    case MaskKind::streaming:
+      mask = attend::streaming(4, 1 + N / 6);
+      break;
+    case MaskKind::strided:
+      mask = attend::strided(1 + N / 12);
+      break;
+    case MaskKind::fixed:
+      mask = attend::fixed(2 + N / 10, 2);
+      break;
+    case MaskKind::longformer:
+      mask = attend::longformer(1 + N / 16, 2, N == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{0, N / 2});
+      break;
+    case MaskKind::bigbird: {
+      const int64_t some = N > 24 ? 1 : 0;
+      mask = attend::bigbird(M, N,
+                             {.block = 24, .global_blocks = some, .random_blocks = some, .heads = c.H, .seed = seed});
+      break;
+    }
+    case MaskKind::segments_union:
+      mask = cut_segments(M, N) & (attend::window(2, 1) | attend::columns(N + 1, 0));
+      break;
+    case MaskKind::union_except:
+      mask = (causal() & (attend::window(N / 8, 0) | (attend::columns(7, 2, 3) & except(attend::window(N / 4, 0))))) |
+             (random_blocks(seed, 16, 24, 1, M, N) & attend::padding({N / 3}));
+      break;
   }
   for (AttentionOptions& options : options_) options.mask = mask;
 }
 
 void Problem::make_visible() const {
   const auto [B, H, M, N] = Shape{info.B, info.H, info.M, info.N};
-  const bool by_head =
-      info.mask == MaskKind::dense || info.mask == MaskKind::blocks_by_head || info.mask == MaskKind::dense_window;
+  const bool by_head = info.mask == MaskKind::dense || info.mask == MaskKind::blocks_by_head ||
+                       info.mask == MaskKind::dense_window || info.mask == MaskKind::bigbird;
   visible_heads_ = by_head || own_mask_ ? H : 1;
   visible_.reserve(static_cast<std::size_t>(B * visible_heads_ * M * N));
   for (int64_t b = 0; b < B; ++b) {

@@ -1,15 +1,26 @@
 // Memory that runs out: whichever allocation of a call fails, the call says so, nothing leaks and the next one works.
 #include <gtest/gtest.h>
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <new>
 
 #include "attend/attend.hpp"
+#include "unit/allocated.hpp"
 #include "unit/c_abi_tensors.hpp"
 
+namespace attend::test {
+std::atomic<std::int64_t> live_bytes{0};
+std::atomic<std::int64_t> peak_bytes{0};
+}  // namespace attend::test
+
 namespace {
+
+using attend::test::live_bytes;
+using attend::test::peak_bytes;
 
 // Allocations to go until one fails; negative: none will. This program's own operator new counts them down.
 std::atomic<long> countdown{-1};
@@ -19,7 +30,16 @@ void* allocate(std::size_t size, std::size_t alignment) {
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();
+  const auto bytes = static_cast<std::int64_t>(malloc_usable_size(memory));
+  const std::int64_t live = live_bytes.fetch_add(bytes) + bytes;
+  for (std::int64_t peak = peak_bytes.load(); live > peak && !peak_bytes.compare_exchange_weak(peak, live);) {
+  }
   return memory;
+}
+
+void release(void* memory) noexcept {
+  live_bytes.fetch_sub(static_cast<std::int64_t>(malloc_usable_size(memory)));
+  std::free(memory);
 }
 
 }  // namespace
@@ -31,16 +51,16 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 
 namespace attend {

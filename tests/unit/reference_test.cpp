@@ -23,7 +23,7 @@ using small::Draws;
 using small::Problem;
 using small::random_problem;
 
-constexpr std::uint64_t kProblems = 280;
+constexpr std::uint64_t kProblems = 380;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 

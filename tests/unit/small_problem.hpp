@@ -90,7 +90,7 @@ struct Problem {
   std::vector<std::string> features;  // what this problem covers, to be counted
 };
 
-inline constexpr std::int64_t kMaskKinds = 14;
+inline constexpr std::int64_t kMaskKinds = 18;
 
 inline Mask random_mask(Draws& draws, Problem& p, std::int64_t kind) {
   const std::int64_t per_batch = draws.chance(0.5) ? 1 : p.B;
@@ -132,6 +132,15 @@ inline Mask random_mask(Draws& draws, Problem& p, std::int64_t kind) {
       p.dense_bits = draws.bits(shape[0] * shape[1] * shape[2] * shape[3]);
       return dense(p.dense_bits.data(), shape);
     }
+    case 13:
+      return (window(1, 1, diagonal()) & chunks(2, 0, diagonal())) | columns(p.N + 2, 0);
+    case 14:
+      return causal(diagonal()) & (dilated(2, diagonal()) | columns(3, 1, draws.integer(1, 2)));
+    case 15:
+      return global_tokens({draws.integer(0, p.N - 1)}, diagonal()) | window(1, 0, diagonal());
+    case 16:
+      return segments(draws.cumulative(2, p.M), draws.cumulative(2, p.N)) &
+             (tokens({0}) | except(dilated(2) & padding(draws.integers(per_batch, 0, p.N))));
     default:
       return causal() & window(2, 1) & padding(draws.integers(per_batch, 1, p.N));
   }

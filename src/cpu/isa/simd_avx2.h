@@ -26,6 +26,9 @@ inline V mul(V a, V b) {
 inline V div(V a, V b) {
   return _mm256_div_ps(a, b);
 }
+inline V reciprocal(V x) {
+  return _mm256_div_ps(_mm256_set1_ps(1.0F), x);
+}
 inline V fma(V a, V b, V c) {
   return _mm256_fmadd_ps(a, b, c);
 }  // a * b + c

@@ -26,6 +26,10 @@ inline V mul(V a, V b) {
 inline V div(V a, V b) {
   return _mm512_div_ps(a, b);
 }
+inline V reciprocal(V x) {  // an estimate and a Newton step: 1 ULP, for finite x from 1 up
+  const V r = _mm512_rcp14_ps(x);
+  return _mm512_fmadd_ps(r, _mm512_fnmadd_ps(x, r, _mm512_set1_ps(1.0F)), r);
+}
 inline V fma(V a, V b, V c) {
   return _mm512_fmadd_ps(a, b, c);
 }  // a * b + c

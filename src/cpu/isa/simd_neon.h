@@ -32,6 +32,9 @@ inline V mul(V a, V b) {
 inline V div(V a, V b) {
   return vdivq_f32(a, b);
 }
+inline V reciprocal(V x) {
+  return vdivq_f32(vdupq_n_f32(1.0F), x);
+}
 inline V fma(V a, V b, V c) {
   return vfmaq_f32(c, a, b);
 }  // a * b + c

@@ -37,6 +37,9 @@ inline V mul(V a, V b) {
 inline V div(V a, V b) {
   return each([&](int i) { return a.x[i] / b.x[i]; });
 }
+inline V reciprocal(V a) {
+  return each([&](int i) { return 1.0F / a.x[i]; });
+}
 // Two roundings: a fused one is a library call on machines without the instruction.
 inline V fma(V a, V b, V c) {
   return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; });

@@ -347,9 +347,15 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
     const std::int64_t begin = split * kKeySplit;
     const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
     if (end <= begin || begin + kKeySplit <= seen.lo) continue;
+    const std::int64_t next = next_seen(p, range, seen.lo > begin ? seen.lo : begin, seen.hi);
+    if (next >= seen.hi) break;
+    if (next >= end) {  // on to the split that holds it
+      split = next / kKeySplit - 1;
+      continue;
+    }
     clear_part(s, rows, Ap);
-    const std::int64_t first = seen.lo > begin ? seen.lo / kKeyTile * kKeyTile : begin;
-    for (std::int64_t j0 = first; j0 < end; j0 += kKeyTile) forward_tile<Math>(p, range, j0, s);
+    for (std::int64_t j = next; j < end; j = next_seen(p, range, j / kKeyTile * kKeyTile + kKeyTile, end))
+      forward_tile<Math>(p, range, j / kKeyTile * kKeyTile, s);
     for (std::int64_t r = 0; r < rows; ++r) {
       const float part_sum = reduce_add(load(s.part.sums + r * kLanes));
       if (merging) {
@@ -413,6 +419,11 @@ void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
   load_rows<Floats>(p, p.q, range.b, range.hk, range.begin, rows, p.D, s.q);
   const V factor = set1(exponent_factor(p));
   for (std::int64_t j0 = 0; j0 < p.N; j0 += kKeyTile) {
+    if (!p.weights) {
+      const std::int64_t next = next_seen(p, range, j0, p.N);
+      if (next >= p.N) break;
+      j0 = next / kKeyTile * kKeyTile;
+    }
     const KeyTile tile{range.b, range.hk, j0};
     const std::int64_t count = keys_in_tile(p, tile);
     bool packed = false;

@@ -29,6 +29,8 @@ using Split = Floats;  // three products of pairs would be slower than one of fl
 #include "cpu/kernels/matmul.inl"
 #include "cpu/kernels/weight_rounding.inl"
 #include "cpu/kernels/weight.inl"
+#include "cpu/kernels/linear_attention.inl"
+#include "cpu/kernels/additive.inl"
 #include "cpu/kernels/ceiling.inl"
 // clang-format on
 
@@ -151,6 +153,10 @@ constexpr KernelTable table(const char* name) {
       .round_row = round_row,
       .weight_scratch_bytes = weight_scratch_bytes,
       .weight_product = weight_product,
+      .linear = linear_kernels(),
+      .additive_exponents = additive_exponents,
+      .additive_scores = additive_scores,
+      .additive_gradients = additive_gradients,
       .exp2 = exp2_row,
       .fma_burst = fma_burst,
       .pair_burst = pair_burst,

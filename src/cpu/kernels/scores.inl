@@ -77,22 +77,37 @@ inline KeyRange visible_range(const AttentionProblem& p, const RowKeys& keys, st
 inline bool place_block(const AttentionProblem& p, const RowKeys& keys, Block& block) {
   const KeyRange range = visible_range(p, keys, block.row, block.row + block.rows);
   const std::int64_t end = block.j0 + kKeyTile < p.N ? block.j0 + kKeyTile : p.N;
-  const std::int64_t lo = range.lo > block.j0 ? range.lo : block.j0;
-  const std::int64_t hi = range.hi < end ? range.hi : end;
+  std::int64_t lo = range.lo > block.j0 ? range.lo : block.j0;
+  std::int64_t hi = range.hi < end ? range.hi : end;
   if (lo >= hi) return false;
+  const std::int64_t t0 = token_of(p, block.row), t1 = token_of(p, block.row + block.rows - 1);
+  MaskTile tile{block.b, block.hk * p.G, (block.hk + 1) * p.G, t0, t1 + 1, lo, hi};
+  if (p.mask->has_holes()) {
+    const KeySpan seen = seen_keys(*p.mask, tile);
+    if (seen.lo >= seen.hi) return false;
+    lo = seen.lo;
+    hi = seen.hi;
+  }
   block.c0 = (lo - block.j0) / kLanes * kLanes;
   block.c1 = round_up(hi - block.j0, kLanes);
   block.full = block.j0 + block.c1 <= end;
-  const std::int64_t t0 = token_of(p, block.row), t1 = token_of(p, block.row + block.rows - 1);
   for (std::int64_t t = t0; t <= t1; ++t)
     block.full &=
         keys.lo[t - keys.first_token] <= block.j0 + block.c0 && keys.hi[t - keys.first_token] >= block.j0 + block.c1;
-  if (p.mask->has_holes()) {
-    const Coverage coverage = hole_coverage(*p.mask, block.b, block.hk * p.G, (block.hk + 1) * p.G, t0, t1 + 1, lo, hi);
-    if (coverage == Coverage::none) return false;
-    block.full &= coverage == Coverage::all;
+  if (p.mask->has_holes() && block.full) {
+    tile.j0 = block.j0 + block.c0;
+    tile.j1 = block.j0 + block.c1;
+    block.full = sees_all(*p.mask, tile);
   }
   return true;
+}
+
+// The first key of [j, end) that a row of the range may see, or `end`: where a walk over the tiles goes on.
+inline std::int64_t next_seen(const AttentionProblem& p, const RowRange& range, std::int64_t j, std::int64_t end) {
+  if (!p.mask->has_holes() || j >= end) return j;
+  const KeySpan seen = seen_keys(*p.mask, {range.b, range.hk * p.G, (range.hk + 1) * p.G, token_of(p, range.begin),
+                                           token_of(p, range.end - 1) + 1, j, end});
+  return seen.lo < seen.hi ? seen.lo : end;
 }
 
 // The block of at most kBlockRows rows from block.row on. Where the mask cuts through it, a smaller one: less is

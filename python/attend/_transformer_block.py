@@ -1,0 +1,102 @@
+"""A block of a transformer: attention and a feed-forward network, whole or some queries at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+import numpy as np
+
+from . import _core
+from ._arrays import empty, finish
+from ._attention import Options
+from ._layer import MultiHeadAttention, _as_rows, _named, _squeeze, _three, _to_kind
+from .masks import Mask
+
+
+class BlockGradients(NamedTuple):
+    """What TransformerBlock.backward returns; dbias and dsinks are None without a bias or sinks.
+
+    >>> block = attend.TransformerBlock(512, heads=8).initialise(0)
+    >>> dup = block.backward(np.ones((1, 4, 512), np.float32), np.ones((1, 4, 512), np.float32)).parameters["up"]
+    """
+
+    dx: Any
+    parameters: Dict[str, np.ndarray]
+    dbias: Any
+    dsinks: Any
+
+
+class TransformerBlock:
+    """y = x + attention(rms_norm(x)); z = y + feed_forward(rms_norm(y)).
+
+    feed_forward is "swiglu", "gelu" or "relu", with ``hidden`` features inside (0: 4 * width). The other options are
+    those of MultiHeadAttention. With block=n, queries are worked on n at a time: activations need memory for n tokens,
+    not for the length, and the result is the same to the bit.
+
+    >>> block = attend.TransformerBlock(512, heads=8, kv_heads=2, rope="half_split").initialise(0)
+    >>> z = block(np.ones((1, 100, 512), np.float32), attend.causal(), block=32)
+    """
+
+    def __init__(self, width: int, heads: int, *, feed_forward: str = "swiglu", hidden: int = 0,
+                 norm_eps: float = 1e-6, dtype: str = "f32", **attention: Any) -> None:
+        self.dtype = dtype
+        layer = MultiHeadAttention(width, heads, norm_eps=norm_eps, dtype=dtype, **attention)
+        self._core = _core.TransformerBlock(layer._core, str(feed_forward), int(hidden), float(norm_eps))
+
+    def initialise(self, seed: int = 0) -> TransformerBlock:
+        """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the block.
+
+        >>> block = attend.TransformerBlock(64, heads=4).initialise(seed=1)
+        """
+        self._core.initialise(int(seed))
+        return self
+
+    @property
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """The parameters by name, as NumPy arrays over the block's own memory: write to them to change the block.
+
+        >>> attend.TransformerBlock(64, heads=4).parameters["up"].shape
+        (256, 64)
+        """
+        return {name: _squeeze(_named(array, self.dtype)) for name, array in self._core.parameters.items()}
+
+    @property
+    def parameter_count(self) -> int:
+        return self._core.parameter_count
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Copies arrays into the parameters of the same names; all must be there and fit.
+
+        >>> block = attend.TransformerBlock(64, heads=4)
+        >>> block.load({name: np.zeros_like(p) for name, p in block.parameters.items()})
+        """
+        MultiHeadAttention.load(self, values)
+
+    def __call__(self, x: Any, mask: Optional[Mask] = None, *, block: int = 0, **options: Any) -> Any:
+        """x [batch, length, width] -> [batch, length, width]. The score options of attend.attention may be given too.
+
+        >>> z = attend.TransformerBlock(64, heads=4)(np.ones((1, 5, 64), np.float32), block=2)
+        """
+        x_array, x_view = _three(x, "x")
+        held = Options(mask, **options)
+        out, out_array = empty(x_array.kind, self.dtype, x_array.shape)
+        self._core.forward(x_view, held.core, int(block), _as_rows(out_array))
+        return finish(x_array.kind, out)
+
+    def backward(self, dout: Any, x: Any, mask: Optional[Mask] = None, *, block: int = 0,
+                 **options: Any) -> BlockGradients:
+        """Gradients of x and of all parameters. Nothing is kept from forward: activations are made again from x.
+
+        >>> x = np.ones((1, 5, 64), np.float32)
+        >>> dx = attend.TransformerBlock(64, heads=4).backward(x, x, attend.causal(), block=2).dx
+        """
+        dout_array, dout_view = _three(dout, "dout")
+        x_view, held = _three(x, "x")[1], Options(mask, **options)
+        gradients = self._core.backward(dout_view, x_view, held.core, int(block))
+        dbias = None if held.bias is None else gradients.dbias.reshape(held.bias_shape)
+        dsinks = None if held.sinks is None else gradients.dsinks.reshape(-1)
+        kind = dout_array.kind
+        return BlockGradients(
+            _to_kind(kind, _named(gradients.dx, self.dtype)[:, 0]),
+            {name: _squeeze(_named(g, self.dtype)) for name, g in gradients.parameters.items()},
+            _to_kind(kind, dbias), _to_kind(kind, dsinks))

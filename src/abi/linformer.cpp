@@ -1,0 +1,70 @@
+// The C ABI of Linformer.
+#include "attend/linformer.hpp"
+
+#include "abi/abi.hpp"
+
+using attend::abi::guard;
+using attend::abi::mutable_view;
+using attend::abi::optional_mutable_view;
+using attend::abi::optional_view;
+using attend::abi::view;
+
+namespace {
+
+attend::LinformerOptions options_of(const char* op, const attend_linformer_options* options) {
+  attend::LinformerOptions result;
+  if (options == nullptr) return result;
+  attend::abi::check_struct_size(op, "attend_linformer_options", *options);
+  if (options->mask != nullptr) result.mask = options->mask->mask;
+  if (options->has_scale != 0) result.scale = options->scale;
+  return result;
+}
+
+}  // namespace
+
+void attend_linformer_options_init(attend_linformer_options* options) {
+  if (options == nullptr) return;
+  *options = {};
+  options->struct_size = sizeof(*options);
+}
+
+void attend_linformer_gradients_init(attend_linformer_gradients* gradients) {
+  if (gradients == nullptr) return;
+  *gradients = {};
+  gradients->struct_size = sizeof(*gradients);
+}
+
+attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
+                               const attend_tensor* e, const attend_tensor* f, const attend_tensor* out,
+                               const attend_linformer_options* options, const attend_tensor* lse) {
+  const char* op = "attend_linformer";
+  return guard([&] {
+    attend::linformer(view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e), optional_view(f),
+                      mutable_view(op, "out", out), options_of(op, options), optional_mutable_view(lse));
+  });
+}
+
+attend_status attend_linformer_backward(const attend_tensor* dout, const attend_tensor* q, const attend_tensor* k,
+                                        const attend_tensor* v, const attend_tensor* e, const attend_tensor* f,
+                                        const attend_tensor* out, const attend_tensor* lse,
+                                        const attend_linformer_gradients* gradients,
+                                        const attend_linformer_options* options) {
+  const char* op = "attend_linformer_backward";
+  return guard([&] {
+    const attend_linformer_gradients& g = attend::abi::require(op, "gradients", gradients);
+    attend::abi::check_struct_size(op, "attend_linformer_gradients", g);
+    attend::linformer_backward(
+        view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e),
+        optional_view(f), view(op, "out", out), view(op, "lse", lse),
+        {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
+         mutable_view(op, "de", g.de), optional_mutable_view(g.df)},
+        options_of(op, options));
+  });
+}
+
+attend_status attend_inner_linformer(int32_t dtype, int64_t length, int64_t rank, int64_t kv_heads, int32_t shared,
+                                     uint64_t seed, attend_inner** inner) {
+  return attend::abi::make("attend_inner_linformer", inner, [&] {
+    return attend::linformer_inner({static_cast<attend::DType>(dtype), length, rank, kv_heads, shared != 0, seed});
+  });
+}

@@ -1,0 +1,142 @@
+// The C ABI of the transformer block: handles around it and its gradients.
+#include "attend/transformer_block.hpp"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "abi/abi.hpp"
+
+struct attend_transformer_block {
+  attend::TransformerBlock block;
+};
+struct attend_transformer_block_gradients {
+  attend::TransformerBlockGradients gradients;
+};
+
+namespace {
+
+using attend::Tensor;
+using attend::TransformerBlockGradients;
+using attend::TransformerBlockParameters;
+
+Tensor* find(TransformerBlockParameters& own, attend::MultiHeadAttentionParameters& attention, const char* name) {
+  constexpr std::pair<const char*, Tensor TransformerBlockParameters::*> kNames[] = {
+      {"norm1", &TransformerBlockParameters::norm1},
+      {"norm2", &TransformerBlockParameters::norm2},
+      {"gate", &TransformerBlockParameters::gate},
+      {"up", &TransformerBlockParameters::up},
+      {"down", &TransformerBlockParameters::down}};
+  for (const auto& [known, member] : kNames)
+    if (std::strcmp(known, name) == 0) return &(own.*member);
+  return attend::abi::find_parameter(attention, name);
+}
+
+attend_tensor found(const char* op, const char* name, Tensor* tensor) {
+  if (tensor == nullptr) attend::fail(op, std::string("name is \"") + name + "\", expected one that attend.h lists");
+  if (tensor->empty()) attend::fail(op, std::string("name is \"") + name + "\", which this block does not have");
+  return attend::abi::tensor_of(tensor->view());
+}
+
+attend::TransformerBlockConfig config_of(const char* op, const attend_transformer_block_config& given) {
+  attend::abi::check_struct_size(op, "attend_transformer_block_config", given);
+  if (given.feed_forward < ATTEND_SWIGLU || given.feed_forward > ATTEND_RELU)
+    attend::fail(op, "feed_forward is " + std::to_string(given.feed_forward) +
+                         ", expected ATTEND_SWIGLU, ATTEND_GELU or ATTEND_RELU (0-2)");
+  return {.attention = attend::abi::config_of(op, attend::abi::require(op, "attention", given.attention)),
+          .feed_forward = static_cast<attend::FeedForward>(given.feed_forward),
+          .hidden = given.hidden,
+          .norm_eps = given.norm_eps};
+}
+
+}  // namespace
+
+using attend::abi::guard;
+using attend::abi::make;
+using attend::abi::options_of;
+using attend::abi::require;
+using attend::abi::view;
+
+void attend_transformer_block_config_init(attend_transformer_block_config* config) {
+  if (config == nullptr) return;
+  *config = {};
+  config->struct_size = sizeof(*config);
+  config->norm_eps = attend::TransformerBlockConfig{}.norm_eps;
+}
+
+attend_status attend_transformer_block_create(const attend_transformer_block_config* config,
+                                              attend_transformer_block** block) {
+  const char* op = "attend_transformer_block_create";
+  return make(op, block, [&] { return attend::TransformerBlock(config_of(op, require(op, "config", config))); });
+}
+
+attend_status attend_transformer_block_initialise(attend_transformer_block* block, uint64_t seed) {
+  return guard([&] { require("attend_transformer_block_initialise", "block", block).block.initialise(seed); });
+}
+
+attend_status attend_transformer_block_parameter(attend_transformer_block* block, const char* name,
+                                                 attend_tensor* parameter) {
+  return guard([&] {
+    const char* op = "attend_transformer_block_parameter";
+    const char* wanted = &require(op, "name", name);
+    attend::TransformerBlock& of = require(op, "block", block).block;
+    require(op, "parameter", parameter) = found(op, wanted, find(of.parameters(), of.attention().parameters(), wanted));
+  });
+}
+
+attend_status attend_transformer_block_parameter_count(const attend_transformer_block* block, int64_t* count) {
+  return guard([&] {
+    const char* op = "attend_transformer_block_parameter_count";
+    require(op, "count", count) = require(op, "block", block).block.parameter_count();
+  });
+}
+
+attend_status attend_transformer_block_forward(const attend_transformer_block* block, const attend_tensor* x,
+                                               const attend_attention_options* options, int64_t queries,
+                                               const attend_tensor* out) {
+  return guard([&] {
+    const char* op = "attend_transformer_block_forward";
+    const attend::TransformerBlock& of = require(op, "block", block).block;
+    const attend::View input = view(op, "x", x);
+    const attend::DType dtype = of.config().attention.dtype;
+    const attend::MutableView result = attend::abi::result_view(op, "out", out, dtype, input.shape);
+    const attend::AttentionOptions rules = options_of(op, options, static_cast<std::int32_t>(dtype), false);
+    attend::abi::copy(of.forward(input, rules, {queries}), result);
+  });
+}
+
+attend_status attend_transformer_block_backward(const attend_transformer_block* block, const attend_tensor* dout,
+                                                const attend_tensor* x, const attend_attention_options* options,
+                                                int64_t queries, attend_transformer_block_gradients** gradients) {
+  const char* op = "attend_transformer_block_backward";
+  return make(op, gradients, [&] {
+    const attend::TransformerBlock& of = require(op, "block", block).block;
+    const auto dtype = static_cast<std::int32_t>(of.config().attention.dtype);
+    return of.backward(view(op, "dout", dout), view(op, "x", x), options_of(op, options, dtype, true), {queries});
+  });
+}
+
+attend_status attend_transformer_block_gradient(attend_transformer_block_gradients* gradients, const char* name,
+                                                attend_tensor* gradient) {
+  return guard([&] {
+    const char* op = "attend_transformer_block_gradient";
+    const char* wanted = &require(op, "name", name);
+    TransformerBlockGradients& all = require(op, "gradients", gradients).gradients;
+    constexpr std::pair<const char*, Tensor TransformerBlockGradients::*> kInputs[] = {
+        {"dx", &TransformerBlockGradients::dx},
+        {"dbias", &TransformerBlockGradients::dbias},
+        {"dsinks", &TransformerBlockGradients::dsinks}};
+    Tensor* tensor = find(all.parameters, all.attention, wanted);
+    for (const auto& [known, member] : kInputs)
+      if (std::strcmp(known, wanted) == 0) tensor = &(all.*member);
+    require(op, "gradient", gradient) = found(op, wanted, tensor);
+  });
+}
+
+void attend_transformer_block_free(attend_transformer_block* block) {
+  delete block;
+}
+
+void attend_transformer_block_gradients_free(attend_transformer_block_gradients* gradients) {
+  delete gradients;
+}

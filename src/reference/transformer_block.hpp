@@ -1,0 +1,25 @@
+// A block of a transformer by its formulas, in double, over views of any dtype.
+#pragma once
+
+#include "attend/transformer_block.hpp"
+
+namespace attend::reference {
+
+// f(up), or f(gate) * up: what is between the projections of the feed-forward network.
+double activation(FeedForward kind, double gate, double up);
+struct ActivationGradient {
+  double gate, up;
+};
+ActivationGradient activation_gradient(FeedForward kind, double gate, double up);
+
+// `config` with the zeros filled in.
+Tensor transformer_block(const TransformerBlockConfig& config, const MultiHeadAttentionParameters& attention,
+                         const TransformerBlockParameters& parameters, const View& x, const AttentionOptions& options);
+
+// Everything is computed anew from the inputs; the gradients are f64.
+TransformerBlockGradients transformer_block_backward(const TransformerBlockConfig& config,
+                                                     const MultiHeadAttentionParameters& attention,
+                                                     const TransformerBlockParameters& parameters, const View& dout,
+                                                     const View& x, const AttentionOptions& options);
+
+}  // namespace attend::reference

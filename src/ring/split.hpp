@@ -1,0 +1,47 @@
+// How a sequence lies over the ranks, and what a block of queries sees of a block of keys.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "attend/attention.hpp"
+#include "attend/ring.hpp"
+
+namespace attend::ring {
+
+// Tokens that follow one another: `first` in the sequence, `at` in the rank's block.
+struct Chunk {
+  std::int64_t first, at, count;
+};
+
+// The chunks of a rank that holds `local` tokens.
+std::vector<Chunk> chunks_of(RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t local);
+
+// Refuses what the ring does not know: InvalidArgument.
+void check_options(const char* op, const RingOptions& options, std::int64_t local);
+
+// Whether the order of tokens matters at all.
+bool counts_positions(const AttentionOptions& options);
+
+// False where the mask hides every key of the range from every query of the other.
+bool sees(const Mask& mask, const Chunk& queries, const Chunk& keys);
+
+// The options as attention() needs them for these queries and keys alone, heads [first_head, first_head + heads).
+AttentionOptions local_options(const AttentionOptions& options, const Chunk& queries, const Chunk& keys,
+                               std::int64_t first_head, std::int64_t heads);
+
+// A number that differs, but for bad luck, where the options do.
+std::int64_t hash_of(const RingOptions& options);
+
+// Elements [first, first + count) of one dimension.
+template <class Void>
+BasicView<Void> slice(BasicView<Void> x, std::size_t dimension, std::int64_t first, std::int64_t count) {
+  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
+  // An empty view may have no memory to count in.
+  if (first != 0) x.data = static_cast<Byte*>(x.data) + first * x.strides[dimension] * size_of(x.dtype);
+  x.shape[dimension] = count;
+  return x;
+}
+
+}  // namespace attend::ring

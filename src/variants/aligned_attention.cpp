@@ -1,0 +1,159 @@
+// Luong's scores as projections before attention or additive attention, and additive attention inside a layer.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "attend/additive_attention.hpp"
+#include "attend/attention.hpp"
+#include "attend/linear.hpp"
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "base/elements.hpp"
+
+namespace attend {
+namespace {
+
+constexpr const char* kOp = "aligned_attention";
+
+DType wide(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+template <class Void>
+BasicView<Void> head_of(BasicView<Void> x, std::int64_t h) {
+  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
+  x.data = static_cast<Byte*>(x.data) + h * x.strides[1] * size_of(x.dtype);
+  x.shape[1] = 1;
+  return x;
+}
+
+void check_matrix(const char* what, const std::optional<View>& matrix, std::int64_t heads, std::int64_t out,
+                  std::int64_t in, DType dtype) {
+  if (!matrix) fail(kOp, std::string(what) + " is missing, expected a matrix for this alignment");
+  check_readable(kOp, what, *matrix);
+  check_dtype(kOp, what, matrix->dtype, dtype);
+  check_shape(kOp, what, matrix->shape, {1, matrix->heads() == 1 ? 1 : heads, out, in});
+}
+
+// What the projections need; additive_attention() and attention() check the rest.
+void check_call(Alignment alignment, const View& q, const View& k, const AlignmentWeights& weights) {
+  check_readable(kOp, "q", q);
+  check_readable(kOp, "k", k);
+  check_dtype(kOp, "k", k.dtype, q.dtype);
+  switch (alignment) {
+    case Alignment::dot:
+      return;
+    case Alignment::general:
+      return check_matrix("wq", weights.wq, q.heads(), k.dim(), q.dim(), q.dtype);
+    case Alignment::concat:
+      if (!weights.w) fail(kOp, "w is missing, expected a vector for this alignment");
+      check_readable(kOp, "w", *weights.w);
+      check_matrix("wq", weights.wq, q.heads(), weights.w->dim(), q.dim(), q.dtype);
+      return check_matrix("wk", weights.wk, k.heads(), weights.w->dim(), k.dim(), q.dtype);
+  }
+  fail(kOp, "alignment is " + std::to_string(static_cast<int>(alignment)) + ", expected dot, general or concat");
+}
+
+// x . matrix^T, with one matrix for all heads or one for each.
+Tensor project(const View& x, const View& matrix) {
+  Tensor y(x.dtype, {x.batch(), x.heads(), x.length(), matrix.length()});
+  if (matrix.heads() == 1) {
+    linear(x, matrix, std::nullopt, y);
+  } else {
+    for (std::int64_t h = 0; h < x.heads(); ++h)
+      linear(head_of(x, h), head_of(matrix, h), std::nullopt, head_of(y.view(), h));
+  }
+  return y;
+}
+
+void project_backward(const View& dy, const View& x, const View& matrix, const MutableView& dx,
+                      const MutableView& dmatrix) {
+  if (matrix.heads() == 1) return linear_backward(dy, x, matrix, {dx, dmatrix, {}});
+  for (std::int64_t h = 0; h < x.heads(); ++h)
+    linear_backward(head_of(dy, h), head_of(x, h), head_of(matrix, h), {head_of(dx, h), head_of(dmatrix, h), {}});
+}
+
+MutableView require(const char* what, const std::optional<MutableView>& gradient) {
+  if (!gradient) fail(kOp, std::string(what) + " is missing, expected a place for the gradient of this alignment");
+  return *gradient;
+}
+
+AttentionOptions plain(const AdditiveAttentionOptions& options) {
+  return {.mask = options.mask, .scale = options.scale};
+}
+
+class AdditiveInner final : public InnerAttention {
+ public:
+  explicit AdditiveInner(const AdditiveInnerConfig& config) : options_(config.options) {
+    if (config.heads < 1 || config.head_dim < 1)
+      fail("additive_attention_inner", "heads is " + std::to_string(config.heads) + " and head_dim " +
+                                           std::to_string(config.head_dim) + ", expected at least 1");
+    checked_product("additive_attention_inner: w", {config.heads, config.head_dim, size_of(config.dtype)});
+    w_ = Tensor(config.dtype, {1, config.heads, 1, config.head_dim});
+    const double start = 1 / std::sqrt(static_cast<double>(config.head_dim));
+    for (std::int64_t i = 0; i < w_.size(); ++i) store_element(w_.dtype(), w_.view().data, i, start);
+  }
+
+  const char* name() const override { return "additive attention"; }
+  std::vector<NamedTensor> parameters() override { return {{"w", w_.view()}}; }
+
+  void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
+    if (saved == nullptr) return additive_attention(q, k, w_, v, out, options_);
+    Tensor lse(wide(q.dtype), {q.batch(), q.heads(), q.length(), 1});
+    additive_attention(q, k, w_, v, out, options_, lse);
+    saved->clear();
+    saved->push_back(std::move(lse));
+  }
+
+  std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
+                               MutableView dq, MutableView dk, MutableView dv) const override {
+    check_equal("additive_attention_inner", "saved tensors", static_cast<std::int64_t>(saved.size()), 1,
+                "forward must have filled them");
+    std::vector<Tensor> gradients;
+    gradients.emplace_back(wide(q.dtype), w_.shape());
+    additive_attention_backward(dout, q, k, w_, v, out, saved[0], {dq, dk, gradients[0], dv}, options_);
+    return gradients;
+  }
+
+ private:
+  AdditiveAttentionOptions options_;
+  Tensor w_;
+};
+
+}  // namespace
+
+void aligned_attention(Alignment alignment, View q, View k, View v, const AlignmentWeights& weights, MutableView out,
+                       const AdditiveAttentionOptions& options, std::optional<MutableView> lse) {
+  check_call(alignment, q, k, weights);
+  if (alignment == Alignment::concat)
+    return additive_attention(project(q, *weights.wq), project(k, *weights.wk), *weights.w, v, out, options, lse);
+  if (alignment == Alignment::dot) return attention(q, k, v, out, plain(options), {.lse = lse});
+  attention(project(q, *weights.wq), k, v, out, plain(options), {.lse = lse});
+}
+
+void aligned_attention_backward(Alignment alignment, View dout, View q, View k, View v, const AlignmentWeights& weights,
+                                View out, View lse, const AlignmentGradients& g,
+                                const AdditiveAttentionOptions& options) {
+  check_call(alignment, q, k, weights);
+  if (alignment == Alignment::dot)
+    return attention_backward(dout, q, k, v, out, lse, {g.dq, g.dk, g.dv, {}, {}}, plain(options));
+  const MutableView dwq = require("dwq", g.dwq);
+  const Tensor a = project(q, *weights.wq);
+  Tensor da(a.dtype(), a.shape());
+  if (alignment == Alignment::general) {
+    attention_backward(dout, a, k, v, out, lse, {da, g.dk, g.dv, {}, {}}, plain(options));
+    return project_backward(da, q, *weights.wq, g.dq, dwq);
+  }
+  const MutableView dwk = require("dwk", g.dwk), dw = require("dw", g.dw);
+  const Tensor b = project(k, *weights.wk);
+  Tensor db(b.dtype(), b.shape());
+  additive_attention_backward(dout, a, b, *weights.w, v, out, lse, {da, db, dw, g.dv}, options);
+  project_backward(da, q, *weights.wq, g.dq, dwq);
+  project_backward(db, k, *weights.wk, g.dk, dwk);
+}
+
+std::shared_ptr<InnerAttention> additive_attention_inner(const AdditiveInnerConfig& config) {
+  return std::make_shared<AdditiveInner>(config);
+}
+
+}  // namespace attend

@@ -1,0 +1,340 @@
+// Linformer: the projections as products inside one loop over heads and blocks, attention over what they give.
+#include "attend/linformer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "attend/attention.hpp"
+#include "base/check.hpp"
+#include "base/elements.hpp"
+#include "base/random.hpp"
+#include "base/threads.hpp"
+#include "ops/attention_call.hpp"
+#include "ops/matmul.hpp"
+#include "ops/scratch.hpp"
+#include "reference/linformer.hpp"
+#include "variants/padding.hpp"
+#include "variants/widened.hpp"
+
+namespace attend {
+namespace {
+
+const char* const kOp = "linformer";
+const char* const kBackwardOp = "linformer_backward";
+constexpr std::int64_t kRankBlock = 96;     // rows of a projection that an item makes
+constexpr std::int64_t kLengthBlock = 192;  // positions whose gradients an item makes; a multiple of the key tile
+
+std::int64_t divide_up(std::int64_t n, std::int64_t by) {
+  return (n + by - 1) / by;
+}
+
+AttentionOptions plain(const LinformerOptions& options) {
+  AttentionOptions result;
+  result.scale = options.scale;
+  return result;
+}
+
+// q, a view like k' and one like v': what attention over the projections will be asked.
+struct Projected {
+  View k, v;
+};
+Projected projected_views(const View& k, const View& v, std::int64_t rank) {
+  return {{k.dtype, k.data, {k.batch(), k.heads(), rank, k.dim()}, {}},
+          {v.dtype, v.data, {v.batch(), v.heads(), rank, v.dim()}, {}}};
+}
+
+void check_projection(const char* op, const char* what, const View& p, const View& k) {
+  check_readable(op, what, p);
+  check_dtype(op, what, p.dtype, k.dtype);
+  if (p.heads() != 1 || p.batch() != 1) check_shape(op, what, p.shape, {1, k.heads(), p.length(), p.dim()});
+  if (p.length() < 1 || p.length() > std::max<std::int64_t>(1, p.dim()))
+    fail(op, std::string(what) + " has rank " + std::to_string(p.length()) + " for a length of " +
+                 std::to_string(p.dim()) +
+                 ", expected a rank from 1 to the length: above it, exact attention costs less");
+  if (k.length() > p.dim())
+    fail(op, "k length is " + std::to_string(k.length()) + ", expected at most " + std::to_string(p.dim()) +
+                 " (the length of " + what + ")");
+}
+
+void check_inputs(const char* op, const View& q, const View& k, const View& v, const View& e,
+                  const std::optional<View>& f, const LinformerOptions& options) {
+  AttentionOptions attention = plain(options);
+  check_attention(q, k, v, attention);
+  check_projection(op, "e", e, k);
+  if (f) {
+    check_projection(op, "f", *f, k);
+    check_shape(op, "f", f->shape, e.shape);
+  }
+  check_padding_alone(op, options.mask, k.batch(), k.length(),
+                      "each projected key mixes all positions, so a query would see what the mask hides (with a causal "
+                      "mask, the future)");
+}
+
+// ---- Products ----
+
+// One projection and what it is applied to: y = p . x over the kept positions of each head.
+struct Projection {
+  const WidenedInput& p;
+  const WidenedInput& x;
+  const LinformerOptions& options;
+
+  std::int64_t B() const { return x.view().batch(); }
+  std::int64_t Hk() const { return x.view().heads(); }
+  std::int64_t rank() const { return p.view().length(); }
+  KeptKeys kept(std::int64_t b) const { return kept_keys(options.mask, b, x.view().length()); }
+  FloatMatrix matrix(std::int64_t hk) const { return p.matrix(0, p.view().heads() == 1 ? 0 : hk); }
+  // Columns [first, last) of the projection.
+  FloatMatrix columns(std::int64_t hk, std::int64_t first, std::int64_t last) const {
+    FloatMatrix m = matrix(hk);
+    return {m.data + first * m.col_stride, m.rows, last - first, m.row_stride, m.col_stride};
+  }
+};
+
+FloatMatrix head_matrix(Tensor& y, std::int64_t b, std::int64_t h) {
+  const auto& [B, H, R, D] = y.shape();
+  return {y.data<float>() + (b * H + h) * R * D, R, D, D};
+}
+
+// Items of `project`: a block of rank rows of one head.
+std::int64_t project_items(const Projection& job) {
+  return job.B() * job.Hk() * divide_up(job.rank(), kRankBlock);
+}
+void project(const Projection& job, std::int64_t item, Tensor& y, void* scratch) {
+  const std::int64_t blocks = divide_up(job.rank(), kRankBlock), head = item / blocks;
+  const std::int64_t b = head / job.Hk(), hk = head % job.Hk(), row = item % blocks * kRankBlock;
+  const std::int64_t rows = std::min(kRankBlock, job.rank() - row);
+  const KeptKeys kept = job.kept(b);
+  block_product(job.columns(hk, kept.first, kept.last).part(row, rows),
+                job.x.matrix(b, hk).part(kept.first, kept.last - kept.first), head_matrix(y, b, hk).part(row, rows),
+                false, scratch);
+}
+
+// Items of `input_gradient`: dx = p^T . dy for a block of positions of one head.
+std::int64_t input_items(const Projection& job) {
+  return job.B() * job.Hk() * divide_up(job.x.view().length(), kLengthBlock);
+}
+void input_gradient(const Projection& job, std::int64_t item, Tensor& dy, const WidenedResult& dx, void* scratch) {
+  const std::int64_t N = job.x.view().length(), blocks = divide_up(N, kLengthBlock), head = item / blocks;
+  const std::int64_t b = head / job.Hk(), hk = head % job.Hk();
+  const std::int64_t first = item % blocks * kLengthBlock, last = std::min(N, first + kLengthBlock);
+  const KeptKeys kept = job.kept(b);
+  const std::int64_t from = std::clamp(kept.first, first, last), to = std::clamp(kept.last, from, last);
+  const FloatMatrix rows = dx.matrix(b, hk);
+  const auto clear = [&](std::int64_t i0, std::int64_t i1) {
+    for (std::int64_t i = i0; i < i1; ++i)
+      for (std::int64_t d = 0; d < rows.cols; ++d) rows.data[i * rows.row_stride + d * rows.col_stride] = 0.0F;
+  };
+  clear(first, from);
+  clear(to, last);
+  block_product(job.columns(hk, from, to).transposed(), head_matrix(dy, b, hk), rows.part(from, to - from), false,
+                scratch);
+}
+
+// Items of `projection_gradient`: dp = sum of dy . x^T over the heads that share it, for a block of its columns. `add`:
+// on top of what an earlier job left there.
+std::int64_t projection_items(const Projection& job) {
+  return job.p.view().heads() * divide_up(job.p.view().dim(), kLengthBlock);
+}
+void projection_gradient(const Projection& job, std::int64_t item, Tensor& dy, const WidenedResult& dp, bool add,
+                         void* scratch) {
+  const std::int64_t L = job.p.view().dim(), blocks = divide_up(L, kLengthBlock), head = item / blocks;
+  const std::int64_t first = item % blocks * kLengthBlock, last = std::min(L, first + kLengthBlock);
+  const FloatMatrix all = dp.matrix(0, head);
+  if (!add)
+    for (std::int64_t r = 0; r < all.rows; ++r)
+      for (std::int64_t j = first; j < last; ++j) all.data[r * all.row_stride + j * all.col_stride] = 0.0F;
+  const bool shared = job.p.view().heads() == 1;
+  for (std::int64_t b = 0; b < job.B(); ++b) {
+    const KeptKeys kept = job.kept(b);
+    const std::int64_t from = std::clamp(kept.first, first, last), to = std::clamp(kept.last, from, last);
+    if (from == to) continue;
+    const FloatMatrix columns{all.data + from * all.col_stride, all.rows, to - from, all.row_stride, all.col_stride};
+    for (std::int64_t hk = shared ? 0 : head; hk < (shared ? job.Hk() : head + 1); ++hk)
+      block_product(head_matrix(dy, b, hk), job.x.matrix(b, hk).part(from, to - from).transposed(), columns, true,
+                    scratch);
+  }
+}
+
+Tensor projected_like(const Projection& job) {
+  return {DType::f32, {job.B(), job.Hk(), job.rank(), job.x.view().dim()}};
+}
+
+// k' and v', side by side over the threads.
+std::pair<Tensor, Tensor> project_both(const Projection& k, const Projection& v) {
+  Tensor keys = projected_like(k), values = projected_like(v);
+  const std::int64_t items = project_items(k);
+  const Scratch scratch(block_product_scratch_bytes());
+  parallel_for(items + project_items(v), scratch.workers(), [&](std::int64_t item, int worker) {
+    if (item < items)
+      project(k, item, keys, scratch.of(worker));
+    else
+      project(v, item - items, values, scratch.of(worker));
+  });
+  return {std::move(keys), std::move(values)};
+}
+
+}  // namespace
+
+void linformer(View q, View k, View v, View e, std::optional<View> f, MutableView out, const LinformerOptions& options,
+               std::optional<MutableView> lse) {
+  check_inputs(kOp, q, k, v, e, f, options);
+  AttentionExtras extras;
+  extras.lse = lse;
+  const Projected views = projected_views(k, v, e.length());
+  check_attention_outputs(q, views.k, views.v, out, extras);
+  check_apart(kOp, "out", out, "k", k);
+  check_apart(kOp, "out", out, "v", v);
+  check_apart(kOp, "out", out, "e", e);
+  if (f) check_apart(kOp, "out", out, "f", *f);
+  if (q.dtype == DType::f64) return reference::linformer(q, k, v, e, f, out, options, lse);
+
+  const WidenedInput q_in(q), k_in(k), v_in(v), e_in(e);
+  const std::optional<WidenedInput> f_in = f ? std::optional<WidenedInput>(std::in_place, *f) : std::nullopt;
+  const auto [keys, values] = project_both({e_in, k_in, options}, {f_in ? *f_in : e_in, v_in, options});
+  const WidenedResult result(out);
+  attention(q_in.view(), keys, values, result.view(), plain(options), extras);
+  result.store();
+}
+
+namespace {
+
+void check_gradients(const View& q, const View& k, const View& v, const View& e, const std::optional<View>& f,
+                     const LinformerGradients& gradients, std::initializer_list<std::pair<const char*, View>> inputs) {
+  const auto check = [&](const char* what, const MutableView& gradient, const View& of) {
+    check_writable(kBackwardOp, what, gradient);
+    check_shape(kBackwardOp, what, gradient.shape, of.shape);
+    for (const auto& [name, input] : inputs) check_apart(kBackwardOp, what, gradient, name, input);
+  };
+  check("dq", gradients.dq, q);
+  check("dk", gradients.dk, k);
+  check("dv", gradients.dv, v);
+  check("de", gradients.de, e);
+  if (gradients.df.has_value() != f.has_value())
+    fail(kBackwardOp, f ? "df is missing, expected a place for the gradient of f"
+                        : "df is asked for, but there is no f: de holds the gradient of the one projection");
+  if (f) check("df", *gradients.df, *f);
+  for (const auto& [what, gradient] : {std::pair{"dq", gradients.dq}, {"dk", gradients.dk}, {"dv", gradients.dv}})
+    check_dtype(kBackwardOp, what, gradient.dtype, q.dtype);
+  for (const auto& [what, gradient] : {std::pair{"de", gradients.de}, {"df", gradients.df.value_or(gradients.de)}})
+    if (gradient.dtype != q.dtype)
+      check_dtype(kBackwardOp, what, gradient.dtype, q.dtype == DType::f64 ? DType::f64 : DType::f32);
+  const MutableView written[] = {gradients.dq, gradients.dk, gradients.dv, gradients.de};
+  for (std::size_t a = 0; a < std::size(written); ++a) {
+    for (std::size_t b = 0; b < a; ++b)
+      check_apart(kBackwardOp, "a gradient", written[a], "another gradient", written[b]);
+    if (f) check_apart(kBackwardOp, "df", *gradients.df, "another gradient", written[a]);
+  }
+}
+
+}  // namespace
+
+void linformer_backward(View dout, View q, View k, View v, View e, std::optional<View> f, View out, View lse,
+                        const LinformerGradients& gradients, const LinformerOptions& options) {
+  check_inputs(kBackwardOp, q, k, v, e, f, options);
+  const Shape out_shape{q.batch(), q.heads(), q.length(), v.dim()};
+  for (const auto& [what, x] : {std::pair{"dout", dout}, {"out", out}}) {
+    check_readable(kBackwardOp, what, x);
+    check_shape(kBackwardOp, what, x.shape, out_shape);
+    check_dtype(kBackwardOp, what, x.dtype, q.dtype);
+  }
+  check_readable(kBackwardOp, "lse", lse);
+  check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
+  check_gradients(
+      q, k, v, e, f, gradients,
+      {{"q", q}, {"k", k}, {"v", v}, {"e", e}, {"f", f.value_or(e)}, {"dout", dout}, {"out", out}, {"lse", lse}});
+  if (q.dtype == DType::f64) return reference::linformer_backward(dout, q, k, v, e, f, gradients, options);
+
+  const WidenedInput q_in(q), k_in(k), v_in(v), e_in(e), dout_in(dout), out_in(out);
+  const std::optional<WidenedInput> f_in = f ? std::optional<WidenedInput>(std::in_place, *f) : std::nullopt;
+  const Projection k_job{e_in, k_in, options}, v_job{f_in ? *f_in : e_in, v_in, options};
+  const auto [keys, values] = project_both(k_job, v_job);
+  Tensor dkeys(DType::f32, keys.shape()), dvalues(DType::f32, values.shape());
+  const WidenedResult dq(gradients.dq), dk(gradients.dk), dv(gradients.dv), de(gradients.de);
+  const std::optional<WidenedResult> df = f ? std::optional<WidenedResult>(std::in_place, *gradients.df) : std::nullopt;
+  attention_backward(dout_in.view(), q_in.view(), keys, values, out_in.view(), lse, {dq.view(), dkeys, dvalues, {}, {}},
+                     plain(options));
+
+  const std::int64_t k_items = input_items(k_job), v_items = input_items(v_job), p_items = projection_items(k_job);
+  const Scratch scratch(block_product_scratch_bytes());
+  parallel_for(k_items + v_items + p_items, scratch.workers(), [&](std::int64_t item, int worker) {
+    void* memory = scratch.of(worker);
+    if (item < p_items) {  // the longest first
+      projection_gradient(k_job, item, dkeys, de, false, memory);
+      return projection_gradient(v_job, item, dvalues, df ? *df : de, !df, memory);
+    }
+    item -= p_items;
+    if (item < k_items) return input_gradient(k_job, item, dkeys, dk, memory);
+    input_gradient(v_job, item - k_items, dvalues, dv, memory);
+  });
+  for (const WidenedResult* result : {&dq, &dk, &dv, &de}) result->store();
+  if (df) df->store();
+}
+
+// ---- The inner attention ----
+
+namespace {
+
+class LinformerInner final : public InnerAttention {
+ public:
+  explicit LinformerInner(const LinformerConfig& config)
+      : e_(drawn(config, 0)), f_(config.shared ? Tensor() : drawn(config, 1)) {}
+
+  const char* name() const override { return "Linformer"; }
+
+  std::vector<NamedTensor> parameters() override {
+    std::vector<NamedTensor> result{{"e", e_}};
+    if (!f_.empty()) result.push_back({"f", f_});
+    return result;
+  }
+
+  void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
+    Tensor lse;
+    if (saved) lse = Tensor(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
+    linformer(q, k, v, e_, f(), out, {}, saved ? std::optional(lse.view()) : std::nullopt);
+    if (!saved) return;
+    saved->clear();
+    saved->push_back(std::move(lse));
+  }
+
+  std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
+                               MutableView dq, MutableView dk, MutableView dv) const override {
+    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+    std::vector<Tensor> result;
+    for (std::size_t n = 0; n < (f_.empty() ? 1 : 2); ++n) result.emplace_back(accumulator_dtype(q.dtype), e_.shape());
+    LinformerGradients gradients{dq, dk, dv, result[0], {}};
+    if (!f_.empty()) gradients.df = result[1].view();
+    linformer_backward(dout, q, k, v, e_, f(), out, saved[0], gradients);
+    return result;
+  }
+
+ private:
+  static Tensor drawn(const LinformerConfig& config, std::uint64_t which) {
+    Tensor p(config.dtype, {1, config.kv_heads, config.rank, config.length});
+    const double deviation = 1 / std::sqrt(static_cast<double>(config.length));
+    const std::int64_t count = p.size();
+    for (std::int64_t n = 0; n < count; ++n)
+      store_element(config.dtype, p.view().data, n,
+                    deviation * normal(config.seed, static_cast<std::uint64_t>(2 * n) + which));
+    return p;
+  }
+  std::optional<View> f() const { return f_.empty() ? std::nullopt : std::optional<View>(f_.view()); }
+
+  Tensor e_, f_;
+};
+
+}  // namespace
+
+std::shared_ptr<InnerAttention> linformer_inner(const LinformerConfig& config) {
+  const char* op = "linformer_inner";
+  if (config.length < 1) fail(op, "length is " + std::to_string(config.length) + ", expected at least 1");
+  if (config.kv_heads < 1) fail(op, "kv_heads is " + std::to_string(config.kv_heads) + ", expected at least 1");
+  if (config.rank < 1 || config.rank > config.length)
+    fail(op, "rank is " + std::to_string(config.rank) + ", expected 1 to " + std::to_string(config.length) +
+                 " (length): above it, exact attention costs less");
+  return std::make_shared<LinformerInner>(config);
+}
+
+}  // namespace attend

@@ -1,0 +1,341 @@
+// Ring attention against the truth in double, with the bounds that one process keeps; bits; bad arguments.
+#include <cctype>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "attend/runtime.hpp"
+#include "ring/ring_testing.hpp"
+#include "support/buffer.hpp"
+#include "support/compare.hpp"
+#include "unit/op_testing.hpp"
+
+namespace attend::test {
+namespace {
+
+// The rank's part of contiguous values, in the layout of the case.
+Buffer part_of(const Case& c, const std::vector<float>& values, const Shape& shape, RingSplit split, int flavour) {
+  const Tensor part = ring_part(view_of(values.data(), shape), split, world_rank(), world_size());
+  Buffer buffer(c.dtype, part.shape(), c.layout, flavour);
+  buffer.fill(std::vector<float>(part.data<float>(), part.data<float>() + part.size()));
+  return buffer;
+}
+
+Computed compute_ring(const Problem& problem, const Case& c, RingSplit split, double slice_work) {
+  const RingOptions options{.split = split, .attention = problem.options(c.dtype), .slice_work = slice_work};
+  const Buffer q = part_of(c, problem.q, problem.q_shape(), split, 0);
+  const Buffer k = part_of(c, problem.k, problem.k_shape(), split, 1);
+  const Buffer v = part_of(c, problem.v, problem.v_shape(), split, 2);
+  const Buffer dout = part_of(c, problem.dout, problem.out_shape(), split, 1);
+  Buffer out(c.dtype, dout.view().shape, c.layout, 3);
+  Shape lse_shape = dout.view().shape;
+  lse_shape[3] = 1;
+  Buffer lse(DType::f32, lse_shape, c.layout, 2);
+  ring_attention(world(), q.view(), k.view(), v.view(), out.view(), options, lse.view());
+  Buffer dq(c.dtype, q.view().shape, c.layout, 2), dk(c.dtype, k.view().shape, c.layout, 3),
+      dv(c.dtype, v.view().shape, c.layout, 0);
+  ring_attention_backward(world(), dout.view(), q.view(), k.view(), v.view(), out.view(), lse.view(),
+                          {dq.view(), dk.view(), dv.view()}, options);
+  for (const Buffer* x : {&out, &lse, &dq, &dk, &dv}) EXPECT_TRUE(x->gaps_are_whole());
+  const auto all = [&](const Buffer& x) { return values(gathered(x.view(), split)); };
+  return {.dtype = c.dtype,
+          .out = all(out),
+          .lse = all(lse),
+          .dq = all(dq),
+          .dk = all(dk),
+          .dv = all(dv),
+          .dbias = {},
+          .dsinks = {}};
+}
+
+// All dtypes and layouts of one problem.
+void check(Case c, RingSplit split, double slice_work = RingOptions{}.slice_work) {
+  c.M = c.N;
+  c.backward = true;
+  const Problem problem(c);
+  std::optional<Truth> truth;
+  if (world_rank() == 0) truth = true_attention(problem);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    c.dtype = dtype;
+    c.layout = dtype == DType::f32 ? Layout::blhd : dtype == DType::bf16 ? Layout::odd : Layout::bhld;
+    const Computed computed = compute_ring(problem, c, split, slice_work);
+    if (world_rank() != 0) continue;
+    for (const std::string& text : compare(problem, *truth, naive_attention(problem, dtype), computed)) {
+      ADD_FAILURE() << c.name() << ", " << name(split) << " over " << world_size() << " ranks: " << text;
+    }
+  }
+}
+
+constexpr MaskKind kMasks[] = {MaskKind::none,          MaskKind::causal_first,  MaskKind::causal_last,
+                               MaskKind::causal_window, MaskKind::padding,       MaskKind::window,
+                               MaskKind::window_right,  MaskKind::prefix,        MaskKind::left_padding,
+                               MaskKind::causal_at,     MaskKind::padding_causal};
+
+class RingMask : public testing::TestWithParam<MaskKind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, RingMask, testing::ValuesIn(kMasks), [](const auto& kind) {
+  std::string text = name(kind.param);
+  for (char& letter : text) letter = std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '_';
+  return text;
+});
+
+TEST_P(RingMask, KeepsTheBoundsOfOneProcess) {
+  const std::int64_t P = world_size();
+  for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
+    check({.B = 2, .H = 4, .Hk = 2, .N = 2 * P * 9, .D = 16, .E = 24, .mask = GetParam()}, split);
+    check({.B = 1, .H = 2, .Hk = 2, .N = 2 * P * 70, .D = 64, .E = 64, .mask = GetParam(), .softcap = 4}, split);
+    check({.B = 2, .H = 3, .Hk = 1, .N = 2 * P, .D = 5, .E = 3, .mask = GetParam(), .slopes = SlopesKind::by_batch},
+          split);
+  }
+  check({.B = 1, .H = 1, .Hk = 1, .N = P * 33, .D = 40, .E = 8, .mask = GetParam(), .scale = 0.3},
+        RingSplit::contiguous);
+}
+
+TEST(RingAttention, HeadsShareKeysAndValues) {
+  for (const auto& [H, Hk] : {std::pair{8, 8}, {8, 2}, {6, 1}}) {
+    check({.B = 1, .H = H, .Hk = Hk, .N = 2 * world_size() * 17, .D = 32, .E = 32, .mask = MaskKind::causal_last},
+          RingSplit::zigzag);
+  }
+}
+
+// Cut by heads, and for one head by rows and keys.
+TEST(RingAttention, SlicesKeepTheBounds) {
+  for (const std::int64_t H : {1, 3}) {
+    for (const double slice_work : {1.0, 3e5}) {
+      check({.B = 1, .H = H, .Hk = H, .N = world_size() * 300, .D = 16, .E = 16, .mask = MaskKind::causal_last},
+            RingSplit::zigzag, slice_work);
+    }
+  }
+}
+
+// ---- Bits ----
+
+struct Results {
+  Tensor out, lse, dq, dk, dv;
+};
+
+Results run(DType dtype, const RingOptions& options, RingCommunicator comm = world()) {
+  const auto P = static_cast<std::int64_t>(world_size());
+  const auto part = [&](std::int64_t heads, std::int64_t dim, std::uint64_t key) {
+    return ops::to_dtype(
+        ring_part(ops::random_tensor(DType::f32, {2, heads, 2 * P * 45, dim}, key), options.split, world_rank(), P),
+        dtype);
+  };
+  const Tensor q = part(4, 48, 1), k = part(2, 48, 2), v = part(2, 40, 3), dout = part(4, 40, 4);
+  Results r{Tensor(dtype, dout.shape()), Tensor(DType::f32, {2, 4, 90, 1}), Tensor(dtype, q.shape()),
+            Tensor(dtype, k.shape()), Tensor(dtype, v.shape())};
+  ring_attention(comm, q, k, v, r.out, options, r.lse);
+  ring_attention_backward(comm, dout, q, k, v, r.out, r.lse, {r.dq, r.dk, r.dv}, options);
+  return r;
+}
+
+bool same(const Results& a, const Results& b) {
+  return ops::same_bits(a.out, b.out) && ops::same_bits(a.lse, b.lse) && ops::same_bits(a.dq, b.dq) &&
+         ops::same_bits(a.dk, b.dk) && ops::same_bits(a.dv, b.dv);
+}
+
+TEST(RingAttention, TheSameBitsEveryTimeAndForAnyThreads) {
+  const int before = threads();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
+      RingOptions options{.split = split, .attention = {.mask = causal()}};
+      set_threads(1);
+      const Results first = run(dtype, options);
+      for (const int count : {1, 2, 3}) {
+        set_threads(count);
+        EXPECT_TRUE(same(run(dtype, options), first)) << count << " threads";
+      }
+      for (const RingProgress progress : {RingProgress::slices, RingProgress::thread, RingProgress::none}) {
+        options.progress = progress;
+        EXPECT_TRUE(same(run(dtype, options), first)) << "progress " << static_cast<int>(progress);
+      }
+      RingOptions fine = options;
+      fine.slice_work = 1;
+      EXPECT_TRUE(ops::same_bits(run(dtype, fine).out, first.out)) << "in small slices";
+      // Ranks that are late by different times each.
+      options.on_step = [&](std::int64_t step) {
+        std::this_thread::sleep_for(std::chrono::milliseconds((world_rank() * 7 + step * 3) % 11));
+      };
+      EXPECT_TRUE(same(run(dtype, options), first)) << "with delays";
+    }
+  }
+  set_threads(before);
+}
+
+TEST(RingAttention, OneRankWithoutAMaskIsPlainAttention) {
+  const Tensor q = ops::random_tensor(DType::f32, {1, 2, 50, 16}, 5);
+  Tensor out(DType::f32, q.shape()), lse(DType::f32, {1, 2, 50, 1});
+  ring_attention({MPI_Comm_c2f(MPI_COMM_SELF)}, q, q, q, out, {}, lse);
+  const AttentionResult plain = attention(q, q, q, {}, {.lse = true});
+  EXPECT_TRUE(ops::same_bits(out, plain.out));
+  EXPECT_TRUE(ops::same_bits(lse, plain.lse));
+}
+
+TEST(RingAttention, EmptySequencesAreFine) {
+  Tensor q(DType::f32, {1, 2, 0, 8}), lse(DType::f32, {1, 2, 0, 1}), out(DType::f32, {1, 2, 0, 8});
+  ring_attention(world(), q, q, q, out, {.split = RingSplit::zigzag, .attention = {.mask = causal()}}, lse);
+  Tensor none(DType::f32, {0, 2, 4, 8}), result(DType::f32, {0, 2, 4, 8});
+  ring_attention(world(), none, none, none, result);
+}
+
+TEST(RingAttention, TimesAreCounted) {
+  RingTimes times;
+  run(DType::f32, {.times = &times});
+  EXPECT_GT(times.compute, 0);
+  EXPECT_EQ(times.bytes_sent > 0, world_size() > 1);
+  const Tensor k(DType::f32, {1, 1, 64, 8});
+  EXPECT_GE(ring_transfer_seconds(world(), k, k), 0);
+  EXPECT_GE(ring_transfer_seconds(world(), k, k, true), 0);
+}
+
+// ---- Communicators ----
+
+TEST(RingCommunicators, MayBeMadeUsedAndFreed) {
+  for (int round = 0; round < 3; ++round) {
+    MPI_Comm half = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank() % 2, world_rank(), &half);
+    int rank = 0, ranks = 0;
+    MPI_Comm_rank(half, &rank);
+    MPI_Comm_size(half, &ranks);
+    const Tensor q = ops::random_tensor(DType::f32, {1, 2, 12 * ranks, 8}, 6);
+    const Tensor mine = ring_part(q, RingSplit::zigzag, rank, ranks);
+    Tensor out(DType::f32, mine.shape());
+    ring_attention({MPI_Comm_c2f(half)}, mine, mine, mine, out,
+                   {.split = RingSplit::zigzag, .attention = {.mask = causal()}});
+    const AttentionResult plain = attention(q, q, q, {.mask = causal()});
+    ops::expect_within(
+        out, ring_part(plain.out, RingSplit::zigzag, rank, ranks), [](auto, auto, auto, auto) { return 1e-5; },
+        "half of the ranks");
+    MPI_Comm_free(&half);
+  }
+}
+
+TEST(RingCommunicators, AProgramsOwnMessagesAreLeftAlone) {
+  const int next = (world_rank() + 1) % world_size();
+  int got = -1;
+  const int sent = world_rank();
+  MPI_Request request = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
+  MPI_Irecv(&got, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &request);
+  run(DType::f32, {});
+  MPI_Isend(&sent, 1, MPI_INT, next, 3, MPI_COMM_WORLD, &sending);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Wait(&sending, MPI_STATUS_IGNORE);
+  EXPECT_EQ(got, (world_rank() + world_size() - 1) % world_size());
+}
+
+TEST(RingCommunicators, WrongHandlesAreRefused) {
+  const Tensor q(DType::f32, {1, 1, 4, 8});
+  Tensor out(DType::f32, q.shape());
+  EXPECT_EQ(refusal_of([&] { ring_attention({123456}, q, q, q, out); }),
+            "ring_attention: communicator is 123456, expected what MPI_Comm_c2f gave for one");
+  EXPECT_NE(refusal_of([&] { ring_attention({MPI_Comm_c2f(MPI_COMM_NULL)}, q, q, q, out); }), "");
+  EXPECT_NE(refusal_of([&] { ring_attention({-5}, q, q, q, out); }), "");
+}
+
+// ---- Bad arguments: the same text on all ranks, and the ring works afterwards ----
+
+// `bad` on the last rank, `good` on the others.
+std::string refusal_of_last(const Tensor& good, const Tensor& bad, const RingOptions& options = {}) {
+  const Tensor& x = world_rank() == world_size() - 1 ? bad : good;
+  return refusal_of([&] {
+    Tensor out(x.dtype(), x.shape());
+    ring_attention(world(), x, x, x, out, options);
+  });
+}
+
+TEST(RingArguments, ShapesThatDifferAreRefusedOnAllRanks) {
+  if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  const std::string last = std::to_string(world_size() - 1), P = std::to_string(world_size());
+  const Tensor good(DType::f32, {1, 2, 8, 4});
+  EXPECT_EQ(refusal_of_last(good, Tensor(DType::f32, {1, 2, 7, 4})),
+            "ring_attention: tokens is 8 on rank 0 and 7 on rank " + last +
+                ", expected the same on all ranks (equal parts of " + std::to_string(8 * world_size() - 1) +
+                " tokens, which " + P + " ranks do not divide)");
+  EXPECT_EQ(refusal_of_last(good, Tensor(DType::f32, {1, 3, 8, 4})),
+            "ring_attention: heads is 2 on rank 0 and 3 on rank " + last + ", expected the same on all ranks");
+  EXPECT_EQ(refusal_of_last(good, Tensor(DType::bf16, {1, 2, 8, 4})),
+            "ring_attention: dtype is 0 on rank 0 and 2 on rank " + last + ", expected the same on all ranks");
+  RingOptions options;
+  if (world_rank() == world_size() - 1) options.attention.mask = causal();
+  EXPECT_EQ(refusal_of_last(good, good, options), "ring_attention: options differ between rank 0 and rank " + last);
+  EXPECT_EQ(refusal_of_last(good, Tensor(DType::f64, {1, 2, 8, 4})),
+            "ring_attention: refused by rank " + last + ": q dtype is f64, expected f32, f16 or bf16");
+  run(DType::f32, {});
+}
+
+TEST(RingArguments, CallsThatDifferAreRefused) {
+  if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  const Tensor x(DType::f32, {1, 2, 8, 4}), lse(DType::f32, {1, 2, 8, 1});
+  Tensor out(DType::f32, x.shape()), dk(DType::f32, x.shape()), dv(DType::f32, x.shape());
+  std::string text;
+  try {
+    if (world_rank() == 0) {
+      ring_attention(world(), x, x, x, out);
+    } else {
+      ring_attention_backward(world(), x, x, x, x, x, lse, {out, dk, dv});
+    }
+  } catch (const InvalidArgument& error) {
+    text = error.what();
+  }
+  EXPECT_NE(text.find("rank 0 calls ring_attention and rank 1 ring_attention_backward"), std::string::npos) << text;
+}
+
+// The texts of one rank's own mistakes: a ring of one says them as they are.
+TEST(RingArguments, WhatARingCannotDoIsRefusedWithAReason) {
+  const RingCommunicator self{MPI_Comm_c2f(MPI_COMM_SELF)};
+  const Tensor x(DType::f32, {1, 2, 8, 4}), odd(DType::f32, {1, 2, 7, 4}), bias(DType::f32, {1, 1, 8, 8});
+  const auto text = [&](const Tensor& q, const RingOptions& options) {
+    Tensor out(q.dtype(), q.shape());
+    return refusal_of([&] { ring_attention(self, q, q, q, out, options); });
+  };
+  EXPECT_EQ(
+      text(odd, {.split = RingSplit::zigzag}),
+      "ring_attention: a rank holds 7 tokens, expected an even number (zigzag gives each rank two chunks: the length "
+      "must divide by twice the number of ranks)");
+  EXPECT_NE(text(x, {.attention = {.bias = bias}}).find("a bias is not for a ring"), std::string::npos);
+  EXPECT_NE(text(x, {.attention = {.dropout = {0.5, 1}}}).find("dropout is not for a ring"), std::string::npos);
+  EXPECT_NE(text(x, {.attention = {.rule = ScoreRule([](auto) {})}}).find("a score rule is not for a ring"),
+            std::string::npos);
+  EXPECT_NE(text(x, {.attention = {.sinks = Tensor(DType::f32, {1, 2, 1, 1})}}).find("a sink is not for a ring"),
+            std::string::npos);
+  EXPECT_NE(text(x, {.attention = {.mask = segments({0, 8})}}).find("a mask of segments, blocks or bytes"),
+            std::string::npos);
+  EXPECT_NE(text(x, {.attention = {.mask = padding({1, 2, 3})}}), "");  // one length a batch, or one
+  EXPECT_EQ(text(x, {.timeout_seconds = 0}), "ring_attention: timeout is 0.000000 s, expected more than 0");
+  const Tensor wrong(DType::f32, {1, 3, 1, 1});
+  EXPECT_NE(text(x, {.attention = {.alibi_slopes = wrong}}).find("ALiBi slopes shape is [1, 3, 1, 1]"),
+            std::string::npos);
+  Tensor out(DType::f32, x.shape());
+  EXPECT_EQ(refusal_of([&] { ring_attention(self, x, odd, odd, out); }),
+            "ring_attention: k length is 7, expected 8 (q length: queries and keys are split alike)");
+}
+
+TEST(RingSplits, PositionsAreThoseOfTheSplit) {
+  using Positions = std::vector<std::int64_t>;
+  EXPECT_EQ(ring_positions(RingSplit::contiguous, 1, 3, 6), (Positions{2, 3}));
+  EXPECT_EQ(zigzag_positions(0, 2, 8), (Positions{0, 1, 6, 7}));
+  EXPECT_EQ(zigzag_positions(1, 2, 8), (Positions{2, 3, 4, 5}));
+  const auto text = [](RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t length) {
+    return refusal_of([&] { ring_positions(split, rank, ranks, length); });
+  };
+  EXPECT_EQ(text(RingSplit::contiguous, 0, 3, 10),
+            "ring_positions: length is 10, expected a multiple of 3 (a part for each of 3 ranks)");
+  EXPECT_EQ(text(RingSplit::zigzag, 0, 3, 9),
+            "ring_positions: length is 9, expected a multiple of 6 (zigzag: two chunks for each of 3 ranks)");
+  EXPECT_EQ(text(RingSplit::contiguous, 3, 3, 9), "ring_positions: rank is 3, expected 0 to 2");
+  EXPECT_EQ(text(RingSplit::contiguous, 0, 0, 9), "ring_positions: ranks is 0, expected at least 1");
+}
+
+TEST(RingSplits, PartsAndTheWholeAreInverse) {
+  const Tensor whole = ops::random_tensor(DType::bf16, {2, 3, 24, 5}, 9);
+  for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
+    Tensor again(DType::bf16, whole.shape());
+    for (int rank = 0; rank < 4; ++rank) ring_place(ring_part(whole, split, rank, 4), again, split, rank, 4);
+    EXPECT_TRUE(ops::same_bits(again, whole));
+  }
+}
+
+}  // namespace
+}  // namespace attend::test
