@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "base/checked.hpp"
 #include "base/elements.hpp"
@@ -21,85 +20,19 @@ namespace {
 constexpr std::int64_t kMaxPartialBytes = 64 << 20;
 constexpr std::int64_t kMaxPackedBytes = 16 << 20;
 
-// The tiles of one split, packed for all rows of a KV head that read them.
-class SplitTiles {
- public:
-  SplitTiles(const AttentionProblem& p, const KernelTable& table)
-      : table_(table), bytes_(table.tile_bytes(p)), memory_(kKeySplit / kKeyTile * bytes_) {}
-
-  // Packs what the split has of keys [lo, hi). They may be read until the worker packs again.
-  PackedTiles pack(const AttentionProblem& p, std::int64_t head, std::int64_t split, std::int64_t lo, std::int64_t hi,
-                   int worker, void* scratch) const {
-    constexpr std::int64_t kTiles = kKeySplit / kKeyTile;
-    const std::int64_t first = split * kTiles, begin = std::max(first, lo / kKeyTile),
-                       end = std::min(first + kTiles, (hi + kKeyTile - 1) / kKeyTile);
-    auto* data = static_cast<char*>(memory_.of(worker));
-    for (std::int64_t tile = begin; tile < end; ++tile)
-      table_.pack_tile(p, {head / p.Hk, head % p.Hk, tile * kKeyTile}, data + (tile - first) * bytes_, scratch);
-    return {data, bytes_, 1, head + first, StoredAs::cells, nullptr};  // tile `first` of `head` is where data begins
-  }
-
- private:
-  const KernelTable& table_;
-  std::int64_t bytes_;
-  Scratch memory_;
-};
-
-// The keys that some query of batch b sees: [lo, hi).
-std::pair<std::int64_t, std::int64_t> seen_keys(const AttentionProblem& p, std::int64_t b) {
-  const Buffer<std::int64_t> lo(p.M), hi(p.M);
-  fill_intervals(*p.mask, b, 0, p.M, lo.data(), hi.data());
-  std::pair<std::int64_t, std::int64_t> seen{p.N, 0};
-  for (std::int64_t i = 0; i < p.M; ++i) {
-    if (lo[i] < hi[i]) seen = {std::min(seen.first, lo[i]), std::max(seen.second, hi[i])};
-  }
-  return seen;
-}
-
-// Decoding with many query heads to a KV head: several pieces of rows read the same keys. An item is a split for all of
-// them, so that its keys are packed once and near. False when that leaves too little to hand out.
-bool forward_by_shared_splits(const AttentionCall& call, const KernelTable& table) {
-  constexpr std::int64_t kMostRows = 512;
-  const AttentionProblem& p = call.problem;
-  const RowTiles tiles(p, table.block_rows, 0);
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk, pieces = tiles.per_head();
-  if (p.packed || pieces < 2 || tiles.rows > kMostRows || heads * splits < 2 * thread_count()) return false;
-  const std::int64_t stride = table.partial_floats(p, tiles.rows_each);
-  if (heads * splits * pieces > kMaxPartialBytes / (stride * std::int64_t{sizeof(float)})) return false;
-  const Buffer<float> partials(heads * splits * pieces * stride);
-  const Scratch scratch(
-      std::max(table.forward_scratch_bytes(p, tiles.rows_each), stride * std::int64_t{sizeof(float)}));
-  const SplitTiles keys(p, table);
-  const Buffer<std::pair<std::int64_t, std::int64_t>> seen(p.B);
-  for (std::int64_t b = 0; b < p.B; ++b) seen[b] = seen_keys(p, b);
-  const auto partial_of = [&](std::int64_t head, std::int64_t piece, std::int64_t split) {
-    return partials.data() + ((head * pieces + piece) * splits + split) * stride;
-  };
-  parallel_for(heads * splits, scratch.workers(), [&](std::int64_t item, int worker) {
-    const std::int64_t head = item / splits, split = item % splits;
-    const auto [lo, hi] = seen[head / p.Hk];
-    const PackedTiles packed = keys.pack(p, head, split, lo, hi, worker, scratch.of(worker));
-    AttentionProblem own = p;
-    own.packed = &packed;
-    for (std::int64_t piece = 0; piece < pieces; ++piece)
-      table.forward(own, tiles.range(head, piece), split, split + 1, partial_of(head, piece, split),
-                    scratch.of(worker));
-  });
-  parallel_for(heads * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
-    const std::int64_t head = item / pieces, piece = item % pieces;
-    table.merge_partials(p, tiles.range(head, piece), partial_of(head, piece, 0), stride, splits, scratch.of(worker));
-  });
-  return true;
-}
-
 // Few rows and many keys (decoding): every split is an item of its own, and a second round merges. False when the
 // problem is better cut by rows alone. The choice never shows in the result.
-bool forward_by_splits(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
+bool forward_by_splits(const AttentionCall& call, const KernelTable& table, RowTiles tiles) {
   const AttentionProblem& p = call.problem;
   const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
   if (splits < 2) return false;
-  if (forward_by_shared_splits(call, table)) return true;
-  if (tiles.count() >= 2 * thread_count()) return false;
+  // Many query heads to a KV head: where splits alone keep the threads busy, one item takes all rows, so that a tile of
+  // keys is packed once and the next one comes from memory meanwhile.
+  const bool together = tiles.per_head() > 1 && tiles.rows <= RowTiles::kMostRows;
+  if (together && heads * splits >= 2 * thread_count())
+    tiles.rows_each = tiles.rows;
+  else if (tiles.count() >= 2 * thread_count())
+    return false;
   const std::int64_t stride = table.partial_floats(p, tiles.rows_each);
   if (tiles.count() * splits > kMaxPartialBytes / (stride * std::int64_t{sizeof(float)})) return false;
   const Buffer<float> partials(tiles.count() * splits * stride);

@@ -10,8 +10,9 @@ namespace attend {
 
 // The rows of every KV head in pieces of rows_each, numbered from the end: with a causal mask the longest come first.
 struct RowTiles {
+  static constexpr std::int64_t kMostRows = 192;
+
   RowTiles(const AttentionProblem& p, std::int64_t block_rows, int threads) : B(p.B), Hk(p.Hk), rows(p.M * p.G) {
-    constexpr std::int64_t kMostRows = 192;
     constexpr std::int64_t kCacheBytes = 512 << 10;  // what a worker's rows may take of its L2
     const std::int64_t row_bytes = (p.D + 2 * p.E) * std::int64_t{sizeof(float)};
     rows_each = std::clamp(kCacheBytes / row_bytes / block_rows * block_rows, block_rows, kMostRows);

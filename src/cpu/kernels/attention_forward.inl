@@ -318,9 +318,17 @@ inline void load_queries(const AttentionProblem& p, const RowRange& range, Forwa
   s.query_row = Math::row_cells(p.D);
 }
 
+// The state of a split that merge_partials takes up: max[rows], sum[rows], then acc[rows][Ap], where the products add to
+// it in place.
+inline std::int64_t partial_acc(std::int64_t rows) {
+  return round_up(2 * rows, kLanes);
+}
+std::int64_t partial_floats(const AttentionProblem& p, std::int64_t rows) {
+  return round_up(partial_acc(rows) + rows * acc_row(p), kLanes);
+}
+
 // All rows of the range over keys [first_split, last_split) * kKeySplit. With `partial`, the state of the one split
-// goes there ([rows][2 + Ap]: max, sum, acc) and merge_partials finishes; else the rows are finished here. Both ways
-// do the same sums in the same order.
+// goes there and merge_partials finishes; else the rows are finished here. Both ways do the same sums in the same order.
 template <class Math>
 void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t first_split, std::int64_t last_split,
                   float* partial, void* scratch) {
@@ -332,6 +340,7 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
   fill_row_keys(p, range, s.keys);
   const KeyRange seen = visible_range(p, s.keys, range.begin, range.end);
   load_queries<Math>(p, range, s);
+  if (partial) s.part.acc = partial + partial_acc(rows);
 
   bool merging = false;
   for (std::int64_t split = first_split; split < last_split; ++split) {
@@ -369,35 +378,31 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
       s.total_max[r] = -kInfinity;
       s.total_sum[r] = 0.0F;
     }
+    if (partial) s.total_acc = s.part.acc;
     clear(s.total_acc, rows * Ap);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    if (!partial) {
+    if (partial) {
+      partial[r] = s.total_max[r];
+      partial[rows + r] = s.total_sum[r];
+    } else {
       finish_row(p, range, range.begin + r, s.total_max[r], s.total_sum[r], s.total_acc + r * Ap);
-      continue;
     }
-    float* state = partial + r * (2 + Ap);
-    state[0] = s.total_max[r];
-    state[1] = s.total_sum[r];
-    __builtin_memcpy(state + 2, s.total_acc + r * Ap, static_cast<std::size_t>(Ap) * sizeof(float));
   }
-}
-
-std::int64_t partial_floats(const AttentionProblem& p, std::int64_t rows) {
-  return rows * (2 + acc_row(p));
 }
 
 // Finishes rows from the states of all splits, `stride` floats apart.
 void merge_partials(const AttentionProblem& p, const RowRange& range, const float* partials, std::int64_t stride,
                     std::int64_t splits, void* scratch) {
-  const std::int64_t Ap = acc_row(p);
+  const std::int64_t Ap = acc_row(p), rows = range.end - range.begin;
   auto* acc = static_cast<float*>(scratch);
-  for (std::int64_t r = 0; r < range.end - range.begin; ++r) {
+  for (std::int64_t r = 0; r < rows; ++r) {
     float row_max = -kInfinity, sum = 0.0F;
     clear(acc, Ap);
     for (std::int64_t split = 0; split < splits; ++split) {
-      const float* state = partials + split * stride + r * (2 + Ap);
-      merge_row(exponent_factor(p), row_max, sum, acc, state[0], state[1], state + 2, Ap);
+      const float* state = partials + split * stride;
+      merge_row(exponent_factor(p), row_max, sum, acc, state[r], state[rows + r], state + partial_acc(rows) + r * Ap,
+                Ap);
     }
     finish_row(p, range, range.begin + r, row_max, sum, acc);
   }
