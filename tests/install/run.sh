@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs attend, moves the installed tree, and builds and runs outside projects against it: in C with pkg-config and
-# with find_package, in C++ with find_package; and the installed program.
+# with find_package, in C++ with find_package, with the ring where it was built; and the installed program.
 # usage: run.sh static <build folder> | run.sh shared <source folder> <folder to build in> <options of cmake>...
 set -euo pipefail
 here=$(cd -- "$(dirname -- "$0")" && pwd)
@@ -38,6 +38,15 @@ for language in c cpp; do
   cmake --build "$work/$language" >"$work/log" || { cat "$work/log"; exit 1; }
   "$work/$language/outside_$language"
 done
+
+if [[ -n $(find "$prefix" -name attendRingTargets.cmake) ]]; then
+  echo "--- the ring, find_package ($1)"
+  cmake -S "$here/ring" -B "$work/ring" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" \
+    >"$work/log" || { cat "$work/log"; exit 1; }
+  cmake --build "$work/ring" >"$work/log" || { cat "$work/log"; exit 1; }
+  # Root in a container, and more ranks than processors: fine for a test.
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$work/ring/outside_ring"
+fi
 
 echo "--- the installed program ($1)"
 # Without /proc, as in a bare chroot, the loader can't tell where the program lies, which its path to the library needs.

@@ -1,0 +1,66 @@
+"""attend.ring under mpirun, where mpi4py and libattend_ring are (ATTEND_RING_LIBRARY), against plain NumPy."""
+
+import ctypes.util
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import numpy as np
+from mpi4py import MPI
+import attend, attend.ring
+
+comm = MPI.COMM_WORLD
+B, H, Hk, L, D = 1, 4, 2, 2 * comm.size * 9, 16
+rng = np.random.default_rng(7)
+q, dout = (rng.standard_normal((B, H, L, D)).astype(np.float32) for _ in range(2))
+k, v = (rng.standard_normal((B, Hk, L, D)).astype(np.float32) for _ in range(2))
+
+def plain(mask):
+    kk, vv = (np.repeat(x.astype(np.float64), H // Hk, axis=1) for x in (k, v))
+    s = np.where(mask, np.einsum("bhid,bhjd->bhij", q.astype(np.float64), kk) / np.sqrt(D), -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("bhij,bhjd->bhid", p / p.sum(-1, keepdims=True), vv)
+
+i, j = np.arange(L)[:, None], np.arange(L)[None, :]
+for split in ("contiguous", "zigzag"):
+    mine = attend.ring.positions(comm.size, comm.rank, L, split)
+    part = lambda x: np.ascontiguousarray(x[:, :, mine])
+    for options, mask in ((dict(), j >= 0), (dict(causal=True), j <= i), (dict(causal=True, window=5), (j <= i) & (j >= i - 5)),
+                          (dict(window=(3, None)), j >= i - 3)):
+        out, lse = attend.ring.attention(comm, part(q), part(k), part(v), split=split, return_lse=True, **options)
+        np.testing.assert_allclose(out, plain(mask)[:, :, mine], rtol=1e-4, atol=1e-5)
+        got = attend.ring.attention_backward(comm, part(dout), part(q), part(k), part(v), out, lse, split=split, **options)
+        whole = attend.causal() if options.get("causal") else attend.no_mask()
+        if "window" in options:
+            whole = attend.window(5, 0) if options.get("causal") else attend.window(3)
+        o, l = attend.attention(q, k, v, mask=whole, return_lse=True)
+        want = attend.attention_backward(dout, q, k, v, o, l, mask=whole)
+        for a, b in zip(got, (want.dq, want.dk, want.dv)):
+            np.testing.assert_allclose(a, b[:, :, mine], rtol=1e-3, atol=1e-4)
+try:
+    attend.ring.attention(comm, part(q)[:, :, :3], part(k), part(v))
+except ValueError as error:
+    assert "k length is" in str(error), error
+else:
+    raise AssertionError("different lengths were not refused")
+print("fine", comm.rank)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_agrees_with_numpy(ranks):
+    mpirun = shutil.which("mpirun")
+    if mpirun is None or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("needs mpirun and mpi4py")
+    if not (os.environ.get("ATTEND_RING_LIBRARY") or ctypes.util.find_library("attend_ring")):
+        pytest.skip("needs libattend_ring: ATTEND_RING_LIBRARY")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ATTEND_THREADS="1")
+    result = subprocess.run([mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, "-m", "mpi4py", "-c", SCRIPT],
+                            env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("fine") == ranks
