@@ -29,15 +29,13 @@ void bind_linformer(nb::module_& m) {
         linformer_backward(dout.in(), q.in(), k.in(), v.in(), e.in(), in(f), out_array.in(), lse.in(), gradients,
                            {mask, scale}, {in(keys), in(values)});
       },
-      "dout"_a, "q"_a, "k"_a, "v"_a, "e"_a, "f"_a.none(), "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "de"_a,
-      "df"_a.none(), "mask"_a, "scale"_a.none());
+      "dout"_a, "q"_a, "k"_a, "v"_a, "e"_a, "f"_a.none(), "out"_a, "lse"_a, "keys"_a.none(), "values"_a.none(), "dq"_a,
+      "dk"_a, "dv"_a, "de"_a, "df"_a.none(), "mask"_a, "scale"_a.none());
   m.def(
       "linformer_inner",
       [](const std::string& dtype, std::int64_t length, std::int64_t rank, std::int64_t kv_heads, bool shared,
          std::uint64_t seed) { return linformer_inner({dtype_named(dtype), length, rank, kv_heads, shared, seed}); },
       "dtype"_a, "length"_a, "rank"_a, "kv_heads"_a, "shared"_a, "seed"_a);
-      "dout"_a, "q"_a, "k"_a, "v"_a, "e"_a, "f"_a.none(), "out"_a, "lse"_a, "keys"_a.none(), "values"_a.none(), "dq"_a,
-      "dk"_a, "dv"_a, "de"_a, "df"_a.none(), "mask"_a, "scale"_a.none());
 }
 
 }  // namespace attend::python
