@@ -29,6 +29,11 @@ class Backward {
   }
   void run_units(std::int64_t unit, const std::optional<View>& dfinal_state);
   void run_window(std::int64_t first, std::int64_t last);
+  // All states of the units at once if they fit; else those before each window, and windows are filled again.
+  static bool keeps_all(const Problem& p, const Windows& windows) {
+    constexpr std::int64_t kMostFloats = (32 << 20) / 4;
+    return States::floats_per_chunk(p) <= kMostFloats / (windows.units_at_once * windows.chunks);
+  }
 
   // What does not need the gradient of the state: dq, what P gives to dk and dv, what the chunk adds to dS.
   void read_chunk(std::int64_t u, std::int64_t c, int worker);
@@ -52,6 +57,7 @@ class Backward {
   const LinearAttentionGradients& gradients_;
   Windows windows_;
   Workers workers_;
+  bool keep_all_;
   States states_;
   KeyGradients key_gradients_;
   std::int64_t slots_, size_;
@@ -77,7 +83,8 @@ Backward::Backward(const Problem& p, const View& dout, const LinearAttentionGrad
       gradients_(gradients),
       windows_(p, floats_per_chunk(p)),
       workers_(p),
-      states_(p, windows_, workers_),
+      keep_all_(keeps_all(p, windows_)),
+      states_(p, windows_, workers_, keep_all_),
       key_gradients_(p, gradients.dk, gradients.dv),
       slots_(windows_.chunks_at_once),
       size_(p.state_floats()),
@@ -85,7 +92,8 @@ Backward::Backward(const Problem& p, const View& dout, const LinearAttentionGrad
       dstates_(windows_.units_at_once * slots_ * size_),
       dkeys_(windows_.units_at_once * slots_ * kChunk * p.F),
       dvalues_(windows_.units_at_once * slots_ * kChunk * p.E),
-      kept_(checked_product("linear_attention_backward", {windows_.units_at_once, windows_.count(), size_})),
+      kept_(checked_product("linear_attention_backward",
+                            {windows_.units_at_once, keep_all_ ? 0 : windows_.count(), size_})),
       dlog_(gradients.dlog_decay ? checked_product("linear_attention_backward", {p.units, p.N}) : 0),
       dbeta_(p.delta ? checked_product("linear_attention_backward", {p.units, p.N}) : 0) {}
 
@@ -104,12 +112,12 @@ void Backward::run_units(std::int64_t unit, const std::optional<View>& dfinal_st
   const auto all_states = [&](std::int64_t n) { return kept_.data() + n * units * size_; };
   states_.begin(unit, units);
   for (std::int64_t n = 0; n + 1 < count; ++n) {
-    std::copy_n(states_.run(0), units * size_, all_states(n));
+    if (!keep_all_) std::copy_n(states_.run(0), units * size_, all_states(n));
     window(n, [&](std::int64_t first, std::int64_t last) { states_.fill(first, last); });
   }
   for (std::int64_t u = 0; u < units; ++u) load_state(p_, dfinal_state, p_.unit(unit + u), drun_.data() + u * size_);
   for (std::int64_t n = count - 1; n >= 0; --n) {
-    if (n + 1 < count) std::copy_n(all_states(n), units * size_, states_.run(0));
+    if (!keep_all_ && n + 1 < count) std::copy_n(all_states(n), units * size_, states_.run(0));
     window(n, [&](std::int64_t first, std::int64_t last) { run_window(first, last); });
   }
   for (std::int64_t u = 0; gradients_.dinitial_state && u < units; ++u)
@@ -118,7 +126,10 @@ void Backward::run_units(std::int64_t unit, const std::optional<View>& dfinal_st
 
 void Backward::run_window(std::int64_t first, std::int64_t last) {
   const std::int64_t count = last - first, items = states_.units() * count;
-  states_.fill(first, last);
+  if (keep_all_ && last < windows_.chunks)
+    states_.show(first);
+  else
+    states_.fill(first, last);
   parallel_for(items, workers_.count(),
                [&](std::int64_t item, int worker) { read_chunk(item / count, item % count, worker); });
   if (p_.delta)

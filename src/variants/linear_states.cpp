@@ -8,8 +8,9 @@
 namespace attend::linear {
 namespace {
 
-constexpr std::int64_t kWindowFloats = (32 << 20) / 4;
-constexpr std::int64_t kItems = 64;  // chunks held at once if there are so many: enough for the threads
+constexpr std::int64_t kWindowFloats = (8 << 20) / 4;
+constexpr std::int64_t kItems =
+    64;  // chunks held at once if there are so many: enough for the threads, and still in the cache
 constexpr std::int64_t kColumns = 64;
 constexpr std::int64_t kPiece = 2048;
 
@@ -18,17 +19,18 @@ constexpr std::int64_t kPiece = 2048;
 Windows::Windows(const Problem& p, std::int64_t floats_per_chunk) : chunks(chunks_of(p.N)) {
   units_at_once = std::clamp<std::int64_t>((kItems + chunks - 1) / chunks, 1, p.units);
   const std::int64_t fit = kWindowFloats / std::max<std::int64_t>(1, units_at_once * floats_per_chunk);
-  chunks_at_once = std::min(chunks, std::max<std::int64_t>(4, fit));
+  chunks_at_once = std::min(chunks, std::clamp<std::int64_t>(fit, 4, kItems));
 }
 
 std::int64_t States::floats_per_chunk(const Problem& p) {
   return p.state_floats() + (p.delta ? kChunk * (p.E + 2 * p.F) : 0);
 }
 
-States::States(const Problem& p, const Windows& windows, Workers& workers)
+States::States(const Problem& p, const Windows& windows, Workers& workers, bool keep_all)
     : p_(p),
       workers_(workers),
-      slots_(windows.chunks_at_once),
+      keep_all_(keep_all),
+      slots_(keep_all ? windows.chunks : windows.chunks_at_once),
       size_(p.state_floats()),
       run_(checked_product("linear_attention", {windows.units_at_once, size_})),
       states_(checked_product("linear_attention", {windows.units_at_once, slots_, size_})),
@@ -44,6 +46,7 @@ void States::begin(std::int64_t first_unit, std::int64_t units) {
 
 void States::fill(std::int64_t first, std::int64_t last) {
   chunk0_ = first;
+  base_ = keep_all_ ? first : 0;
   const std::int64_t count = last - first;
   parallel_for(units_ * count, workers_.count(), [&](std::int64_t item, int worker) {
     if (p_.delta)
@@ -70,7 +73,7 @@ void States::prepare_sum(std::int64_t u, std::int64_t c, int worker) {
   float* slot = before(u, c);
   multiply(matrix(w.k, place.rows, p_.F).transposed(), matrix(w.v, place.rows, p_.E), matrix(slot, p_.F, p_.E), false,
            w.product);
-  totals_[u * slots_ + c] = decays.total;
+  totals_[u * slots_ + base_ + c] = decays.total;
   if (!p_.normalise) return;
   float* z = slot + p_.F * p_.E;
   std::fill_n(z, p_.F, 0.0F);
@@ -104,7 +107,7 @@ void States::prepare_delta(std::int64_t u, std::int64_t c, int worker) {
   kernel.scale_rows(w.k, p_.F, factors, n, p_.F, W, false);
   kernel.solve(w.p, false, n, W, p_.F);
   kernel.scale_rows(w.k, p_.F, decays.to_end, n, p_.F, keys_to_end(u, c), false);
-  totals_[u * slots_ + c] = decays.total;
+  totals_[u * slots_ + base_ + c] = decays.total;
 }
 
 void States::chain_sum(std::int64_t count) {
