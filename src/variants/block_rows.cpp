@@ -40,6 +40,9 @@ Span span_of(const Mask& mask, std::int64_t i, std::int64_t M, std::int64_t N) {
 std::int64_t end_of_piece(const Mask& mask, const Span& span, std::int64_t i, std::int64_t end) {
   end = std::min(end, span.first_query + span.queries);
   for (const MaskRule& rule : mask.rules) {
+    if (const auto* any = std::get_if<AnyRule>(&rule)) {
+      for (const Mask& part : *any->masks) end = end_of_piece(part, span, i, end);
+    }
     const auto* blocks = std::get_if<BlocksRule>(&rule);
     if (blocks == nullptr || i % blocks->block_queries == 0) continue;
     const std::int64_t left = blocks->block_queries - i % blocks->block_queries;
@@ -97,9 +100,39 @@ struct Cut {
     cut.shape[2] = at.count;
     return cut;
   }
-  template <class Rule>
-  MaskRule operator()(const Rule&) const {
-    fail("transformer_block", "the mask holds a rule that cannot be cut into blocks of queries, expected block 0");
+  MaskRule operator()(const ChunksRule& rule) const {
+    check_not_in_segments();
+    return ChunksRule{rule.size, rule.back, moved(rule.diagonal, at)};
+  }
+  MaskRule operator()(const DilatedRule& rule) const { return DilatedRule{rule.step, moved(rule.diagonal, at)}; }
+  MaskRule operator()(const ColumnsRule& rule) const {
+    check_not_in_segments();
+    return rule;
+  }
+  MaskRule operator()(const TokensRule& rule) const {
+    check_not_in_segments();
+    return TokensRule{rule.positions, rule.queries, moved(rule.diagonal, at)};
+  }
+  MaskRule operator()(const AnyRule& rule) const {
+    std::vector<Mask> parts;
+    for (const Mask& part : *rule.masks) {
+      Mask& cut = parts.emplace_back();
+      for (const MaskRule& inner : part.rules) {
+        if (std::holds_alternative<SegmentsRule>(inner)) {
+          fail("transformer_block", "segments inside a union cannot be cut into blocks of queries, expected block 0");
+        }
+        cut.rules.push_back(std::visit(*this, inner));
+      }
+    }
+    return AnyRule{std::make_shared<const std::vector<Mask>>(std::move(parts)), rule.none};
+  }
+
+  // Positions that these rules count within a segment have no name outside it.
+  void check_not_in_segments() const {
+    if (at.span.first_key != 0 || at.span.keys != at.N) {
+      fail("transformer_block",
+           "chunks, columns and tokens beside segments cannot be cut into blocks of queries, expected block 0");
+    }
   }
 };
 

@@ -37,6 +37,10 @@ TransformerBlockConfig resolved(TransformerBlockConfig c, const MultiHeadAttenti
       c.feed_forward != FeedForward::relu)
     fail(kOp,
          "feed_forward is " + std::to_string(static_cast<int>(c.feed_forward)) + ", expected swiglu, gelu or relu");
+  if (c.attention.inner != nullptr) {
+    fail(kOp, std::string("attention.inner is ") + c.attention.inner->name() +
+                  ", expected none: the block cuts softmax attention by queries");
+  }
   if (c.hidden < 0) fail(kOp, "hidden is " + std::to_string(c.hidden) + ", expected at least 0");
   if (c.hidden == 0) c.hidden = checked_product("transformer_block: hidden", {4, attention.width});
   if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps))

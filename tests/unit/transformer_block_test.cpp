@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "attend/linear.hpp"
+#include "attend/patterns.hpp"
 #include "attend/rms_norm.hpp"
 #include "reference/transformer_block.hpp"
 #include "unit/allocated.hpp"
@@ -87,6 +88,11 @@ class AllOptions {
     add("documents", {.mask = documents});
     add("causal documents", {.mask = documents & causal()});
     add("documents from the first key", {.mask = documents & window(9, 1, Align::first_key)});
+    add("sinks and a window", {.mask = streaming(3, 20)});
+    add("strided", {.mask = strided(12)});
+    add("fixed", {.mask = fixed(16, 2)});
+    add("Longformer, dilated", {.mask = longformer(5, 3, {0, 77})});
+    add("a union with blocks", {.mask = (window(9) | bigbird(150, 150, {.block = 16, .random_blocks = 2})) & causal()});
     add("documents of other lengths", {.mask = segments({0, 30, 80, 150}, {0, 60, 70, 100}) & causal()});
     add("documents with a prefix", {.mask = segments({0, 70, 150}) & prefix({5, 11})});
     add("blocks", {.mask = sparse});
