@@ -46,7 +46,12 @@ Tensor project(const View& x, const Tensor& weight, const std::optional<View>& b
 }
 
 RopeOptions rope_options(const Config& config, const std::vector<std::int64_t>& positions) {
-  return {.style = *config.rope, .theta = config.rope_theta, .rotary_dim = 0, .positions = positions};
+  return {.style = *config.rope,
+          .theta = config.rope_theta,
+          .rotary_dim = 0,
+          .positions = positions,
+          .first_position = 0,
+          .scaling = config.rope_scaling};
 }
 
 std::vector<std::int64_t> positions_of(const Link& link, const RingOptions& options, std::int64_t local) {
@@ -75,6 +80,10 @@ void make_projections(const Link& link, const MultiHeadAttention& layer, const V
   check_dtype(kOp, "x", x.dtype, config.dtype);
   if (config.dtype == DType::f64) fail(kOp, "layer dtype is f64, expected f32, f16 or bf16");
   check_equal(kOp, "context_width", config.context_width, config.width, "K and V come from x");
+  if (config.inner != nullptr) {
+    fail(kOp, std::string("the layer's inner attention is ") + config.inner->name() +
+                  ", expected none: the ring passes keys and values of softmax attention");
+  }
   check_options(kOp, options, x.length());
   s.x = Tensor(x.dtype, x.shape);
   copy_rows(x, s.x);

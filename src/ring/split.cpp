@@ -129,6 +129,8 @@ void check_options(const char* op, const RingOptions& options, std::int64_t loca
   const auto refuse = [&](const char* what, const char* why) {
     fail(op, std::string(what) + " is not for a ring: " + why);
   };
+  if (a.distance_bias)
+    refuse("a bias by distance", "its places count within one process; ALiBi and masks count positions");
   if (a.bias) refuse("a bias", "it would have to hold all keys on every rank; ALiBi and masks count positions");
   if (a.rule) refuse("a score rule", "it is told places in a block, not in the sequence");
   if (a.sinks) refuse("a sink", "every block would count it anew");

@@ -117,6 +117,8 @@ void check_call(const TransformerBlock& layer, const View& x, const AttentionOpt
   check_shape(kOp, "x", x.shape, {x.batch(), 1, x.length(), c.width});
   check_dtype(kOp, "x", x.dtype, c.dtype);
   if (blockwise.block < 0) fail(kOp, "block is " + std::to_string(blockwise.block) + ", expected 0 (all) or more");
+  if (options.distance_bias)
+    fail(kOp, "got a distance_bias, expected none: a bias given as `bias` can be cut by queries");
   check_parameters(layer);
   // The options are checked against the shapes that attention will see.
   const auto shaped = [&](std::int64_t heads, std::int64_t dim) {
