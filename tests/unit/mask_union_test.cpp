@@ -261,21 +261,20 @@ void expect_same_bits(const Tensor& a, const Tensor& b, const char* what, std::u
 TEST(MaskUnion, BitsOfTheWrittenOutMask) {
   using test::ops::random_tensor;
   const Sizes s{2, 4, 150, 700};
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (std::uint64_t seed = 0; seed < 18; ++seed) {
+    RandomMasks random(1000 + seed, s);
+    const Mask mask = random.mask(static_cast<int64_t>(seed % 3));
+    const Visible visible(mask, s);
+    const DType dtype = seed / 3 % 2 == 0 ? DType::f32 : DType::bf16;
     const Tensor q = random_tensor(dtype, {s.B, s.H, s.M, 24}, 1), k = random_tensor(dtype, {s.B, 2, s.N, 24}, 2);
     const Tensor v = random_tensor(dtype, {s.B, 2, s.N, 40}, 3), dout = random_tensor(dtype, {s.B, s.H, s.M, 40}, 4);
-    for (std::uint64_t seed = 0; seed < 24; ++seed) {
-      RandomMasks random(1000 + seed, s);
-      const Mask mask = random.mask(static_cast<int64_t>(seed % 3));
-      const Visible visible(mask, s);
-      const Outcome a = attend_with(mask, q, k, v, dout);
-      const Outcome b = attend_with(dense(visible.bits.data(), {s.B, s.H, s.M, s.N}), q, k, v, dout);
-      expect_same_bits(a.forward.out, b.forward.out, "out", seed);
-      expect_same_bits(a.forward.lse, b.forward.lse, "lse", seed);
-      expect_same_bits(a.backward.dq, b.backward.dq, "dq", seed);
-      expect_same_bits(a.backward.dk, b.backward.dk, "dk", seed);
-      expect_same_bits(a.backward.dv, b.backward.dv, "dv", seed);
-    }
+    const Outcome a = attend_with(mask, q, k, v, dout);
+    const Outcome b = attend_with(dense(visible.bits.data(), {s.B, s.H, s.M, s.N}), q, k, v, dout);
+    expect_same_bits(a.forward.out, b.forward.out, "out", seed);
+    expect_same_bits(a.forward.lse, b.forward.lse, "lse", seed);
+    expect_same_bits(a.backward.dq, b.backward.dq, "dq", seed);
+    expect_same_bits(a.backward.dk, b.backward.dk, "dk", seed);
+    expect_same_bits(a.backward.dv, b.backward.dv, "dv", seed);
   }
 }
 
