@@ -124,7 +124,7 @@ int forget_channel(MPI_Comm, int, void* value, void*) {
 Channel* channel_of(const char* op, MPI_Comm comm, double timeout) {
   void* kept = nullptr;
   int found = 0;
-  MPI_Comm_get_attr(comm, channel_key(), &kept, &found);
+  MPI_Comm_get_attr(comm, channel_key(), static_cast<void*>(&kept), &found);
   if (found != 0) return static_cast<Channel*>(kept);
 
   auto channel = std::make_unique<Channel>();
@@ -152,7 +152,7 @@ Channel* channel_of(const char* op, MPI_Comm comm, double timeout) {
 
 Link::Link(RingCommunicator comm, const char* op, const RingOptions& options)
     : op_(op), timeout_(options.timeout_seconds), progress_(options.progress) {
-  const MPI_Comm found = communicator_of(op, comm);
+  MPI_Comm found = communicator_of(op, comm);
   if (!(timeout_ > 0)) timeout_ = RingOptions{}.timeout_seconds;  // refused when the ranks agree
   if (progress_ == RingProgress::automatic) progress_ = thread_allowed() ? RingProgress::thread : RingProgress::slices;
   channel_ = channel_of(op, found, timeout_);
