@@ -102,7 +102,7 @@ MaskHandle draw_mask(FuzzedDataProvider& bytes, Arena& arena, std::vector<std::u
   const auto [others, other_count] = arena.list();
   const auto align = bytes.ConsumeIntegralInRange<int32_t>(-1, 2);
   attend_status status = ATTEND_OK;
-  switch (bytes.ConsumeIntegralInRange<int>(0, 11)) {
+  switch (bytes.ConsumeIntegralInRange<int>(0, 21)) {
     case 0:
       status = attend_mask_causal(align, &mask);
       break;
@@ -140,6 +140,44 @@ MaskHandle draw_mask(FuzzedDataProvider& bytes, Arena& arena, std::vector<std::u
     case 10: {
       const int64_t shape[4] = {1, 1, draw_size(bytes), draw_size(bytes)};
       status = attend_mask_dense(shape[2] < 8 && shape[3] < 8 ? bits.data() : nullptr, shape, nullptr, &mask);
+      break;
+    }
+    case 11:
+      status = attend_mask_chunks(draw_size(bytes), draw_size(bytes), align, &mask);
+      break;
+    case 12:
+      status = attend_mask_dilated(draw_size(bytes), align, &mask);
+      break;
+    case 13:
+      status = attend_mask_columns(draw_size(bytes), draw_size(bytes), draw_size(bytes), &mask);
+      break;
+    case 14:
+      status = attend_mask_tokens(values, count, &mask);
+      break;
+    case 15:
+      status = attend_mask_global_tokens(values, count, align, &mask);
+      break;
+    case 16:
+      status = attend_mask_strided(draw_size(bytes), align, &mask);
+      break;
+    case 17:
+      status = attend_mask_fixed(draw_size(bytes), draw_size(bytes), align, &mask);
+      break;
+    case 18:
+      status = attend_mask_longformer(draw_size(bytes), draw_size(bytes), values, count, align, &mask);
+      break;
+    case 19:
+      status = attend_mask_streaming(draw_size(bytes), draw_size(bytes), align, &mask);
+      break;
+    case 20: {
+      // A layout of blocks is memory that the caller asks for: lengths one can have.
+      const auto length = bytes.ConsumeIntegralInRange<int64_t>(-1, 64);
+      attend_bigbird_options bird;
+      attend_bigbird_options_init(&bird);
+      bird.block = draw_size(bytes);
+      bird.random_blocks = draw_size(bytes);
+      status = bytes.ConsumeBool() ? attend_mask_bigbird(length, 64, &bird, &mask)
+                                   : attend_mask_block_permutation(length, 64, draw_size(bytes), 2, nullptr, 1, &mask);
       break;
     }
     default:
@@ -250,7 +288,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   arena.dtype = bytes.ConsumeIntegralInRange<int32_t>(ATTEND_F32, ATTEND_F64);
   const MaskHandle a = draw_mask(bytes, arena, bits), b = draw_mask(bytes, arena, bits);
   attend_mask* both = nullptr;
-  if (!settled(attend_mask_and(a.get(), b.get(), &both)) && both != nullptr) stop("a mask after an error");
+  const attend_status joining =
+      bytes.ConsumeBool() ? attend_mask_and(a.get(), b.get(), &both) : attend_mask_or(a.get(), b.get(), &both);
+  if (!settled(joining) && both != nullptr) stop("a mask after an error");
   const MaskHandle joined(both);
 
   attend_attention_options options;
