@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -20,6 +20,14 @@ class RopeScaling(_core.RopeScaling):
     llama3 takes low_frequency and high_frequency; yarn takes beta_fast, beta_slow, truncate, and attention_factor or
     mscale with mscale_all_dim.
     """
+
+    def __init__(self, kind: str, factor: float, original_length: int = 0, *, low_frequency: float = 1.0,
+                 high_frequency: float = 4.0, beta_fast: float = 32.0, beta_slow: float = 1.0, truncate: bool = True,
+                 attention_factor: Optional[float] = None, mscale: float = 0.0, mscale_all_dim: float = 0.0) -> None:
+        super().__init__(kind, float(factor), int(original_length), float(low_frequency), float(high_frequency),
+                         float(beta_fast), float(beta_slow), bool(truncate),
+                         None if attention_factor is None else float(attention_factor), float(mscale),
+                         float(mscale_all_dim))
 
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> RopeScaling:

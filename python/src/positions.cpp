@@ -25,9 +25,8 @@ void bind_positions(nb::module_& m) {
                             beta_slow,          truncate, attention_factor, mscale,        mscale_all_dim};
             rope_turns(2, 1e4, *self);  // says now what makes no sense
           },
-          "kind"_a, "factor"_a, "original_length"_a = 0, "low_frequency"_a = 1.0, "high_frequency"_a = 4.0,
-          "beta_fast"_a = 32.0, "beta_slow"_a = 1.0, "truncate"_a = true, "attention_factor"_a = nb::none(),
-          "mscale"_a = 0.0, "mscale_all_dim"_a = 0.0);
+          "kind"_a, "factor"_a, "original_length"_a, "low_frequency"_a, "high_frequency"_a, "beta_fast"_a,
+          "beta_slow"_a, "truncate"_a, "attention_factor"_a.none(), "mscale"_a, "mscale_all_dim"_a);
   m.def(
       "rope_turns",
       [](std::int64_t rotary_dim, double theta, const std::optional<RopeScaling>& scaling) {

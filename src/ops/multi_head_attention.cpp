@@ -4,16 +4,13 @@
 #include <array>
 #include <cmath>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "attend/linear.hpp"
 #include "attend/rms_norm.hpp"
 #include "base/check.hpp"
 #include "base/checked.hpp"
-#include "base/elements.hpp"
-#include "base/random.hpp"
+#include "ops/layer_parts.hpp"
 #include "ops/rows.hpp"
 #include "reference/multi_head_attention.hpp"
 
@@ -102,10 +99,6 @@ std::array<ParameterSpec, 11> parameter_specs(const MultiHeadAttentionConfig& c)
            {"k_norm", &P::k_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0}}};
 }
 
-void fill(Tensor& tensor, double value) {
-  for (std::int64_t i = 0; i < tensor.size(); ++i) store_element(tensor.dtype(), tensor.view().data, i, value);
-}
-
 // Parameters can be assigned by the user: they must still be what the config calls for.
 void check_parameters(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParameters& parameters) {
   for (const ParameterSpec& spec : parameter_specs(config)) {
@@ -181,12 +174,6 @@ void check_no_options(const InnerAttention& inner, const AttentionOptions& o) {
     fail(kOp, std::string("got score options or a mask beside the inner attention (") + inner.name() +
                   "), expected none: what it sees is said when it is made");
   }
-}
-
-Tensor copy_of(const View& x) {
-  Tensor copy(x.dtype, x.shape);
-  copy_rows(x, copy);
-  return copy;
 }
 
 Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::optional<View>& context,
@@ -325,44 +312,6 @@ void attention_gradients(const MultiHeadAttentionConfig& config, const MultiHead
   attention_backward(dout, q, k, v, out, saved.lse, of, saved.options);
 }
 
-// ---- Step ----
-
-// A diagonal counted from the first key would take the new tokens for the first ones.
-void check_last_key(const char* what, const Diagonal& diagonal) {
-  if (diagonal.offsets == nullptr && diagonal.align == Align::first_key) {
-    fail(kOp, std::string(what) +
-                  " of step is aligned to first_key, expected last_key (the new tokens are the last of the sequence)");
-  }
-}
-
-void check_step_mask(const Mask& mask) {
-  for (const MaskRule& rule : mask.rules) {
-    if (const auto* causal_rule = std::get_if<CausalRule>(&rule)) check_last_key("causal mask", causal_rule->diagonal);
-    if (const auto* window_rule = std::get_if<WindowRule>(&rule)) check_last_key("window mask", window_rule->diagonal);
-    if (const auto* prefix_rule = std::get_if<PrefixRule>(&rule)) check_last_key("prefix mask", prefix_rule->diagonal);
-    if (const auto* chunks_rule = std::get_if<ChunksRule>(&rule)) check_last_key("chunks mask", chunks_rule->diagonal);
-    if (const auto* dilated_rule = std::get_if<DilatedRule>(&rule))
-      check_last_key("dilated mask", dilated_rule->diagonal);
-    if (const auto* tokens_rule = std::get_if<TokensRule>(&rule)) check_last_key("tokens mask", tokens_rule->diagonal);
-    if (const auto* any_rule = std::get_if<AnyRule>(&rule); any_rule != nullptr && any_rule->masks)
-      for (const Mask& part : *any_rule->masks) check_step_mask(part);
-  }
-}
-
-void check_step_options(const AttentionOptions& options) {
-  check_step_mask(options.mask);
-  if (options.alibi_slopes) check_last_key("ALiBi", options.alibi_diagonal);
-}
-
-// Positions [first, first + count) of a view.
-template <class Void>
-BasicView<Void> slice_length(BasicView<Void> x, std::int64_t first, std::int64_t count) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  x.data = static_cast<Byte*>(x.data) + first * x.strides[2] * size_of(x.dtype);
-  x.shape[2] = count;
-  return x;
-}
-
 }  // namespace
 
 KvCache::KvCache(const MultiHeadAttentionConfig& config, std::int64_t batch, std::int64_t capacity) {
@@ -426,13 +375,7 @@ void MultiHeadAttention::initialise(std::uint64_t seed) {
       fill(tensor, 1.0);
       continue;
     }
-    // Seeds that follow one another must not meet in each other's streams: the odd constant spreads them apart.
-    const std::uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ULL);
-    const double bound = 1.0 / std::sqrt(static_cast<double>(spec.inputs));
-    for (std::int64_t i = 0; i < tensor.size(); ++i) {
-      const double value = (2.0 * uniform(key, static_cast<std::uint64_t>(i)) - 1.0) * bound;
-      store_element(tensor.dtype(), tensor.view().data, i, value);
-    }
+    draw_uniform(tensor, seed, stream, spec.inputs);
   }
 }
 
@@ -513,7 +456,7 @@ Tensor MultiHeadAttention::step(View x, KvCache& cache, const AttentionOptions& 
                   std::to_string(cache.capacity() - cache.length_) + " (a cache of " +
                   std::to_string(cache.capacity()) + " holds " + std::to_string(cache.length_) + ")");
   }
-  check_step_options(options);
+  check_step_options(kOp, options);
   check_parameters(config_, parameters_);
 
   // The new rows lie past the cache's length until attention has succeeded: an error leaves it as it was.

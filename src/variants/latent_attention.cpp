@@ -6,15 +6,14 @@
 #include <cmath>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "attend/linear.hpp"
 #include "attend/rms_norm.hpp"
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/elements.hpp"
-#include "base/random.hpp"
 #include "base/threads.hpp"
+#include "ops/layer_parts.hpp"
 #include "ops/matmul.hpp"
 #include "ops/rows.hpp"
 #include "reference/latent_attention.hpp"
@@ -90,10 +89,6 @@ std::array<ParameterSpec, 7> parameter_specs(const LatentAttentionConfig& c) {
            {"wo", &P::wo, true, {1, 1, c.width, out}, out}}};
 }
 
-void fill(Tensor& tensor, double value) {
-  for (std::int64_t i = 0; i < tensor.size(); ++i) store_element(tensor.dtype(), tensor.view().data, i, value);
-}
-
 // Parameters can be assigned by the user: they must still be what the config calls for.
 void check_parameters(const LatentAttentionConfig& config, const LatentAttentionParameters& parameters) {
   for (const ParameterSpec& spec : parameter_specs(config)) {
@@ -160,12 +155,6 @@ DType wide(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-Tensor copy_of(const View& x) {
-  Tensor copy(x.dtype, x.shape);
-  copy_rows(x, copy);
-  return copy;
-}
-
 // ---- Backward ----
 
 // A saved state that no forward of this layer filled is refused.
@@ -223,13 +212,6 @@ void add(Tensor& sum, const Tensor& x) {
 
 // ---- Step ----
 
-// A diagonal counted from the first key would take the new tokens for the first ones.
-void check_last_key(const char* what, const Diagonal& diagonal) {
-  if (diagonal.offsets != nullptr || diagonal.align != Align::first_key) return;
-  fail(kOp, std::string(what) +
-                " of step is aligned to first_key, expected last_key (the new tokens are the last of the sequence)");
-}
-
 void check_step(const LatentAttentionConfig& c, const View& x, const Tensor& rows, std::int64_t length,
                 const AttentionOptions& options) {
   check_input(c, x);
@@ -240,21 +222,7 @@ void check_step(const LatentAttentionConfig& c, const View& x, const Tensor& row
     fail(kOp, "x length is " + std::to_string(x.length()) + ", expected at most " + std::to_string(capacity - length) +
                   " (a cache of " + std::to_string(capacity) + " holds " + std::to_string(length) + ")");
   }
-  for (const MaskRule& rule : options.mask.rules) {
-    if (const auto* causal_rule = std::get_if<CausalRule>(&rule)) check_last_key("causal mask", causal_rule->diagonal);
-    if (const auto* window_rule = std::get_if<WindowRule>(&rule)) check_last_key("window mask", window_rule->diagonal);
-    if (const auto* prefix_rule = std::get_if<PrefixRule>(&rule)) check_last_key("prefix mask", prefix_rule->diagonal);
-  }
-  if (options.alibi_slopes) check_last_key("ALiBi", options.alibi_diagonal);
-}
-
-// Tokens [first, first + count) of a view.
-template <class Void>
-BasicView<Void> slice_length(BasicView<Void> x, std::int64_t first, std::int64_t count) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  x.data = static_cast<Byte*>(x.data) + first * x.strides[2] * size_of(x.dtype);
-  x.shape[2] = count;
-  return x;
+  check_step_options(kOp, options);
 }
 
 Matrix matrix_of(const View& x, std::int64_t b, std::int64_t h) {
@@ -344,13 +312,7 @@ void LatentAttention::initialise(std::uint64_t seed) {
       fill(tensor, 1.0);
       continue;
     }
-    // Seeds that follow one another must not meet in each other's streams: the odd constant spreads them apart.
-    const std::uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ULL);
-    const double bound = 1.0 / std::sqrt(static_cast<double>(spec.inputs));
-    for (std::int64_t i = 0; i < tensor.size(); ++i) {
-      const double value = (2.0 * uniform(key, static_cast<std::uint64_t>(i)) - 1.0) * bound;
-      store_element(tensor.dtype(), tensor.view().data, i, value);
-    }
+    draw_uniform(tensor, seed, stream, spec.inputs);
   }
 }
 

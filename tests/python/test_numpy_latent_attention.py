@@ -1,10 +1,13 @@
 """attend.LatentAttention on NumPy arrays, against the same layer written down in NumPy."""
 
+import doctest
+
 import numpy as np
 import pytest
 
 import attend
 from numpy_cases import bfloat16, needs_bfloat16
+from test_numpy_package import run_examples
 
 CONFIGS = {
     "compressed": dict(width=20, heads=3, q_rank=9, kv_rank=12, nope_dim=6, rope_dim=4, value_dim=5),
@@ -102,3 +105,15 @@ def test_what_is_refused():
         layer.step(x, layer.cache(2, 2))
     with pytest.raises(ValueError, match="unknown: \\['w'\\]"):
         layer.load({"w": x})
+
+
+def test_docstring_examples():
+    layer = attend.LatentAttention(1024, 8, q_rank=384, kv_rank=256, nope_dim=64, rope_dim=32,
+                                   value_dim=64).initialise(0)
+    x = np.ones((1, 5, 1024), np.float32)
+    names = {"np": np, "attend": attend, "layer": layer, "x": x, "prompt": x, "tokens": 5, "cache": layer.cache(1, 64)}
+    tests = doctest.DocTestFinder(exclude_empty=True).find(attend._latent_attention, extraglobs=names)
+    for test in tests:
+        test.globs["layer"], test.globs["cache"] = layer, layer.cache(1, 64)
+        assert not run_examples(test)
+    assert sum(len(test.examples) for test in tests) > 8

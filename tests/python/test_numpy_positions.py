@@ -1,9 +1,12 @@
 """Positions on NumPy arrays, against the same formulas written down in NumPy."""
 
+import doctest
+
 import numpy as np
 import pytest
 
 import attend
+from test_numpy_package import run_examples
 
 G = np.random.default_rng(5)
 
@@ -111,3 +114,16 @@ def test_t5_bias_and_its_gradient(align, bidirectional):
     for x in range(M + N - 1):
         want[attend.t5_bucket(first + x, bidirectional=bidirectional, buckets=8, max_distance=6)] += dbias[:, x]
     np.testing.assert_allclose(dtable, want, atol=1e-14)
+
+
+def test_docstring_examples():
+    q = G.standard_normal((1, 4, 6, 8)).astype(np.float32)
+    out, lse = attend.attention(q, q, q, return_lse=True)
+    table = np.zeros((32, 4), np.float32)
+    names = {"np": np, "attend": attend, "q": q, "k": q, "v": q, "dout": q, "out": out, "lse": lse, "table": table,
+             "dy": np.ones((1, 6, 4), np.float32), "x": np.ones((1, 6, 4), np.float32),
+             "bias": attend.t5_bias(table, 6, 6)}
+    tests = doctest.DocTestFinder(exclude_empty=True).find(attend._positions, extraglobs=names)
+    for test in tests:
+        assert not run_examples(test)
+    assert sum(len(test.examples) for test in tests) > 8
