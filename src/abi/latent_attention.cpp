@@ -86,8 +86,9 @@ void attend_latent_config_init(attend_latent_config* config) {
 
 attend_status attend_latent_create(const attend_latent_config* config, attend_latent** layer) {
   const char* op = "attend_latent_create";
-  return make(op, layer,
-              [&] { return attend::LatentAttention(attend::abi::latent_config_of(op, require(op, "config", config))); });
+  return make(op, layer, [&] {
+    return attend::LatentAttention(attend::abi::latent_config_of(op, require(op, "config", config)));
+  });
 }
 
 attend_status attend_latent_initialise(attend_latent* layer, uint64_t seed) {

@@ -64,8 +64,9 @@ struct KernelTable {
   void (*cache_write)(const CacheShape&, const Operand& k, const Operand& v, std::int64_t hk, std::int64_t i,
                       std::int64_t count, std::int64_t at, char* tile, float* row);
   std::int64_t (*partial_floats)(const AttentionProblem&, std::int64_t rows);
-  void (*merge_partials)(const AttentionProblem&, const RowRange&, const float* partials, std::int64_t stride,
-                         std::int64_t splits, void* scratch);
+  // Of the rows of a range, those from `first` up to `last`.
+  void (*merge_partials)(const AttentionProblem&, const RowRange&, std::int64_t first, std::int64_t last,
+                         const float* partials, std::int64_t stride, std::int64_t splits, void* scratch);
   void (*weights)(const AttentionProblem&, const RowRange&, void* scratch);
 
   // Attention backward: see kernels/attention_backward.inl.

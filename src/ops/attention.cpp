@@ -46,9 +46,13 @@ bool forward_by_splits(const AttentionCall& call, const KernelTable& table, RowT
     table.forward(p, tiles.range(tile % heads, tile / heads), split, split + 1, partial_of(tile, split),
                   scratch.of(worker));
   });
-  parallel_for(tiles.count(), scratch.workers(), [&](std::int64_t tile, int worker) {
-    table.merge_partials(p, tiles.range(tile % heads, tile / heads), partial_of(tile, 0), stride, splits,
-                         scratch.of(worker));
+  constexpr std::int64_t kMergedRows = 16;
+  const std::int64_t pieces = (tiles.rows_each + kMergedRows - 1) / kMergedRows;
+  parallel_for(tiles.count() * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
+    const std::int64_t tile = item / pieces, first = item % pieces * kMergedRows;
+    const RowRange range = tiles.range(tile % heads, tile / heads);
+    table.merge_partials(p, range, first, std::min(range.end - range.begin, first + kMergedRows), partial_of(tile, 0),
+                         stride, splits, scratch.of(worker));
   });
   return true;
 }

@@ -391,12 +391,12 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
   }
 }
 
-// Finishes rows from the states of all splits, `stride` floats apart.
-void merge_partials(const AttentionProblem& p, const RowRange& range, const float* partials, std::int64_t stride,
-                    std::int64_t splits, void* scratch) {
+// Finishes rows [first, last) of the range from the states of all splits, `stride` floats apart.
+void merge_partials(const AttentionProblem& p, const RowRange& range, std::int64_t first, std::int64_t last,
+                    const float* partials, std::int64_t stride, std::int64_t splits, void* scratch) {
   const std::int64_t Ap = acc_row(p), rows = range.end - range.begin;
   auto* acc = static_cast<float*>(scratch);
-  for (std::int64_t r = 0; r < rows; ++r) {
+  for (std::int64_t r = first; r < last; ++r) {
     float row_max = -kInfinity, sum = 0.0F;
     clear(acc, Ap);
     for (std::int64_t split = 0; split < splits; ++split) {
