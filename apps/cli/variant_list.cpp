@@ -264,7 +264,8 @@ std::vector<Variant> variant_list(std::int64_t H, std::int64_t D) {
   list.push_back(masked("Longformer 512, dilated by 4", H, D, 0,
                         [](auto) { return longformer(512, 4, first_tokens(16)) & causal(); }));
   list.push_back(masked("BigBird, 9 + 2 + 3 blocks", H, D, 0, [H](auto L) {
-    return bigbird(L, L, {.window_blocks = 9, .global_blocks = 2, .heads = H, .causal = true});
+    const std::int64_t block = std::clamp<std::int64_t>(L / 16, 1, 64);  // short texts have short blocks
+    return bigbird(L, L, {.block = block, .window_blocks = 9, .global_blocks = 2, .heads = H, .causal = true});
   }));
   list.push_back(masked(
       "BlockBERT, 8 blocks", H, D, kNoCache, [H](auto L) { return block_permutation(L, L, 8, H, 1); }, Exact::full));

@@ -71,7 +71,10 @@ TEST_P(RingLayer, MatchesTheReference) {
       EXPECT_EQ(gradient.dtype(), dtype) << what;
       EXPECT_TRUE(same_on_all_ranks(gradient)) << what;
       double size = std::fmax(max_abs(wanted), max_abs(unmasked.parameters.*member));
-      if (std::string(what) == "bk") size = std::fmax(size, max_abs(unmasked.parameters.wk));
+      // Sums over all rows and heads whose terms cancel, in one process too (case 35 over 12 tokens: 2.6 times a bound
+      // by its own size): as bk, measured by the weights' gradient, which is made of the same terms.
+      if (std::string(what) == "bk" || std::string(what) == "k_norm")
+        size = std::fmax(size, max_abs(unmasked.parameters.wk));
       check(gradient, wanted, size, std::string("gradient of ") + what);
     }
   }
