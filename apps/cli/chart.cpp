@@ -17,17 +17,23 @@ namespace {
 constexpr double kLeft = 90, kWidth = 520, kLabels = 300, kTop = 70, kHeight = 330, kPanel = 430, kNote = 34;
 constexpr double kLabelStep = 17;  // between two names at the right
 constexpr Rgb kGrid = {225, 228, 233};
-// Told apart by colour-blind eyes too (Okabe and Ito), then the same again with broken lines.
+// Told apart by colour-blind eyes too (Okabe and Ito), then the same again dashed, then dotted.
 constexpr Rgb kColours[] = {{0, 0, 0},       {0, 114, 178}, {213, 94, 0},   {0, 158, 115},
                             {204, 121, 167}, {230, 159, 0}, {86, 180, 233}, {140, 86, 75}};
 constexpr std::size_t kColourCount = std::size(kColours);
 
+struct Dash {
+  double on, off;  // off 0: no gaps
+};
+constexpr Dash kSolid = {1, 0};
+constexpr Dash kDashes[] = {kSolid, {6, 4}, {2, 3}};
+
 struct Style {
   Rgb colour;
-  bool broken;
+  Dash dash;
 };
 Style style_of(std::size_t index) {
-  return {kColours[index % kColourCount], index / kColourCount % 2 == 1};
+  return {kColours[index % kColourCount], kDashes[index / kColourCount % std::size(kDashes)]};
 }
 
 enum class Anchor { start, middle, end };
@@ -43,7 +49,8 @@ class SvgPen {
   void line(double x0, double y0, double x1, double y1, double width, const Style& style) {
     svg_ += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"{:g}\"{}/>\n", x0,
-        y0, x1, y1, hex(style.colour), width, style.broken ? " stroke-dasharray=\"6 4\"" : "");
+        y0, x1, y1, hex(style.colour), width,
+        style.dash.off > 0 ? fmt::format(" stroke-dasharray=\"{:g} {:g}\"", style.dash.on, style.dash.off) : "");
   }
   void text(double x, double y, Anchor anchor, bool large, const Rgb& colour, const std::string& text) {
     constexpr const char* kAnchors[] = {"start", "middle", "end"};
@@ -69,8 +76,9 @@ class PixelPen {
  public:
   PixelPen(double width, double height) : canvas_(scaled(width), scaled(height)) {}
   void line(double x0, double y0, double x1, double y1, double width, const Style& style) {
-    const double length = std::hypot(x1 - x0, y1 - y0), dash = style.broken ? 6 : length,
-                 step = style.broken ? 10 : length;
+    const double length = std::hypot(x1 - x0, y1 - y0);
+    const bool solid = style.dash.off == 0;
+    const double dash = solid ? length : style.dash.on, step = solid ? length : style.dash.on + style.dash.off;
     for (double at = 0; at < length; at += step) {
       const double from = at / length, to = std::min(1.0, (at + dash) / length);
       canvas_.line(kScale * (x0 + from * (x1 - x0)), kScale * (y0 + from * (y1 - y0)), kScale * (x0 + to * (x1 - x0)),
@@ -132,7 +140,7 @@ void draw_panel(Pen& pen, const Panel& panel, double top) {
 
   for (double power = low; power <= high; ++power) {
     const double y = place_y(std::pow(panel.step, power));
-    pen.line(kLeft, y, kLeft + kWidth, y, 1, {kGrid, false});
+    pen.line(kLeft, y, kLeft + kWidth, y, 1, {kGrid, kSolid});
     pen.text(kLeft - 8, y, Anchor::end, false, kFaint, panel.label(std::pow(panel.step, power)));
   }
   for (double power = std::ceil(first); power <= last; ++power) {
@@ -154,7 +162,7 @@ void draw_panel(Pen& pen, const Panel& panel, double top) {
   const std::vector<double> places = label_places(ends, top, top + kHeight, panel.series.size());
   for (const auto& [y, n] : ends) {
     const auto& [end, value] = panel.series[n].points.back();
-    pen.line(place_x(end) + 3, y, kLeft + kWidth + 22, places[n], 0.7, {kFaint, false});
+    pen.line(place_x(end) + 3, y, kLeft + kWidth + 22, places[n], 0.7, {kFaint, kSolid});
     pen.line(kLeft + kWidth + 24, places[n], kLeft + kWidth + 44, places[n], 2, style_of(n));
     pen.text(kLeft + kWidth + 50, places[n], Anchor::start, false, kInk, panel.series[n].name);
   }
