@@ -56,6 +56,11 @@ void draw_uniform(Tensor& tensor, std::uint64_t seed, std::uint64_t stream, std:
   }
 }
 
+void check_truncate(const char* op, std::int64_t length, std::int64_t held) {
+  if (length >= 0 && length <= held) return;
+  fail(op, "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(held) + " (the length so far)");
+}
+
 void check_step_options(const char* op, const AttentionOptions& options) {
   check_step_mask(op, options.mask);
   if (options.alibi_slopes) check_last_key(op, "ALiBi", options.alibi_diagonal);

@@ -69,46 +69,6 @@ MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
   return c;
 }
 
-struct ParameterSpec {
-  const char* name;
-  Tensor MultiHeadAttentionParameters::* tensor;
-  bool wanted;
-  Shape shape;
-  std::int64_t inputs;  // summed into one output; 0 for a norm
-};
-
-// Every parameter there can be, in the order of their random streams.
-std::array<ParameterSpec, 11> parameter_specs(const MultiHeadAttentionConfig& c) {
-  using P = MultiHeadAttentionParameters;
-  const std::int64_t q = checked_product("heads x head_dim", {c.heads, c.head_dim});
-  const std::int64_t k = checked_product("kv_heads x head_dim", {c.kv_heads, c.head_dim});
-  const std::int64_t v = checked_product("kv_heads x value_dim", {c.kv_heads, c.value_dim});
-  const std::int64_t out = checked_product("heads x value_dim", {c.heads, c.value_dim});
-  const bool factored = c.value_rank > 0;
-  const std::int64_t v_inputs = factored ? c.value_rank : c.context_width;
-  return {{{"wq", &P::wq, true, {1, 1, q, c.width}, c.width},
-           {"wk", &P::wk, true, {1, 1, k, c.context_width}, c.context_width},
-           {"wv", &P::wv, true, {1, 1, v, v_inputs}, v_inputs},
-           {"wv_down", &P::wv_down, factored, {1, 1, c.value_rank, c.context_width}, c.context_width},
-           {"wo", &P::wo, true, {1, 1, c.output_width, out}, out},
-           {"bq", &P::bq, c.qkv_bias, {1, 1, 1, q}, c.width},
-           {"bk", &P::bk, c.qkv_bias, {1, 1, 1, k}, c.context_width},
-           {"bv", &P::bv, c.qkv_bias, {1, 1, 1, v}, v_inputs},
-           {"bo", &P::bo, c.output_bias, {1, 1, 1, c.output_width}, out},
-           {"q_norm", &P::q_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0},
-           {"k_norm", &P::k_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0}}};
-}
-
-// Parameters can be assigned by the user: they must still be what the config calls for.
-void check_parameters(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParameters& parameters) {
-  for (const ParameterSpec& spec : parameter_specs(config)) {
-    if (!spec.wanted) continue;
-    const Tensor& tensor = parameters.*spec.tensor;
-    check_shape(kOp, spec.name, tensor.shape(), spec.shape);
-    check_dtype(kOp, spec.name, tensor.dtype(), config.dtype);
-  }
-}
-
 // ---- Forward ----
 
 void check_input(const MultiHeadAttentionConfig& config, const char* what, const View& x, std::int64_t width) {
@@ -180,7 +140,7 @@ Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::op
                    const AttentionOptions& options, const ForwardWants& wants) {
   const MultiHeadAttentionConfig& config = layer.config();
   const MultiHeadAttentionParameters& p = layer.parameters();
-  check_parameters(config, p);
+  check_parameters(kOp, attention_parameter_specs(config), config.dtype, p);
   const bool save = wants.saved != nullptr;
   const View source = context.value_or(x);
   const InnerAttention* inner = config.inner.get();
@@ -314,6 +274,27 @@ void attention_gradients(const MultiHeadAttentionConfig& config, const MultiHead
 
 }  // namespace
 
+ParameterSpecs<MultiHeadAttentionParameters, 11> attention_parameter_specs(const MultiHeadAttentionConfig& c) {
+  using P = MultiHeadAttentionParameters;
+  const std::int64_t q = checked_product("heads x head_dim", {c.heads, c.head_dim});
+  const std::int64_t k = checked_product("kv_heads x head_dim", {c.kv_heads, c.head_dim});
+  const std::int64_t v = checked_product("kv_heads x value_dim", {c.kv_heads, c.value_dim});
+  const std::int64_t out = checked_product("heads x value_dim", {c.heads, c.value_dim});
+  const bool factored = c.value_rank > 0;
+  const std::int64_t v_inputs = factored ? c.value_rank : c.context_width;
+  return {{{"wq", &P::wq, true, {1, 1, q, c.width}, c.width},
+           {"wk", &P::wk, true, {1, 1, k, c.context_width}, c.context_width},
+           {"wv", &P::wv, true, {1, 1, v, v_inputs}, v_inputs},
+           {"wv_down", &P::wv_down, factored, {1, 1, c.value_rank, c.context_width}, c.context_width},
+           {"wo", &P::wo, true, {1, 1, c.output_width, out}, out},
+           {"bq", &P::bq, c.qkv_bias, {1, 1, 1, q}, c.width},
+           {"bk", &P::bk, c.qkv_bias, {1, 1, 1, k}, c.context_width},
+           {"bv", &P::bv, c.qkv_bias, {1, 1, 1, v}, v_inputs},
+           {"bo", &P::bo, c.output_bias, {1, 1, 1, c.output_width}, out},
+           {"q_norm", &P::q_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0},
+           {"k_norm", &P::k_norm, c.qk_norm, {1, 1, 1, c.head_dim}, 0}}};
+}
+
 KvCache::KvCache(const MultiHeadAttentionConfig& config, std::int64_t batch, std::int64_t capacity) {
   const MultiHeadAttentionConfig c = resolved(config);
   if (batch < 0) fail("KvCache", "batch is " + std::to_string(batch) + ", expected at least 0");
@@ -331,31 +312,15 @@ View KvCache::values() const {
 }
 
 void KvCache::truncate(std::int64_t length) {
-  if (length < 0 || length > length_) {
-    fail("KvCache::truncate",
-         "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(length_) + " (the length so far)");
-  }
+  check_truncate("KvCache::truncate", length, length_);
   length_ = length;
 }
 
-MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config) : config_(resolved(config)) {
-  const auto specs = parameter_specs(config_);
-  for (const ParameterSpec& spec : specs) {  // before any memory is taken
-    checked_product(("bytes of " + std::string(spec.name)).c_str(),
-                    {spec.shape[2], spec.shape[3], size_of(config_.dtype)});
-  }
-  for (const ParameterSpec& spec : specs) {
-    if (!spec.wanted) continue;
-    Tensor& tensor = parameters_.*spec.tensor = Tensor(config_.dtype, spec.shape);
-    if (spec.inputs == 0) fill(tensor, 1.0);
-  }
-}
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionConfig& config)
+    : config_(resolved(config)), parameters_(make_parameters(attention_parameter_specs(config_), config_.dtype)) {}
 
 std::int64_t MultiHeadAttention::parameter_count() const {
-  std::int64_t count = 0;
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
-    if (spec.wanted) count += spec.shape[2] * spec.shape[3];
-  }
+  std::int64_t count = count_parameters(attention_parameter_specs(config_));
   if (config_.inner != nullptr) {
     for (const NamedTensor& own : config_.inner->parameters()) {
       count += own.value.shape[0] * own.value.shape[1] * own.value.shape[2] * own.value.shape[3];
@@ -365,18 +330,8 @@ std::int64_t MultiHeadAttention::parameter_count() const {
 }
 
 void MultiHeadAttention::initialise(std::uint64_t seed) {
-  check_parameters(config_, parameters_);
-  std::uint64_t stream = 0;
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
-    ++stream;  // counted for every parameter: one more in the config does not change the others
-    if (!spec.wanted) continue;
-    Tensor& tensor = parameters_.*spec.tensor;
-    if (spec.inputs == 0) {
-      fill(tensor, 1.0);
-      continue;
-    }
-    draw_uniform(tensor, seed, stream, spec.inputs);
-  }
+  check_parameters(kOp, attention_parameter_specs(config_), config_.dtype, parameters_);
+  draw_parameters(attention_parameter_specs(config_), seed, parameters_);
 }
 
 Tensor MultiHeadAttention::forward(View x, const AttentionOptions& options, ForwardWants wants) const {
@@ -393,7 +348,7 @@ Tensor MultiHeadAttention::forward(View x, View context, const AttentionOptions&
 }
 
 MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiHeadAttentionSaved& saved) const {
-  check_parameters(config_, parameters_);
+  check_parameters(kOp, attention_parameter_specs(config_), config_.dtype, parameters_);
   const bool cross = !saved.context.empty();
   const View source = cross ? saved.context.view() : saved.x.view();
   check_saved(config_, saved, source);
@@ -405,7 +360,7 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
   MultiHeadAttentionGradients g;
   MultiHeadAttentionParameters& dp = g.parameters;
   const MultiHeadAttentionParameters& p = parameters_;
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
+  for (const auto& spec : attention_parameter_specs(config_)) {
     if (spec.wanted) dp.*spec.tensor = Tensor(config_.dtype, spec.shape);
   }
   const auto when = [](bool wanted, Tensor& tensor) { return wanted ? &tensor : nullptr; };
@@ -457,7 +412,7 @@ Tensor MultiHeadAttention::step(View x, KvCache& cache, const AttentionOptions& 
                   std::to_string(cache.capacity()) + " holds " + std::to_string(cache.length_) + ")");
   }
   check_step_options(kOp, options);
-  check_parameters(config_, parameters_);
+  check_parameters(kOp, attention_parameter_specs(config_), config_.dtype, parameters_);
 
   // The new rows lie past the cache's length until attention has succeeded: an error leaves it as it was.
   const Projections y = make_projections(config_, parameters_, x, x, cache.length_, false);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attend/attention.hpp"
+#include "ops/layer_parts.hpp"
 
 namespace attend {
 
@@ -20,19 +21,10 @@ struct RowPiece {
 std::vector<RowPiece> cut_rows(const AttentionOptions& options, std::int64_t M, std::int64_t N, std::int64_t first,
                                std::int64_t count);
 
-// Positions [first, first + count) along the length.
-template <class Void>
-BasicView<Void> rows_of(BasicView<Void> x, std::int64_t first, std::int64_t count) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  x.data = static_cast<Byte*>(x.data) + first * x.strides[2] * size_of(x.dtype);
-  x.shape[2] = count;
-  return x;
-}
-
 // The part of a bias for these queries.
 template <class Void>
 BasicView<Void> bias_rows(const BasicView<Void>& bias, std::int64_t first, std::int64_t count) {
-  return bias.length() == 1 ? bias : rows_of(bias, first, count);
+  return bias.length() == 1 ? bias : slice_length(bias, first, count);
 }
 
 }  // namespace attend

@@ -64,16 +64,7 @@ LatentAttentionConfig checked(const LatentAttentionConfig& c) {
   return c;
 }
 
-struct ParameterSpec {
-  const char* name;
-  Tensor LatentAttentionParameters::* tensor;
-  bool wanted;
-  Shape shape;
-  std::int64_t inputs;  // summed into one output; 0 for a norm
-};
-
-// Every parameter there can be, in the order of their random streams.
-std::array<ParameterSpec, 7> parameter_specs(const LatentAttentionConfig& c) {
+ParameterSpecs<LatentAttentionParameters, 7> parameter_specs(const LatentAttentionConfig& c) {
   using P = LatentAttentionParameters;
   const bool compressed = c.q_rank > 0;
   const std::int64_t q_inputs = compressed ? c.q_rank : c.width;
@@ -87,15 +78,6 @@ std::array<ParameterSpec, 7> parameter_specs(const LatentAttentionConfig& c) {
            {"kv_norm", &P::kv_norm, true, {1, 1, 1, c.kv_rank}, 0},
            {"wkv_up", &P::wkv_up, true, {1, 1, kv, c.kv_rank}, c.kv_rank},
            {"wo", &P::wo, true, {1, 1, c.width, out}, out}}};
-}
-
-// Parameters can be assigned by the user: they must still be what the config calls for.
-void check_parameters(const LatentAttentionConfig& config, const LatentAttentionParameters& parameters) {
-  for (const ParameterSpec& spec : parameter_specs(config)) {
-    if (!spec.wanted) continue;
-    check_shape(kOp, spec.name, (parameters.*spec.tensor).shape(), spec.shape);
-    check_dtype(kOp, spec.name, (parameters.*spec.tensor).dtype(), config.dtype);
-  }
 }
 
 // ---- Projections ----
@@ -261,32 +243,15 @@ View LatentCache::rows() const {
 }
 
 void LatentCache::truncate(std::int64_t length) {
-  if (length < 0 || length > length_) {
-    fail("LatentCache::truncate",
-         "length is " + std::to_string(length) + ", expected 0 to " + std::to_string(length_) + " (the length so far)");
-  }
+  check_truncate("LatentCache::truncate", length, length_);
   length_ = length;
 }
 
-LatentAttention::LatentAttention(const LatentAttentionConfig& config) : config_(checked(config)) {
-  const auto specs = parameter_specs(config_);
-  for (const ParameterSpec& spec : specs) {  // before any memory is taken
-    checked_product(("bytes of " + std::string(spec.name)).c_str(),
-                    {spec.shape[2], spec.shape[3], size_of(config_.dtype)});
-  }
-  for (const ParameterSpec& spec : specs) {
-    if (!spec.wanted) continue;
-    Tensor& tensor = parameters_.*spec.tensor = Tensor(config_.dtype, spec.shape);
-    if (spec.inputs == 0) fill(tensor, 1.0);
-  }
-}
+LatentAttention::LatentAttention(const LatentAttentionConfig& config)
+    : config_(checked(config)), parameters_(make_parameters(parameter_specs(config_), config_.dtype)) {}
 
 std::int64_t LatentAttention::parameter_count() const {
-  std::int64_t count = 0;
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
-    if (spec.wanted) count += spec.shape[2] * spec.shape[3];
-  }
-  return count;
+  return count_parameters(parameter_specs(config_));
 }
 
 double LatentAttention::scale() const {
@@ -302,23 +267,13 @@ std::int64_t LatentAttention::expanded_bytes_per_token() const {
 }
 
 void LatentAttention::initialise(std::uint64_t seed) {
-  check_parameters(config_, parameters_);
-  std::uint64_t stream = 0;
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
-    ++stream;  // counted for every parameter: one more in the config does not change the others
-    if (!spec.wanted) continue;
-    Tensor& tensor = parameters_.*spec.tensor;
-    if (spec.inputs == 0) {
-      fill(tensor, 1.0);
-      continue;
-    }
-    draw_uniform(tensor, seed, stream, spec.inputs);
-  }
+  check_parameters(kOp, parameter_specs(config_), config_.dtype, parameters_);
+  draw_parameters(parameter_specs(config_), seed, parameters_);
 }
 
 Tensor LatentAttention::forward(View x, const AttentionOptions& options, LatentAttentionSaved* saved) const {
   check_input(config_, x);
-  check_parameters(config_, parameters_);
+  check_parameters(kOp, parameter_specs(config_), config_.dtype, parameters_);
   const LatentAttentionConfig& c = config_;
   const LatentAttentionParameters& p = parameters_;
   const std::int64_t B = x.batch(), L = x.length(), H = c.heads;
@@ -359,7 +314,7 @@ Tensor LatentAttention::forward(View x, const AttentionOptions& options, LatentA
 LatentAttentionGradients LatentAttention::backward(View dout, const LatentAttentionSaved& s) const {
   const LatentAttentionConfig& c = config_;
   const LatentAttentionParameters& p = parameters_;
-  check_parameters(c, p);
+  check_parameters(kOp, parameter_specs(c), c.dtype, p);
   check_saved(c, s);
   check_readable(kOp, "dout", dout);
   check_shape(kOp, "dout", dout.shape, {s.x.shape()[0], 1, s.x.shape()[2], c.width});
@@ -368,7 +323,7 @@ LatentAttentionGradients LatentAttention::backward(View dout, const LatentAttent
 
   LatentAttentionGradients g;
   LatentAttentionParameters& dp = g.parameters;
-  for (const ParameterSpec& spec : parameter_specs(c)) {
+  for (const auto& spec : parameter_specs(c)) {
     if (spec.wanted) dp.*spec.tensor = Tensor(c.dtype, spec.shape);
   }
   const Tensor d_out = project_backward(dout, s.out, p.wo, dp.wo);
@@ -411,7 +366,7 @@ Tensor LatentAttention::prefill(View x, LatentCache& cache) const {
 Tensor LatentAttention::prefill(View x, LatentCache& cache, const AttentionOptions& options) const {
   const LatentAttentionConfig& c = config_;
   check_step(c, x, cache.rows_, cache.length_, options);
-  check_parameters(c, parameters_);
+  check_parameters(kOp, parameter_specs(c), c.dtype, parameters_);
   const std::int64_t H = c.heads, T = x.length(), N = cache.length_ + T;
   AttentionOptions rules = options;
   if (!rules.scale) rules.scale = scale();
@@ -439,7 +394,7 @@ Tensor LatentAttention::step(View x, LatentCache& cache) const {
 Tensor LatentAttention::step(View x, LatentCache& cache, const AttentionOptions& options) const {
   const LatentAttentionConfig& c = config_;
   check_step(c, x, cache.rows_, cache.length_, options);
-  check_parameters(c, parameters_);
+  check_parameters(kOp, parameter_specs(c), c.dtype, parameters_);
   const std::int64_t B = x.batch(), H = c.heads, T = x.length(), N = cache.length_ + T;
   AttentionOptions rules = options;
   if (!rules.scale) rules.scale = scale();

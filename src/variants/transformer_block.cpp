@@ -48,15 +48,7 @@ TransformerBlockConfig resolved(TransformerBlockConfig c, const MultiHeadAttenti
   return c;
 }
 
-struct ParameterSpec {
-  const char* name;
-  Tensor TransformerBlockParameters::* tensor;
-  bool wanted;
-  Shape shape;
-  std::int64_t inputs;  // summed into one output; 0 for a norm
-};
-
-std::array<ParameterSpec, 5> parameter_specs(const TransformerBlockConfig& c) {
+ParameterSpecs<TransformerBlockParameters, 5> parameter_specs(const TransformerBlockConfig& c) {
   using P = TransformerBlockParameters;
   const std::int64_t width = c.attention.width;
   return {{{"norm1", &P::norm1, true, {1, 1, 1, width}, 0},
@@ -66,49 +58,11 @@ std::array<ParameterSpec, 5> parameter_specs(const TransformerBlockConfig& c) {
            {"down", &P::down, true, {1, 1, width, c.hidden}, c.hidden}}};
 }
 
-constexpr std::array<Tensor MultiHeadAttentionParameters::*, 11> kAttentionParameters = {
-    &MultiHeadAttentionParameters::wq,      &MultiHeadAttentionParameters::wk,    &MultiHeadAttentionParameters::wv,
-    &MultiHeadAttentionParameters::wv_down, &MultiHeadAttentionParameters::wo,    &MultiHeadAttentionParameters::bq,
-    &MultiHeadAttentionParameters::bk,      &MultiHeadAttentionParameters::bv,    &MultiHeadAttentionParameters::bo,
-    &MultiHeadAttentionParameters::q_norm,  &MultiHeadAttentionParameters::k_norm};
-
-// The shapes of kAttentionParameters; no rows where the config does not call for one.
-std::array<Shape, 11> attention_shapes(const MultiHeadAttentionConfig& c) {
-  const std::int64_t q = c.heads * c.head_dim, k = c.kv_heads * c.head_dim, v = c.kv_heads * c.value_dim;
-  const auto when = [](bool wanted, std::int64_t n) { return Shape{1, 1, wanted ? 1 : 0, n}; };
-  return {{{1, 1, q, c.width},
-           {1, 1, k, c.width},
-           {1, 1, v, c.value_rank > 0 ? c.value_rank : c.width},
-           {1, 1, c.value_rank, c.width},
-           {1, 1, c.width, c.heads * c.value_dim},
-           when(c.qkv_bias, q),
-           when(c.qkv_bias, k),
-           when(c.qkv_bias, v),
-           when(c.output_bias, c.width),
-           when(c.qk_norm, c.head_dim),
-           when(c.qk_norm, c.head_dim)}};
-}
-
-void fill(Tensor& tensor, double value) {
-  for (std::int64_t i = 0; i < tensor.size(); ++i) store_element(tensor.dtype(), tensor.view().data, i, value);
-}
-
-// Parameters can be assigned by the user: they must still be what the config calls for.
 void check_parameters(const TransformerBlock& layer) {
   const TransformerBlockConfig& config = layer.config();
-  for (const ParameterSpec& spec : parameter_specs(config)) {
-    if (!spec.wanted) continue;
-    const Tensor& tensor = layer.parameters().*spec.tensor;
-    check_shape(kOp, spec.name, tensor.shape(), spec.shape);
-    check_dtype(kOp, spec.name, tensor.dtype(), config.attention.dtype);
-  }
-  const auto shapes = attention_shapes(config.attention);
-  for (std::size_t n = 0; n < shapes.size(); ++n) {
-    const Tensor& tensor = layer.attention().parameters().*kAttentionParameters[n];
-    if (shapes[n][2] == 0) continue;
-    check_shape(kOp, "a parameter of attention", tensor.shape(), shapes[n]);
-    check_dtype(kOp, "a parameter of attention", tensor.dtype(), config.attention.dtype);
-  }
+  const MultiHeadAttentionConfig& attention = config.attention;
+  check_parameters(kOp, parameter_specs(config), attention.dtype, layer.parameters());
+  check_parameters(kOp, attention_parameter_specs(attention), attention.dtype, layer.attention().parameters());
 }
 
 void check_call(const TransformerBlock& layer, const View& x, const AttentionOptions& options, Blockwise blockwise) {
@@ -172,7 +126,7 @@ class Pass {
 
   void forward(std::int64_t first, std::int64_t count, const MutableView& z) const {
     const Piece piece = make_piece(first, count, false);
-    add_rows(piece.y, projected(piece.hidden, p_.down, {}), rows_of(z, first, count));
+    add_rows(piece.y, projected(piece.hidden, p_.down, {}), slice_length(z, first, count));
   }
 
  protected:
@@ -193,8 +147,9 @@ class Pass {
   }
 
   void make_keys(std::int64_t first, std::int64_t count) {
-    const Tensor norm1 = normed(rows_of(x_, first, count), p_.norm1);
-    const MutableView keys = rows_of(keys_.view(), first, count), values = rows_of(values_.view(), first, count);
+    const Tensor norm1 = normed(slice_length(x_, first, count), p_.norm1);
+    const MutableView keys = slice_length(keys_.view(), first, count),
+                      values = slice_length(values_.view(), first, count);
     linear(norm1, a_.wk, optional_view(a_.bk), keys);
     norm_and_turn(split_heads(keys, c_.kv_heads), a_.k_norm, first);
     if (c_.value_rank > 0) {
@@ -207,7 +162,7 @@ class Pass {
   // Everything between x and the last projection.
   Piece make_piece(std::int64_t first, std::int64_t count, bool backward) const {
     Piece s;
-    s.first = first, s.count = count, s.x = rows_of(x_, first, count);
+    s.first = first, s.count = count, s.x = slice_length(x_, first, count);
     const std::int64_t B = x_.batch(), H = c_.heads;
     s.norm1 = normed(s.x, p_.norm1);
     s.q = projected(s.norm1, a_.wq, a_.bq);
@@ -218,9 +173,9 @@ class Pass {
     for (const RowPiece& rows : cut_rows(options_, M_, M_, first, count)) {
       const std::int64_t at = rows.first - first;
       AttentionExtras extras;
-      if (backward) extras.lse = rows_of(s.lse.view(), at, rows.count);
-      attend::attention(rows_of(split_heads(View(s.q), H), at, rows.count), keys(), values(),
-                        rows_of(split_heads(s.out.view(), H), at, rows.count), rows.options, extras);
+      if (backward) extras.lse = slice_length(s.lse.view(), at, rows.count);
+      attend::attention(slice_length(split_heads(View(s.q), H), at, rows.count), keys(), values(),
+                        slice_length(split_heads(s.out.view(), H), at, rows.count), rows.options, extras);
     }
     s.y = projected(s.out, a_.wo, a_.bo);
     add_rows(s.x, s.y, s.y);
@@ -256,10 +211,10 @@ class BackwardPass : public Pass {
         dx_(DType::f32, x.shape),
         dkeys_(DType::f32, keys_.shape()),
         dvalues_(DType::f32, values_.shape()) {
-    for (const ParameterSpec& spec : parameter_specs(config_))
+    for (const auto& spec : parameter_specs(config_))
       if (spec.wanted) g_.parameters.*spec.tensor = Tensor(DType::f32, spec.shape);
-    for (const auto member : kAttentionParameters)
-      if (!(a_.*member).empty()) g_.attention.*member = Tensor(DType::f32, (a_.*member).shape());
+    for (const auto& spec : attention_parameter_specs(c_))
+      if (spec.wanted) g_.attention.*spec.tensor = Tensor(DType::f32, spec.shape);
     if (options.bias) g_.dbias = Tensor(DType::f32, options.bias->shape);
     if (options.sinks) g_.dsinks = Tensor(DType::f32, options.sinks->shape);
   }
@@ -275,10 +230,10 @@ class BackwardPass : public Pass {
       return std::move(g_);
     }
     g_.dx = rounded(dx_, c_.dtype);
-    for (const ParameterSpec& spec : parameter_specs(config_))
+    for (const auto& spec : parameter_specs(config_))
       if (spec.wanted) g_.parameters.*spec.tensor = rounded(g_.parameters.*spec.tensor, c_.dtype);
-    for (const auto member : kAttentionParameters)
-      if (!(a_.*member).empty()) g_.attention.*member = rounded(g_.attention.*member, c_.dtype);
+    for (const auto& spec : attention_parameter_specs(c_))
+      if (spec.wanted) g_.attention.*spec.tensor = rounded(g_.attention.*spec.tensor, c_.dtype);
     return std::move(g_);
   }
 
@@ -315,7 +270,7 @@ class BackwardPass : public Pass {
   // From the output of the piece to its y.
   Tensor feed_forward_backward(const Piece& s) {
     TransformerBlockParameters& dp = g_.parameters;
-    const View dz = rows_of(dout_, s.first, s.count);
+    const View dz = slice_length(dout_, s.first, s.count);
     Tensor dup = project_backward(dz, s.hidden, p_.down, dp.down), dgate;
     if (!s.gate.empty()) dgate = Tensor(c_.dtype, s.gate.shape());
     activate_backward(config_.feed_forward, s.gate, s.up, dup, dgate);
@@ -336,7 +291,7 @@ class BackwardPass : public Pass {
     const std::int64_t H = c_.heads;
     for (const RowPiece& rows : cut_rows(options_, M_, M_, first, count)) {
       const std::int64_t at = rows.first - first;
-      AttentionGradients of{rows_of(split_heads(dq.view(), H), at, rows.count),
+      AttentionGradients of{slice_length(split_heads(dq.view(), H), at, rows.count),
                             split_heads(dk.view(), c_.kv_heads),
                             split_heads(dv.view(), c_.kv_heads),
                             {},
@@ -344,10 +299,10 @@ class BackwardPass : public Pass {
       Tensor dbias, dsinks;
       if (options_.bias) of.dbias = dbias = Tensor(DType::f32, rows.options.bias->shape);
       if (options_.sinks) of.dsinks = dsinks = Tensor(DType::f32, options_.sinks->shape);
-      attention_backward(rows_of(split_heads(View(dout), H), at, rows.count),
-                         rows_of(split_heads(View(s.q), H), at, rows.count), keys(), values(),
-                         rows_of(split_heads(View(s.out), H), at, rows.count), rows_of(View(s.lse), at, rows.count), of,
-                         rows.options);
+      attention_backward(slice_length(split_heads(View(dout), H), at, rows.count),
+                         slice_length(split_heads(View(s.q), H), at, rows.count), keys(), values(),
+                         slice_length(split_heads(View(s.out), H), at, rows.count),
+                         slice_length(View(s.lse), at, rows.count), of, rows.options);
       accumulate(dk, dkeys_);
       accumulate(dv, dvalues_);
       if (options_.bias) accumulate(dbias, bias_rows(g_.dbias.view(), rows.first, rows.count));
@@ -356,15 +311,15 @@ class BackwardPass : public Pass {
     turn_backward(dq, H, s.q_raw, a_.q_norm, da.q_norm, first);
     Tensor dnorm1 = project_backward(dq, s.norm1, a_.wq, da.wq, da.bq);
     norm_backward(dnorm1, s.x, p_.norm1, g_.parameters.norm1, config_.norm_eps);
-    add_rows(dy, dnorm1, rows_of(dx_.view(), first, count));
+    add_rows(dy, dnorm1, slice_length(dx_.view(), first, count));
   }
 
   void keys_backward(std::int64_t first, std::int64_t count) {
     MultiHeadAttentionParameters& da = g_.attention;
-    const View x = rows_of(x_, first, count);
+    const View x = slice_length(x_, first, count);
     const Tensor norm1 = normed(x, p_.norm1);
-    Tensor dk = rounded(rows_of(View(dkeys_), first, count), c_.dtype);
-    const Tensor dv = rounded(rows_of(View(dvalues_), first, count), c_.dtype);
+    Tensor dk = rounded(slice_length(View(dkeys_), first, count), c_.dtype);
+    const Tensor dv = rounded(slice_length(View(dvalues_), first, count), c_.dtype);
     const Tensor k_raw = c_.qk_norm ? projected(norm1, a_.wk, a_.bk) : Tensor();
     turn_backward(dk, c_.kv_heads, k_raw, a_.k_norm, da.k_norm, first);
     Tensor dnorm1 = project_backward(dk, norm1, a_.wk, da.wk, da.bk);
@@ -376,7 +331,7 @@ class BackwardPass : public Pass {
       add_rows(dnorm1, project_backward(dv, norm1, a_.wv, da.wv, da.bv), dnorm1);
     }
     norm_backward(dnorm1, x, p_.norm1, g_.parameters.norm1, config_.norm_eps);
-    accumulate(dnorm1, rows_of(dx_.view(), first, count));
+    accumulate(dnorm1, slice_length(dx_.view(), first, count));
   }
 
   View dout_;
@@ -387,43 +342,18 @@ class BackwardPass : public Pass {
 }  // namespace
 
 TransformerBlock::TransformerBlock(const TransformerBlockConfig& config)
-    : attention_(config.attention), config_(resolved(config, attention_.config())) {
-  const auto specs = parameter_specs(config_);
-  for (const ParameterSpec& spec : specs)  // before any memory is taken
-    checked_product(("bytes of " + std::string(spec.name)).c_str(),
-                    {spec.shape[2], spec.shape[3], size_of(config_.attention.dtype)});
-  for (const ParameterSpec& spec : specs) {
-    if (!spec.wanted) continue;
-    Tensor& tensor = parameters_.*spec.tensor = Tensor(config_.attention.dtype, spec.shape);
-    if (spec.inputs == 0) fill(tensor, 1.0);
-  }
-}
+    : attention_(config.attention),
+      config_(resolved(config, attention_.config())),
+      parameters_(make_parameters(parameter_specs(config_), config_.attention.dtype)) {}
 
 std::int64_t TransformerBlock::parameter_count() const {
-  std::int64_t count = attention_.parameter_count();
-  for (const ParameterSpec& spec : parameter_specs(config_))
-    if (spec.wanted) count += spec.shape[2] * spec.shape[3];
-  return count;
+  return attention_.parameter_count() + count_parameters(parameter_specs(config_));
 }
 
 void TransformerBlock::initialise(std::uint64_t seed) {
   check_parameters(*this);
   attention_.initialise(seed);
-  std::uint64_t stream = 100;  // past those of the attention's parameters
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
-    ++stream;
-    if (!spec.wanted) continue;
-    Tensor& tensor = parameters_.*spec.tensor;
-    if (spec.inputs == 0) {
-      fill(tensor, 1.0);
-      continue;
-    }
-    const std::uint64_t key = seed ^ (stream * 0x9E3779B97F4A7C15ULL);  // spread apart, as in the attention's
-    const double bound = 1.0 / std::sqrt(static_cast<double>(spec.inputs));
-    for (std::int64_t i = 0; i < tensor.size(); ++i)
-      store_element(tensor.dtype(), tensor.view().data, i,
-                    (2.0 * uniform(key, static_cast<std::uint64_t>(i)) - 1.0) * bound);
-  }
+  draw_parameters(parameter_specs(config_), seed, parameters_, 100);  // past the streams of the attention's
 }
 
 Tensor TransformerBlock::forward(View x, const AttentionOptions& options, Blockwise blockwise) const {
