@@ -18,6 +18,12 @@ struct BiasPlace {
   std::int64_t token_step, head_step, key_step;
 };
 
+// Where a tile's part of the gradient of a bias by distance goes: key j0 + c and token i at [c + M - 1 - i].
+struct DistanceSums {
+  double* sums;  // null: not asked for
+  std::int64_t head_step;
+};
+
 // What a tile of a KV cache holds.
 struct CacheShape {
   DType dtype;
@@ -73,7 +79,8 @@ struct KernelTable {
   std::int64_t (*backward_scratch_bytes)(const AttentionProblem&, std::int64_t rows);
   void (*delta_rows)(const AttentionProblem&, const RowRange&, float* delta, void* scratch);
   void (*backward_begin)(const AttentionProblem&, const KeyTile&, void* scratch);
-  void (*backward_rows)(const AttentionProblem&, const KeyTile&, const RowRange&, float* dq, void* scratch);
+  void (*backward_rows)(const AttentionProblem&, const KeyTile&, const RowRange&, float* dq, const DistanceSums&,
+                        void* scratch);
   void (*backward_end)(const AttentionProblem&, const KeyTile&, void* scratch);
   void (*store_dq)(const AttentionProblem&, const Operand& dq, const RowRange&, const float* sums);
   void (*bias_gradient)(const AttentionProblem&, const KeyTile&, const RowRange&, const BiasPlace&, double* sums,

@@ -128,16 +128,92 @@ class PieceTiles {
   Buffer<std::uint64_t> bits_;
 };
 
+// The gradient of a bias by distance, where one is asked for. A tile adds up its own distances, in doubles; tiles are
+// added to the sums of their KV head in order, and heads to the gradient, whoever makes them.
+class DistanceGradient {
+ public:
+  DistanceGradient(const AttentionProblem& p, const std::optional<MutableView>& to, std::int64_t at_once, int workers)
+      : p_(p),
+        to_(to),
+        heads_(!to                ? 0
+               : to->heads() == 1 ? 1
+                                  : p.G),
+        strip_(p.M + kKeyTile - 1),
+        all_(p.M + p.N - 1),
+        strips_(checked_product("ddistance_bias", {heads_, strip_, std::int64_t{sizeof(double)}}), workers),
+        sums_(checked_product("ddistance_bias", {at_once, heads_, all_})),
+        total_(to ? checked_product("ddistance_bias", {to->heads(), all_}) : 0),
+        turns_(at_once) {
+    std::fill_n(total_.data(), to ? to->heads() * all_ : 0, 0.0);
+  }
+
+  void begin_heads(std::int64_t count) {
+    std::fill_n(sums_.data(), count * heads_ * all_, 0.0);
+    for (std::int64_t local = 0; local < count; ++local) turns_.open(local, 0);
+  }
+
+  struct Tile {
+    double* sums;
+    std::int64_t lo, hi;  // what of a strip was reached
+  };
+  Tile begin_tile(int worker) const { return {to_ ? static_cast<double*>(strips_.of(worker)) : nullptr, 0, 0}; }
+
+  // Rows come in rising order, distances in falling order: only as much is cleared as they reach.
+  DistanceSums reach(Tile& tile, const RowRange& rows) const {
+    if (!to_) return {nullptr, 0};
+    if (tile.lo == tile.hi) tile.lo = tile.hi = p_.M - 1 - rows.begin / p_.G + kKeyTile;
+    const std::int64_t lo = p_.M - 1 - (rows.end - 1) / p_.G;
+    for (std::int64_t g = 0; g < heads_; ++g)
+      std::fill(tile.sums + g * strip_ + lo, tile.sums + g * strip_ + tile.lo, 0.0);
+    tile.lo = lo;
+    return {tile.sums, heads_ == 1 ? 0 : strip_};
+  }
+
+  void end_tile(const Tile& tile, std::int64_t local, std::int64_t number) {
+    if (!to_) return;
+    const std::int64_t hi = std::min(tile.hi, all_ - number * kKeyTile);  // keys past the last one have none
+    turns_.wait(local, number);
+    for (std::int64_t g = 0; g < heads_; ++g) {
+      double* sums = sums_.data() + (local * heads_ + g) * all_ + number * kKeyTile;
+      for (std::int64_t x = tile.lo; x < hi; ++x) sums[x] += tile.sums[g * strip_ + x];
+    }
+    turns_.pass(local, number + 1);
+  }
+
+  void end_heads(std::int64_t first, std::int64_t count) {
+    for (std::int64_t local = 0; to_ && local < count; ++local) {
+      double* total = total_.data() + (to_->heads() == 1 ? 0 : (first + local) % p_.Hk * p_.G * all_);
+      const double* sums = sums_.data() + local * heads_ * all_;
+      for (std::int64_t x = 0; x < heads_ * all_; ++x) total[x] += sums[x];
+    }
+  }
+
+  void write() const {
+    for (std::int64_t h = 0; to_ && h < to_->heads(); ++h)
+      for (std::int64_t x = 0; x < all_; ++x) store(*to_, 0, h, 0, x, total_[h * all_ + x]);
+  }
+
+ private:
+  const AttentionProblem& p_;
+  const std::optional<MutableView>& to_;
+  std::int64_t heads_;  // of a KV head's, those with a bias of their own
+  std::int64_t strip_, all_;
+  Scratch strips_;
+  Buffer<double> sums_, total_;
+  Turnstile turns_;
+};
+
 // dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
 void backward_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen, const Operand& dq,
                     std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
-                    const Scratch& scratch) {
+                    DistanceGradient& distances, const Scratch& scratch) {
   const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
   std::fill_n(dq_sums, count * sums_each, 0.0F);
   Turnstile turnstile(count * pieces);
   for (std::int64_t local = 0; local < count; ++local)
     for (std::int64_t piece = 0; piece < pieces; ++piece)
       turnstile.open(local * pieces + piece, seen.first(first + local, piece));
+  distances.begin_heads(count);
   const auto range_of = [&](std::int64_t head, std::int64_t piece) {
     return RowRange{head / p.Hk, head % p.Hk, piece * kRowsPerTurn, std::min(rows, (piece + 1) * kRowsPerTurn)};
   };
@@ -146,21 +222,27 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
     const std::int64_t tile = item / count, local = item % count, head = first + local;
     const KeyTile keys{head / p.Hk, head % p.Hk, tile * kKeyTile};
     void* memory = scratch.of(worker);
+    DistanceGradient::Tile by_distance = distances.begin_tile(worker);
     table.backward_begin(p, keys, memory);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       if (!seen.sees(head, piece, tile)) continue;
+      const RowRange range = range_of(head, piece);
+      const DistanceSums reached = distances.reach(by_distance, range);
       turnstile.wait(local * pieces + piece, tile);
-      table.backward_rows(p, keys, range_of(head, piece), dq_sums + local * sums_each, memory);
+      table.backward_rows(p, keys, range, dq_sums + local * sums_each, reached, memory);
       turnstile.pass(local * pieces + piece, seen.next(head, piece, tile));
     }
     table.backward_end(p, keys, memory);
+    distances.end_tile(by_distance, local, tile);
   });
+  distances.end_heads(first, count);
   parallel_for(count * pieces, scratch.workers(), [&](std::int64_t item, int) {
     table.store_dq(p, dq, range_of(first + item / pieces, item % pieces), dq_sums + item / pieces * sums_each);
   });
 }
 
-void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Operand& dq) {
+void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Operand& dq,
+                  const std::optional<MutableView>& ddistance_bias) {
   const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
   const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
@@ -173,8 +255,11 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
   const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn);
   const PieceTiles seen(p, pieces);
+  DistanceGradient distances(p, ddistance_bias, at_once, scratch.workers());
   for (std::int64_t first = 0; first < heads; first += at_once)
-    backward_heads(p, table, seen, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, scratch);
+    backward_heads(p, table, seen, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, distances,
+                   scratch);
+  distances.write();
 }
 
 // A piece of dbias has one owner, who sums over what the bias repeats in a fixed order: batch, head, row, key.
@@ -215,42 +300,6 @@ void backward_bias(const AttentionProblem& p, const KernelTable& table, const Mu
           store(dbias, batch, group * owned_heads + g, block * owned_tokens + t, tile * owned_keys + c,
                 sums[(t * owned_heads + g) * owned_keys + c]);
   });
-}
-
-// The gradient of a bias by distance. Tokens are cut into at most kChunks, which add up their own distances; their sums
-// are added in order. One KV head at a time, so that the sums stay a few times the length.
-void backward_distance_bias(const AttentionProblem& p, const KernelTable& table, const MutableView& gradient) {
-  constexpr std::int64_t kChunks = 16, kLeastTokens = 64;
-  const bool shared = gradient.heads() == 1;
-  const std::int64_t tokens_each = std::max(kLeastTokens, divide_up(p.M, kChunks)),
-                     chunks = divide_up(p.M, tokens_each);
-  const std::int64_t tiles = divide_up(p.N, kKeyTile), own_heads = shared ? 1 : p.G, span = tokens_each + p.N - 1;
-  const std::int64_t sums_each = checked_product("ddistance_bias", {own_heads, span});
-  const Buffer<double> sums(checked_product("ddistance_bias", {chunks, sums_each})), total(p.M + p.N - 1);
-  const Scratch scratch(table.backward_scratch_bytes(p, tokens_each * p.G));
-  const BiasPlace place{-1, shared ? 0 : span, 1};
-  for (std::int64_t group = 0; group < (shared ? 1 : p.Hk); ++group) {
-    parallel_for(chunks, scratch.workers(), [&](std::int64_t chunk, int worker) {
-      double* own = sums.data() + chunk * sums_each;
-      std::fill_n(own, sums_each, 0.0);
-      const std::int64_t first = chunk * tokens_each, last = std::min(p.M, first + tokens_each);
-      for (std::int64_t b = 0; b < p.B; ++b)
-        for (std::int64_t hk = shared ? 0 : group; hk < (shared ? p.Hk : group + 1); ++hk)
-          for (std::int64_t tile = 0; tile < tiles; ++tile)
-            table.bias_gradient(p, {b, hk, tile * kKeyTile}, {b, hk, first * p.G, last * p.G}, place,
-                                own + tokens_each - 1 + tile * kKeyTile, scratch.of(worker));
-    });
-    for (std::int64_t g = 0; g < own_heads; ++g) {
-      std::fill_n(total.data(), p.M + p.N - 1, 0.0);
-      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-        const double* own = sums.data() + chunk * sums_each + g * span;
-        // Element 0 is the distance of key 0 from the last token a whole chunk would have.
-        const std::int64_t first = p.M - (chunk + 1) * tokens_each;
-        for (std::int64_t x = std::max<std::int64_t>(0, -first); x < span; ++x) total[first + x] += own[x];
-      }
-      for (std::int64_t x = 0; x < p.M + p.N - 1; ++x) store(gradient, 0, group * p.G + g, 0, x, total[x]);
-    }
-  }
 }
 
 // d(sink) = - sum over rows of the sink's weight times delta.
@@ -301,9 +350,8 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
     table.delta_rows(p, {head / p.Hk, head % p.Hk, begin, std::min(call.rows(), begin + kRowsPerTurn)}, delta.data(),
                      scratch.of(worker));
   });
-  backward_qkv(p, table, operand_of(gradients.dq));
+  backward_qkv(p, table, operand_of(gradients.dq), gradients.ddistance_bias);
   if (gradients.dbias) backward_bias(p, table, *gradients.dbias);
-  if (gradients.ddistance_bias) backward_distance_bias(p, table, *gradients.ddistance_bias);
   if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
   call.rule.rethrow();
 }

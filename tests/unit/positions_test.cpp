@@ -166,8 +166,15 @@ struct DistanceCase {
   Mask mask;
 };
 std::vector<DistanceCase> distance_cases() {
-  return {{2, 4, 2, 37, 37, 4, causal()},  {1, 2, 2, 150, 70, 2, no_mask()},        {2, 4, 1, 5, 90, 1, causal()},
-          {1, 3, 3, 1, 130, 3, no_mask()}, {1, 2, 1, 1100, 65, 2, window(100, 20)}, {1, 1, 1, 1, 1, 1, no_mask()}};
+  return {{2, 4, 2, 37, 37, 4, causal()},
+          {1, 2, 2, 150, 70, 2, no_mask()},
+          {2, 4, 1, 5, 90, 1, causal()},
+          {1, 3, 3, 1, 130, 3, no_mask()},
+          {1, 2, 1, 1100, 65, 2, window(100, 20)},
+          {1, 1, 1, 1, 1, 1, no_mask()},
+          {1, 5, 1, 230, 300, 5, causal()},
+          {2, 2, 2, 600, 600, 2, window(50, 0)},
+          {1, 2, 1, 600, 600, 1, window(40, 0) | columns(250, 0, 3)}};
 }
 
 // The same sums in the same order as for a bias spread out, so the same bits.
@@ -237,15 +244,19 @@ TEST(DistanceBias, GradientByCentralDifferences) {
 }
 
 TEST(DistanceBias, BitsDoNotDependOnTheThreads) {
-  const Tensor q = random_tensor(DType::f32, {1, 2, 700, 16}, 1),
-               values = random_tensor(DType::f32, {1, 2, 1, 1399}, 2);
-  const AttentionOptions options{.mask = causal(), .distance_bias = values};
-  expect_same_for_any_threads(
-      [&] {
-        const AttentionResult y = attention(q, q, q, options, {.lse = true});
-        return attention_backward(q, q, q, q, y.out, y.lse, options).ddistance_bias;
-      },
-      "ddistance_bias");
+  const Tensor q = random_tensor(DType::f32, {2, 2, 700, 16}, 1);
+  for (const std::int64_t heads : {1, 2}) {
+    const Tensor values = random_tensor(DType::f32, {1, heads, 1, 1399}, 2);
+    for (const Mask& mask : {no_mask(), causal(), window(150, 0)}) {
+      const AttentionOptions options{.mask = mask, .distance_bias = values};
+      expect_same_for_any_threads(
+          [&] {
+            const AttentionResult y = attention(q, q, q, options, {.lse = true});
+            return attention_backward(q, q, q, q, y.out, y.lse, options).ddistance_bias;
+          },
+          "ddistance_bias");
+    }
+  }
 }
 
 TEST(DistanceBias, EmptyInputsGiveZeros) {

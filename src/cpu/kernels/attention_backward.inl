@@ -98,7 +98,7 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
   product<false>(
       Args{s.q, Math::row_cells(p.D), 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
       block.rows, columns);
-  finish_scores(p, block, s.keys, s.scores, s.before);
+  finish_scores(p, block, s.keys, s.scores, p.hook || p.softcap != 0.0F ? s.before : nullptr);
   product<false>(Args{s.dout, Math::row_cells(p.E), 1, s.v_t + block.c0, kKeyTile, s.dscores + block.c0, kKeyTile,
                       Math::depth(p.E)},
                  block.rows, columns);
@@ -157,11 +157,36 @@ inline void score_gradients(const AttentionProblem& p, const Block& block, Backw
     }
 }
 
-// The rows of `range` against the tile that backward_begin loaded: adds to the tile's dk and dv, and to dq, f32
-// [rows of (b, hk)][Dp], unscaled.
+// Adds d[r][c], c in [0, columns), to sums[c - r]: kLanes rows are added up in f32 along their diagonals, with one load
+// an element group, and go into the doubles as one. What a row has left or right of its columns is read as zeros.
+inline void add_diagonals(const float* d, std::int64_t stride, std::int64_t rows, std::int64_t columns, double* sums) {
+  float left[kLanes][2 * kLanes], right[kLanes][2 * kLanes], along[kLanes];
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kLanes, d += kLanes * stride, sums -= kLanes) {
+    const std::int64_t count = rows - r0 < kLanes ? rows - r0 : kLanes;
+    for (std::int64_t r = 0; r < count; ++r) {
+      store(left[r], set1(0.0F));
+      store(left[r] + kLanes, load(d + r * stride));
+      store(right[r], load(d + r * stride + columns - kLanes));
+      store(right[r] + kLanes, set1(0.0F));
+    }
+    for (std::int64_t x = -kLanes; x < columns; x += kLanes) {
+      V sum = set1(0.0F);
+      for (std::int64_t r = 0; r < count; ++r) {
+        const float* at = x < 0 ? left[r] + r : x + kLanes == columns ? right[r] + r : d + r * stride + x + r;
+        sum = add(sum, load(at));
+      }
+      store(along, sum);
+      for (std::int64_t lane = x < 0 ? kLanes - count + 1 : 0; lane < kLanes; ++lane)
+        sums[x + lane] += static_cast<double>(along[lane]);
+    }
+  }
+}
+
+// The rows of `range` against the tile that backward_begin loaded: adds to the tile's dk and dv, to dq, f32 [rows of
+// (b, hk)][Dp], unscaled, and where the bias is by distance to the sums of its gradient.
 template <class Math>
 void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq,
-                        void* scratch) {
+                        const DistanceSums& distances, void* scratch) {
   using Args = ProductArgs<typename Math::Cells>;
   Carver carver{static_cast<char*>(scratch)};
   [[maybe_unused]] const typename Math::Session session{};
@@ -174,6 +199,11 @@ void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const Ro
     const RowsFinite finite = load_row_block(p, block, s);
     weight_gradients(p, block, s);
     const std::int64_t columns = block.c1 - block.c0, row_cells = (block.rows + Math::kPack - 1) / Math::kPack;
+    if (distances.sums)
+      for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
+        add_diagonals(s.dscores + at, stride, rows, columns,
+                      distances.sums + (h - block.hk * p.G) * distances.head_step + p.M - 1 - i + block.c0);
+      });
     Math::along_rows(s.dout, block.rows, p.E, s.dout_rows);
     Math::weights_along_rows(s.scores, block.rows, block.c0, block.c1, s.weights);
     accumulate(Args{s.weights + block.c0, 1, kKeyTile, s.dout_rows, Ep, s.dv + block.c0 * Ep, Ep, row_cells}, columns,

@@ -127,8 +127,10 @@ constexpr KernelTable table(const char* name) {
             (paired(p) ? backward_begin_with<Pairs> : backward_begin_with<Floats>)(p, tile, scratch);
           },
       .backward_rows =
-          [](const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq, void* scratch) {
-            (paired(p) ? backward_rows_with<Pairs> : backward_rows_with<Floats>)(p, tile, range, dq, scratch);
+          [](const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq,
+             const DistanceSums& distances, void* scratch) {
+            (paired(p) ? backward_rows_with<Pairs> : backward_rows_with<Floats>)(p, tile, range, dq, distances,
+                                                                                 scratch);
           },
       .backward_end =
           [](const AttentionProblem& p, const KeyTile& tile, void* scratch) {
