@@ -86,12 +86,13 @@ struct KernelTable {
   void (*bias_gradient)(const AttentionProblem&, const KeyTile&, const RowRange&, const BiasPlace&, double* sums,
                         void* scratch);
 
-  // Rows [row, row + rows) and the kKeyTile columns from n0 on; `packed` holds these columns of b, or is null.
+  // Rows [row, row + rows) of columns [n0, n1), n0 a multiple of kKeyTile; `packed` holds these columns of b, tile by
+  // tile, or is null.
   std::int64_t (*matmul_scratch_bytes)(std::int64_t rows);
   std::int64_t (*matmul_packed_bytes)(const MatmulProblem&);
   void (*matmul_pack)(const MatmulProblem&, std::int64_t n0, char* dst, void* scratch);
-  void (*matmul)(const MatmulProblem&, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
-                 void* scratch);
+  void (*matmul)(const MatmulProblem&, std::int64_t row, std::int64_t rows, std::int64_t n0, std::int64_t n1,
+                 const char* packed, void* scratch);
 
   // Projections: see kernels/weight.inl. round_row rounds runs of x; weight_product makes rows [row, row + rows) of
   // the columns of tile n.

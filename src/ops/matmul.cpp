@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kRowsPerItem = 96;  // any number gives the same bits
 constexpr std::int64_t kMaxPackedBytes = 16 << 20;
+constexpr std::int64_t kItemsPerThread = 8;
 
 void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c) {
   parallel_for(c.rows, [&](std::int64_t i, int) {
@@ -60,9 +61,14 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
       parallel_for(count, scratch.workers(), [&](std::int64_t item, int worker) {
         table.matmul_pack(p, (first + item) * kKeyTile, packed + item * tile_bytes, scratch.of(worker));
       });
-    parallel_for(row_items * count, scratch.workers(), [&](std::int64_t item, int worker) {
-      const std::int64_t row = item / count * kRowsPerItem, tile = item % count;
-      table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), (first + tile) * kKeyTile,
+    // As many tiles an item as leave everyone several items: rows of a are then read, or copied, once for them.
+    const std::int64_t most = std::max<std::int64_t>(1, row_items * count / (kItemsPerThread * scratch.workers()));
+    const std::int64_t groups = (count + most - 1) / most, tiles_each = (count + groups - 1) / groups;
+    parallel_for(row_items * groups, scratch.workers(), [&](std::int64_t item, int worker) {
+      const std::int64_t row = item / groups * kRowsPerItem, tile = item % groups * tiles_each;
+      const std::int64_t end = std::min(first + std::min(tile + tiles_each, count), col_items) * kKeyTile;
+      if (tile >= count) return;
+      table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), (first + tile) * kKeyTile, std::min(end, c.cols),
                    shared ? packed + tile * tile_bytes : nullptr, scratch.of(worker));
     });
   }
@@ -78,8 +84,7 @@ void block_product(const FloatMatrix& a, const FloatMatrix& b, const FloatMatrix
   const KernelTable& table = kernels();
   const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), nullptr, add};
   for (std::int64_t row = 0; row < c.rows; row += kRowsPerItem)
-    for (std::int64_t col = 0; col < c.cols; col += kKeyTile)
-      table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), col, nullptr, scratch);
+    table.matmul(p, row, std::min(kRowsPerItem, c.rows - row), 0, c.cols, nullptr, scratch);
 }
 
 }  // namespace attend

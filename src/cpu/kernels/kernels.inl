@@ -148,9 +148,9 @@ constexpr KernelTable table(const char* name) {
             (paired(p) ? matmul_pack_with<Pairs> : matmul_pack_with<Floats>)(p, n0, dst, scratch);
           },
       .matmul =
-          [](const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
-             void* scratch) {
-            (paired(p) ? matmul_with<Pairs> : matmul_with<Floats>)(p, row, rows, n0, packed, scratch);
+          [](const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, std::int64_t n1,
+             const char* packed, void* scratch) {
+            (paired(p) ? matmul_with<Pairs> : matmul_with<Floats>)(p, row, rows, n0, n1, packed, scratch);
           },
       .round_row = round_row,
       .weight_scratch_bytes = weight_scratch_bytes,

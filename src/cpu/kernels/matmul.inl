@@ -1,4 +1,4 @@
-// A block of a strided matrix product: rows of a against kKeyTile columns of b.
+// A block of a strided matrix product: rows of a against tiles of kKeyTile columns of b.
 
 constexpr std::int64_t kMatmulInner = 512;  // products summed before they are added to the total; part of the bits
 constexpr std::int64_t kMatmulStep = 128;   // of which so many at once: b's part of them stays in L1
@@ -69,58 +69,115 @@ std::int64_t matmul_packed_bytes_with(const MatmulProblem& p) {
   return round_up(Math::depth(round_up(p.inner, kKeyTile)) * kKeyTile * std::int64_t{sizeof(typename Math::Cell)}, 64);
 }
 
+// a's rows [row, row + rows) of k0 .. k0+inner: where they lie if a row can be read there, else copied.
 template <class Math>
-void matmul_with(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, const char* packed,
-                 void* scratch) {
+inline void place_a(const MatrixRef& a, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t inner,
+                    typename Math::Cell* copy, ProductArgs<typename Math::Cells>& args) {
+  const typename Math::Cell* in_place = Math::rows_in_place(a, row, k0, inner);
+  args.a = copy;
+  args.a_row = Math::row_cells(inner);
+  args.a_inner = 1;
+  if (!in_place) {
+    Math::load_head_rows(shifted(rows_of(a), k0), 0, 0, row, rows, inner, copy);
+    return;
+  }
+  if constexpr (Math::kPack == 1) {
+    if (a.row_stride == 1 &&
+        a.col_stride != 1) {  // far from k to k+1, often by a power of two: few such lines fit in L1
+      constexpr std::int64_t kAhead = 16, kLine = 64 / sizeof(float);  // no prefetcher follows steps of a page
+      args.a_row = 1;
+      args.a_inner = rows;
+      for (std::int64_t k = 0; k < inner; ++k) {
+        const float* src = in_place + k * a.col_stride;
+        for (std::int64_t r = 0; k + kAhead < inner && r < rows; r += kLine)
+          __builtin_prefetch(src + kAhead * a.col_stride + r);
+        __builtin_memcpy(copy + k * rows, src, static_cast<std::size_t>(rows) * sizeof(float));
+      }
+      return;
+    }
+    args.a_inner = a.col_stride;
+  }
+  args.a = in_place;
+  args.a_row = a.row_stride / Math::kPack;
+}
+
+inline char* matrix_element(const MatrixRef& m, std::int64_t r, std::int64_t c) {
+  return static_cast<char*>(m.data) + (r * m.row_stride + c * m.col_stride) * element_size(m.dtype);
+}
+
+// Rows [row, row + rows) of columns [n0, n1): sums of the tile at n go to total[n - n0], total_row floats apart.
+template <class Math>
+void sum_products(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, std::int64_t n1,
+                  const char* packed, float* total, std::int64_t total_row, const MatmulScratch<Math>& s) {
   using Cell = typename Math::Cell;
-  using Args = ProductArgs<typename Math::Cells>;
+  for (std::int64_t k0 = 0; k0 < p.inner; k0 += kMatmulInner) {
+    const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
+    const std::int64_t depth = Math::depth(inner);
+    ProductArgs<typename Math::Cells> panel{};
+    place_a<Math>(p.a, row, rows, k0, inner, s.a, panel);
+    for (std::int64_t n = n0; n < n1; n += kKeyTile) {
+      const std::int64_t cols = n1 - n < kKeyTile ? n1 - n : kKeyTile, whole = round_up(cols, kLanes);
+      const Cell* b = s.b;
+      if (packed)
+        b = reinterpret_cast<const Cell*>(packed + (n - n0) / kKeyTile * matmul_packed_bytes_with<Math>(p)) +
+            k0 / Math::kPack * kKeyTile;
+      else
+        pack_b<Math>(p.b, k0, inner, n, cols, s.b_rows, s.b);
+      ProductArgs<typename Math::Cells> args = panel;
+      args.b = b;
+      args.b_row = kKeyTile;
+      args.c = k0 == 0 ? total + (n - n0) : s.part;
+      args.c_row = k0 == 0 ? total_row : kKeyTile;
+      for (std::int64_t k = 0; k < depth;
+           k += kMatmulStep, args.a += kMatmulStep * args.a_inner, args.b += kMatmulStep * kKeyTile) {
+        args.inner = depth - k < kMatmulStep ? depth - k : kMatmulStep;
+        if (k == 0)
+          product<false>(args, rows, whole);
+        else
+          product<true>(args, rows, whole);
+      }
+      for (std::int64_t r = 0; k0 > 0 && r < rows; ++r)
+        for (std::int64_t c = 0; c < whole; c += kLanes) {
+          float* sum = total + r * total_row + n - n0 + c;
+          store(sum, add(load(sum), load(s.part + r * kKeyTile + c)));
+        }
+    }
+  }
+}
+
+// Rows [row, row + rows) of columns [n0, n1). Sums are made in c itself where it can hold them: its lines are then
+// fetched while products go on, and a is copied once for all of them.
+template <class Math>
+void matmul_with(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, std::int64_t n1,
+                 const char* packed, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
   [[maybe_unused]] const typename Math::Session session{};
   const MatmulScratch<Math> s = carve_matmul<Math>(rows, carver);
-  const std::int64_t cols = p.cols - n0 < kKeyTile ? p.cols - n0 : kKeyTile;
-  clear(s.total, rows * kKeyTile);
-  for (std::int64_t k0 = 0; k0 < p.inner; k0 += kMatmulInner) {
-    const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
-    const Cell* b = s.b;
-    if (packed)
-      b = reinterpret_cast<const Cell*>(packed) + k0 / Math::kPack * kKeyTile;
-    else
-      pack_b<Math>(p.b, k0, inner, n0, cols, s.b_rows, s.b);
-    Args args{s.a, Math::row_cells(inner), 1, b, kKeyTile, k0 == 0 ? s.total : s.part, kKeyTile, 0};
-    if (const Cell* a = Math::rows_in_place(p.a, row, k0, inner)) {
-      args.a = a;
-      args.a_row = p.a.row_stride / Math::kPack;
-      args.a_inner = Math::kPack == 1 ? p.a.col_stride : 1;
-    } else {
-      Math::load_head_rows(shifted(rows_of(p.a), k0), 0, 0, row, rows, inner, s.a);
-    }
-    const std::int64_t depth = Math::depth(inner);
-    for (std::int64_t k = 0; k < depth;
-         k += kMatmulStep, args.a += kMatmulStep * args.a_inner, args.b += kMatmulStep * kKeyTile) {
-      args.inner = depth - k < kMatmulStep ? depth - k : kMatmulStep;
-      if (k == 0)
-        product<false>(args, rows, round_up(cols, kLanes));
-      else
-        product<true>(args, rows, round_up(cols, kLanes));
-    }
-    if (k0 > 0)
-      for (std::int64_t n = 0; n < rows * kKeyTile; n += kLanes)
-        store(s.total + n, add(load(s.total + n), load(s.part + n)));
+  const bool direct = !p.add && !p.bias && p.c.dtype == DType::f32 && p.c.col_stride == 1 && p.inner > 0 &&
+                      reinterpret_cast<std::uintptr_t>(p.c.data) % alignof(float) == 0;
+  std::int64_t n = n0;
+  if (direct) {
+    n = n1 % kLanes == 0 ? n1 : n1 / kKeyTile * kKeyTile;
+    float* c = reinterpret_cast<float*>(matrix_element(p.c, row, n0));
+    if (n > n0) sum_products<Math>(p, row, rows, n0, n, packed, c, p.c.row_stride, s);
   }
-  float bias[kKeyTile] = {};
-  const auto at = [](const MatrixRef& m, std::int64_t r, std::int64_t c) {
-    return static_cast<char*>(m.data) + (r * m.row_stride + c * m.col_stride) * element_size(m.dtype);
-  };
-  if (p.bias) load_row(p.bias->dtype, at(*p.bias, 0, n0), p.bias->col_stride, cols, bias);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    float* sum = s.total + r * kKeyTile;
-    if (p.bias)
-      for (std::int64_t n = 0; n < kKeyTile; n += kLanes) store(sum + n, add(load(sum + n), load(bias + n)));
-    if (p.add) {
-      float old[kKeyTile] = {};
-      load_row(p.c.dtype, at(p.c, row + r, n0), p.c.col_stride, cols, old);
-      for (std::int64_t n = 0; n < kKeyTile; n += kLanes) store(sum + n, add(load(sum + n), load(old + n)));
+  for (; n < n1; n += kKeyTile) {
+    const std::int64_t cols = n1 - n < kKeyTile ? n1 - n : kKeyTile;
+    const char* own = packed ? packed + (n - n0) / kKeyTile * matmul_packed_bytes_with<Math>(p) : nullptr;
+    if (p.inner == 0) clear(s.total, rows * kKeyTile);
+    sum_products<Math>(p, row, rows, n, n + cols, own, s.total, kKeyTile, s);
+    float bias[kKeyTile] = {};
+    if (p.bias) load_row(p.bias->dtype, matrix_element(*p.bias, 0, n), p.bias->col_stride, cols, bias);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* sum = s.total + r * kKeyTile;
+      if (p.bias)
+        for (std::int64_t c = 0; c < kKeyTile; c += kLanes) store(sum + c, add(load(sum + c), load(bias + c)));
+      if (p.add) {
+        float old[kKeyTile] = {};
+        load_row(p.c.dtype, matrix_element(p.c, row + r, n), p.c.col_stride, cols, old);
+        for (std::int64_t c = 0; c < kKeyTile; c += kLanes) store(sum + c, add(load(sum + c), load(old + c)));
+      }
+      store_row(p.c.dtype, matrix_element(p.c, row + r, n), p.c.col_stride, cols, sum, 1.0F);
     }
-    store_row(p.c.dtype, at(p.c, row + r, n0), p.c.col_stride, cols, sum, 1.0F);
   }
 }
