@@ -13,8 +13,9 @@ template <class Math>
 inline MatmulScratch<Math> carve_matmul(std::int64_t rows, Carver& carver) {
   using Cell = typename Math::Cell;
   constexpr std::int64_t kCells = kMatmulInner / Math::kPack;
-  return {carver.take<Cell>(rows * kCells), carver.take<Cell>(kCells * kKeyTile), carver.take<Cell>(kCells * kKeyTile),
-          carver.take<float>(rows * kKeyTile), carver.take<float>(rows * kKeyTile)};
+  return {carver.take<Cell>(round_up(rows, kLanes) * kCells), carver.take<Cell>(kCells * kKeyTile),
+          carver.take<Cell>(kCells * kKeyTile), carver.take<float>(rows * kKeyTile),
+          carver.take<float>(rows * kKeyTile)};
 }
 
 std::int64_t matmul_scratch_bytes(std::int64_t rows) {
@@ -69,36 +70,28 @@ std::int64_t matmul_packed_bytes_with(const MatmulProblem& p) {
   return round_up(Math::depth(round_up(p.inner, kKeyTile)) * kKeyTile * std::int64_t{sizeof(typename Math::Cell)}, 64);
 }
 
-// a's rows [row, row + rows) of k0 .. k0+inner: where they lie if a row can be read there, else copied.
+// a's rows [row, row + rows) of k0 .. k0+inner: where they lie if a row can be read there, else copied. Rows that are
+// columns in memory are copied as they lie: from k to k+1 it is far, often by a power of two, and few such lines fit in
+// L1.
 template <class Math>
 inline void place_a(const MatrixRef& a, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t inner,
-                    typename Math::Cell* copy, ProductArgs<typename Math::Cells>& args) {
-  const typename Math::Cell* in_place = Math::rows_in_place(a, row, k0, inner);
-  args.a = copy;
-  args.a_row = Math::row_cells(inner);
-  args.a_inner = 1;
-  if (!in_place) {
-    Math::load_head_rows(shifted(rows_of(a), k0), 0, 0, row, rows, inner, copy);
-    return;
+                    const MatmulScratch<Math>& s, ProductArgs<typename Math::Cells>& args) {
+  args.a = s.a;
+  if (a.row_stride == 1 && a.col_stride != 1) {
+    args.a_row = 1;
+    args.a_inner = round_up(rows, kLanes);
+    for (std::int64_t k = 0; k < inner; k += kKeyTile)
+      Math::pack_along_keys(shifted(columns_of(a), row), {0, 0, k0 + k}, inner - k < kKeyTile ? inner - k : kKeyTile,
+                            rows, s.b_rows, s.a + k / Math::kPack * args.a_inner);
+  } else if (const typename Math::Cell* in_place = Math::rows_in_place(a, row, k0, inner)) {
+    args.a = in_place;
+    args.a_row = a.row_stride / Math::kPack;
+    args.a_inner = Math::kPack == 1 ? a.col_stride : 1;
+  } else {
+    args.a_row = Math::row_cells(inner);
+    args.a_inner = 1;
+    Math::load_head_rows(shifted(rows_of(a), k0), 0, 0, row, rows, inner, s.a);
   }
-  if constexpr (Math::kPack == 1) {
-    if (a.row_stride == 1 &&
-        a.col_stride != 1) {  // far from k to k+1, often by a power of two: few such lines fit in L1
-      constexpr std::int64_t kAhead = 16, kLine = 64 / sizeof(float);  // no prefetcher follows steps of a page
-      args.a_row = 1;
-      args.a_inner = rows;
-      for (std::int64_t k = 0; k < inner; ++k) {
-        const float* src = in_place + k * a.col_stride;
-        for (std::int64_t r = 0; k + kAhead < inner && r < rows; r += kLine)
-          __builtin_prefetch(src + kAhead * a.col_stride + r);
-        __builtin_memcpy(copy + k * rows, src, static_cast<std::size_t>(rows) * sizeof(float));
-      }
-      return;
-    }
-    args.a_inner = a.col_stride;
-  }
-  args.a = in_place;
-  args.a_row = a.row_stride / Math::kPack;
 }
 
 inline char* matrix_element(const MatrixRef& m, std::int64_t r, std::int64_t c) {
@@ -114,7 +107,7 @@ void sum_products(const MatmulProblem& p, std::int64_t row, std::int64_t rows, s
     const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
     const std::int64_t depth = Math::depth(inner);
     ProductArgs<typename Math::Cells> panel{};
-    place_a<Math>(p.a, row, rows, k0, inner, s.a, panel);
+    place_a<Math>(p.a, row, rows, k0, inner, s, panel);
     for (std::int64_t n = n0; n < n1; n += kKeyTile) {
       const std::int64_t cols = n1 - n < kKeyTile ? n1 - n : kKeyTile, whole = round_up(cols, kLanes);
       const Cell* b = s.b;
