@@ -9,6 +9,14 @@ namespace attend {
 
 enum class FeatureKernel : std::int32_t { elu_plus_one, relu };
 
+// Rows in memory that are wanted soon: a product calls them into the cache, some with every few rows of its own, so
+// that memory works while it does. No more rows of them than the product has are called.
+struct RowsAhead {
+  const void* data = nullptr;  // null: none
+  std::int64_t row_bytes = 0;  // from row to row
+  std::int64_t bytes = 0;      // of a row
+};
+
 // c = a . b, or c += a . b, over a[r * a_row + k * a_inner], b[k * b_row + n * b_col] and c[r * c_row + n].
 struct LinearProduct {
   const float* a;
@@ -19,6 +27,7 @@ struct LinearProduct {
   std::int64_t c_row;
   std::int64_t rows, cols, inner;
   bool add;
+  RowsAhead ahead[2];
 };
 
 struct LinearKernels {

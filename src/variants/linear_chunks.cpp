@@ -158,19 +158,23 @@ void load_beta(const Problem& p, const Chunk& chunk, float* to) {
 }
 
 void load_state(const Problem& p, const std::optional<View>& x, const Unit& unit, float* to) {
-  std::fill(to, to + p.state_floats(), 0.0F);
-  if (!x) return;
-  for (std::int64_t f = 0; f < p.F; ++f) {
-    for (std::int64_t e = 0; e < p.E; ++e) to[f * p.E + e] = static_cast<float>(load(*x, unit.b, unit.s, f, e));
-    if (p.normalise) to[p.F * p.E + f] = static_cast<float>(load(*x, unit.b, unit.s, f, p.E));
+  if (!x) {
+    std::fill_n(to, p.state_floats(), 0.0F);
+    return;
   }
+  const char* from = row_address(*x, unit.b, unit.s, 0);
+  rows_kernels().load_rows(x->dtype, from, x->strides[2], x->strides[3], p.F, p.E, to);
+  if (p.normalise)
+    rows_kernels().load_rows(x->dtype, from + p.E * x->strides[3] * size_of(x->dtype), 0, x->strides[2], 1, p.F,
+                             to + p.F * p.E);
 }
 
 void store_state(const Problem& p, const MutableView& x, const Unit& unit, const float* from) {
-  for (std::int64_t f = 0; f < p.F; ++f) {
-    for (std::int64_t e = 0; e < p.E; ++e) store(x, unit.b, unit.s, f, e, static_cast<double>(from[f * p.E + e]));
-    if (p.normalise) store(x, unit.b, unit.s, f, p.E, static_cast<double>(from[p.F * p.E + f]));
-  }
+  char* to = row_address(x, unit.b, unit.s, 0);
+  rows_kernels().store_rows(x.dtype, to, x.strides[2], x.strides[3], p.F, p.E, from, nullptr, 1);
+  if (p.normalise)
+    rows_kernels().store_rows(x.dtype, to + p.E * x.strides[3] * size_of(x.dtype), 0, x.strides[2], 1, p.F,
+                              from + p.F * p.E, nullptr, 1);
 }
 
 void sum_scalars(const Problem& p, const double* values, const MutableView& to) {

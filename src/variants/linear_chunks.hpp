@@ -97,13 +97,33 @@ inline FloatMatrix matrix(const float* data, std::int64_t rows, std::int64_t col
 }
 
 // c = a . b, or c += a . b; all contiguous along a row or a column, c along its rows.
-inline void multiply(const FloatMatrix& a, const FloatMatrix& b, const FloatMatrix& c, bool add, void* scratch) {
+inline void multiply(const FloatMatrix& a, const FloatMatrix& b, const FloatMatrix& c, bool add, void* scratch,
+                     const RowsAhead& first = {}, const RowsAhead& second = {}) {
   if (c.rows == 0 || c.cols == 0) return;
-  if (rows_kernels().product({a.data, a.row_stride, a.col_stride, b.data, b.row_stride, b.col_stride, c.data,
-                              c.row_stride, c.rows, c.cols, a.cols, add},
+  if (rows_kernels().product({a.data,
+                              a.row_stride,
+                              a.col_stride,
+                              b.data,
+                              b.row_stride,
+                              b.col_stride,
+                              c.data,
+                              c.row_stride,
+                              c.rows,
+                              c.cols,
+                              a.cols,
+                              add,
+                              {first, second}},
                              scratch))
     return;
   block_product(a, b, c, add, scratch);
+}
+
+// kChunk rows of a head from `first` on, as what comes soon; none past the end.
+inline RowsAhead rows_ahead(const View& x, std::int64_t b, std::int64_t h, std::int64_t first) {
+  if (first + kChunk > x.length() || x.strides[3] != 1) return {};
+  const std::int64_t size = size_of(x.dtype);
+  return {static_cast<const char*>(x.data) + (b * x.strides[0] + h * x.strides[1] + first * x.strides[2]) * size,
+          x.strides[2] * size, x.dim() * size};
 }
 
 // Rows of a head as floats, and back times `factor`, or a factor a row.

@@ -21,7 +21,13 @@ struct Segments {
 class Full {
  public:
   explicit Full(const Problem& p)
-      : p_(p), workers_(p), size_(p.state_floats()), keys_(p.N), queries_(p.M), states_(partials(keys_)) {}
+      : p_(p),
+        workers_(p),
+        size_(p.state_floats()),
+        keys_(p.N),
+        queries_(p.M),
+        states_(partials(keys_)),
+        turned_(checked_product("linear_attention", {p.units, p.F, p.E})) {}
 
   void sum_states();
   void load_states(const View& from);
@@ -33,8 +39,20 @@ class Full {
   std::int64_t partials(const Segments& s) const {
     return checked_product("linear_attention", {p_.units, s.count, size_});
   }
+  // Calls f(unit, chunk, workspace) for all chunks; those of a segment follow each other on one worker.
+  template <class F>
+  void for_segments(const Segments& segments, const F& f) {
+    parallel_for(p_.units * segments.count, workers_.count(), [&](std::int64_t item, int worker) {
+      const std::int64_t first = item % segments.count * segments.each;
+      for (std::int64_t c = first; c < std::min(segments.chunks, first + segments.each); ++c)
+        f(item / segments.count, c, workers_.of(worker));
+    });
+  }
   // After merge() the first partial of a unit is its sum.
   void merge(float* partial, const Segments& segments);
+  // The state of each unit, or its gradient, with rows and columns exchanged: products run along its rows.
+  void turn(const float* partial, const Segments& segments);
+  float* turned(std::int64_t u) const { return turned_.data() + u * p_.F * p_.E; }
   float* state(std::int64_t u) const { return states_.data() + u * keys_.count * size_; }
   void add_keys(std::int64_t u, std::int64_t c, const Workspace& w, float* sum, bool first);
   void factors_of(const Workspace& w, const float* z, std::int64_t n, float scale, float* factors) const;
@@ -46,7 +64,7 @@ class Full {
   Workers workers_;
   std::int64_t size_;
   Segments keys_, queries_;
-  Buffer<float> states_;
+  Buffer<float> states_, turned_;
 };
 
 void Full::merge(float* partial, const Segments& segments) {
@@ -56,14 +74,17 @@ void Full::merge(float* partial, const Segments& segments) {
   });
 }
 
+void Full::turn(const float* partial, const Segments& segments) {
+  for (std::int64_t u = 0; u < p_.units; ++u)
+    for (std::int64_t f = 0; f < p_.F; ++f)
+      for (std::int64_t e = 0; e < p_.E; ++e)
+        turned(u)[e * p_.F + f] = partial[u * segments.count * size_ + f * p_.E + e];
+}
+
 void Full::sum_states() {
-  parallel_for(p_.units * keys_.count, workers_.count(), [&](std::int64_t item, int worker) {
-    const Workspace w = workers_.of(worker);
-    const std::int64_t u = item / keys_.count, n = item % keys_.count;
-    float* sum = state(u) + n * size_;
-    std::fill_n(sum, size_, 0.0F);
-    const std::int64_t first = n * keys_.each, last = std::min(keys_.chunks, first + keys_.each);
-    for (std::int64_t c = first; c < last; ++c) add_keys(u, c, w, sum, c == first);
+  if (p_.N == 0) std::fill_n(states_.data(), p_.units * size_, 0.0F);
+  for_segments(keys_, [&](std::int64_t u, std::int64_t c, const Workspace& w) {
+    add_keys(u, c, w, state(u) + c / keys_.each * size_, c % keys_.each == 0);
   });
   merge(states_.data(), keys_);
 }
@@ -77,10 +98,12 @@ void Full::store_states(const MutableView& to) {
 
 void Full::add_keys(std::int64_t u, std::int64_t c, const Workspace& w, float* sum, bool first) {
   const Chunk place = p_.chunk(p_.unit(u), c, p_.N);
+  if (first) std::fill_n(sum, size_, 0.0F);
   load_keys(p_, w, place, w.k);
   load_values(p_, place, w.v);
   multiply(matrix(w.k, place.rows, p_.F).transposed(), matrix(w.v, place.rows, p_.E), matrix(sum, p_.F, p_.E), !first,
-           w.product);
+           w.product, rows_ahead(p_.k, place.unit.b, place.unit.kv, place.first + kChunk),
+           rows_ahead(p_.v, place.unit.b, place.unit.kv, place.first + kChunk));
   if (p_.normalise) rows_kernels().sum_rows(w.k, nullptr, place.rows, p_.F, sum + p_.F * p_.E);
 }
 
@@ -94,16 +117,14 @@ void Full::factors_of(const Workspace& w, const float* z, std::int64_t n, float 
 }
 
 void Full::write_rows(const MutableView& out) {
-  const std::int64_t chunks = queries_.chunks;
-  parallel_for(p_.units * chunks, workers_.count(), [&](std::int64_t item, int worker) {
-    const Workspace w = workers_.of(worker);
-    const std::int64_t u = item / chunks;
-    const Chunk place = p_.chunk(p_.unit(u), item % chunks, p_.M);
+  for_segments(queries_, [&](std::int64_t u, std::int64_t c, const Workspace& w) {
+    const Chunk place = p_.chunk(p_.unit(u), c, p_.M);
     const float *S = state(u), scale = static_cast<float>(p_.options.scale);
     for (std::int64_t g = 0; g < p_.G; ++g) {
       const std::int64_t h = place.unit.s * p_.G + g;
       load_features(p_, w, p_.q, place.unit.b, h, place.first, place.rows, w.q);
-      multiply(matrix(w.q, place.rows, p_.F), matrix(S, p_.F, p_.E), matrix(w.o, place.rows, p_.E), false, w.product);
+      multiply(matrix(w.q, place.rows, p_.F), matrix(S, p_.F, p_.E), matrix(w.o, place.rows, p_.E), false, w.product,
+               rows_ahead(p_.q, place.unit.b, h, place.first + kChunk));
       if (p_.normalise) factors_of(w, S + p_.F * p_.E, place.rows, scale, w.row[0]);
       store_rows(out, place.unit.b, h, place.first, place.rows, w.o, p_.normalise ? w.row[0] : nullptr, scale);
     }
@@ -118,6 +139,7 @@ void Full::read_rows(std::int64_t u, std::int64_t c, const Workspace& w, const V
   const std::int64_t n = place.rows, F = p_.F, E = p_.E, b = place.unit.b;
   const float *S = state(u), *z = S + F * E;
   float *factors = w.row[0], *terms = w.row[1];
+  if (first) std::fill_n(sum, size_, 0.0F);
   for (std::int64_t g = 0; g < p_.G; ++g) {
     const std::int64_t h = place.unit.s * p_.G + g;
     load_features(p_, w, p_.q, b, h, place.first, n, w.q);
@@ -127,14 +149,16 @@ void Full::read_rows(std::int64_t u, std::int64_t c, const Workspace& w, const V
       factors_of(w, z, n, 1, factors);
       kernel.scale_rows(w.o, E, factors, n, E, w.o, false);
     }
-    multiply(matrix(w.o, n, E), matrix(S, F, E).transposed(), matrix(w.f1, n, F), false, w.product);
+    multiply(matrix(w.o, n, E), matrix(turned(u), E, F), matrix(w.f1, n, F), false, w.product,
+             rows_ahead(p_.q, b, h, place.first + kChunk));
     if (p_.normalise) {
       kernel.dot_rows(w.q, w.f1, F, n, F, terms);
       for (std::int64_t i = 0; i < n; ++i) terms[i] *= -factors[i];
       kernel.scale_rows(z, 0, terms, n, F, w.f1, true);
       kernel.sum_rows(w.q, terms, n, F, sum + F * E);
     }
-    multiply(matrix(w.q, n, F).transposed(), matrix(w.o, n, E), matrix(sum, F, E), !first || g > 0, w.product);
+    multiply(matrix(w.q, n, F).transposed(), matrix(w.o, n, E), matrix(sum, F, E), !first || g > 0, w.product,
+             rows_ahead(dout, b, h, place.first + kChunk));
     store_rows(dq, b, h, place.first, n, feature_gradient(p_, w, p_.q, b, h, place.first, n, w.q, w.f1));
   }
 }
@@ -144,8 +168,10 @@ void Full::finish_keys(std::int64_t u, std::int64_t c, const Workspace& w, const
   const std::int64_t n = place.rows, F = p_.F, E = p_.E;
   load_keys(p_, w, place, w.k);
   load_values(p_, place, w.v);
-  multiply(matrix(w.v, n, E), matrix(dS, F, E).transposed(), matrix(w.f1, n, F), false, w.product);
-  multiply(matrix(w.k, n, F), matrix(dS, F, E), matrix(w.o, n, E), false, w.product);
+  multiply(matrix(w.v, n, E), matrix(turned(u), E, F), matrix(w.f1, n, F), false, w.product,
+           rows_ahead(p_.k, place.unit.b, place.unit.kv, place.first + kChunk));
+  multiply(matrix(w.k, n, F), matrix(dS, F, E), matrix(w.o, n, E), false, w.product,
+           rows_ahead(p_.v, place.unit.b, place.unit.kv, place.first + kChunk));
   if (p_.normalise)
     for (std::int64_t i = 0; i < n; ++i) rows_kernels().sum_rows(dS + F * E, nullptr, 1, F, w.f1 + i * F);
   float* dx = feature_gradient(p_, w, p_.k, place.unit.b, place.unit.kv, place.first, place.visible, w.k, w.f1);
@@ -155,21 +181,17 @@ void Full::finish_keys(std::int64_t u, std::int64_t c, const Workspace& w, const
 
 void Full::backward(const View& dout, const LinearAttentionGradients& gradients) {
   const Buffer<float> dstates(partials(queries_));
-  parallel_for(p_.units * queries_.count, workers_.count(), [&](std::int64_t item, int worker) {
-    const Workspace w = workers_.of(worker);
-    float* sum = dstates.data() + item * size_;
-    std::fill_n(sum, size_, 0.0F);
-    const std::int64_t first = item % queries_.count * queries_.each;
-    const std::int64_t last = std::min(queries_.chunks, first + queries_.each);
-    for (std::int64_t c = first; c < last; ++c)
-      read_rows(item / queries_.count, c, w, dout, gradients.dq, sum, c == first);
+  turn(states_.data(), keys_);
+  if (p_.M == 0) std::fill_n(dstates.data(), p_.units * size_, 0.0F);
+  for_segments(queries_, [&](std::int64_t u, std::int64_t c, const Workspace& w) {
+    float* sum = dstates.data() + (u * queries_.count + c / queries_.each) * size_;
+    read_rows(u, c, w, dout, gradients.dq, sum, c % queries_.each == 0);
   });
   merge(dstates.data(), queries_);
+  turn(dstates.data(), queries_);
   const KeyGradients to(p_, gradients.dk, gradients.dv);
-  parallel_for(p_.units * keys_.chunks, workers_.count(), [&](std::int64_t item, int worker) {
-    const std::int64_t u = item / keys_.chunks;
-    const float* dS = dstates.data() + u * queries_.count * size_;
-    finish_keys(u, item % keys_.chunks, workers_.of(worker), dS, to);
+  for_segments(keys_, [&](std::int64_t u, std::int64_t c, const Workspace& w) {
+    finish_keys(u, c, w, dstates.data() + u * queries_.count * size_, to);
   });
   to.finish();
 }

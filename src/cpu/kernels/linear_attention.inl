@@ -1,5 +1,12 @@
 // Rows and small matrices of linear attention. Sums run in an order that depends on the sizes alone.
 
+inline void call_rows(const RowsAhead& ahead, std::int64_t first, std::int64_t rows) {
+  if (!ahead.data) return;
+  const char* row = static_cast<const char*>(ahead.data) + first * ahead.row_bytes;
+  for (std::int64_t r = 0; r < rows; ++r, row += ahead.row_bytes)
+    for (std::int64_t at = 0; at < ahead.bytes; at += 64) __builtin_prefetch(row + at);
+}
+
 bool linear_product(const LinearProduct& p, void* scratch) {
   const bool along = p.b_col == 1 && p.cols % kLanes == 0;
   const bool across = p.b_row == 1 && p.cols % kKeyTile == 0 && p.inner % kLanes == 0;  // b is transposed first
@@ -12,10 +19,18 @@ bool linear_product(const LinearProduct& p, void* scratch) {
                                  p.c + n, p.c_row, 0};
     for (std::int64_t k = 0; k < p.inner; k += kMatmulStep) {
       args.inner = p.inner - k < kMatmulStep ? p.inner - k : kMatmulStep;
-      if (k == 0 && !p.add)
-        product<false>(args, p.rows, width);
-      else
-        product<true>(args, p.rows, width);
+      ProductArgs<FloatCells> part = args;
+      for (std::int64_t r = 0; r < p.rows; r += kTileRows) {
+        const std::int64_t rows = p.rows - r < kTileRows ? p.rows - r : kTileRows;
+        for (const RowsAhead& ahead : p.ahead)
+          if (n == 0 && k == 0) call_rows(ahead, r, rows);
+        if (k == 0 && !p.add)
+          product<false>(part, rows, width);
+        else
+          product<true>(part, rows, width);
+        part.a += rows * part.a_row;
+        part.c += rows * part.c_row;
+      }
       args.a += kMatmulStep * args.a_inner;
       args.b += kMatmulStep * args.b_row;
     }
@@ -26,8 +41,10 @@ bool linear_product(const LinearProduct& p, void* scratch) {
 void linear_load_rows(DType dtype, const void* from, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,
                       std::int64_t n, float* to) {
   const char* p = static_cast<const char*>(from);
-  for (std::int64_t r = 0; r < rows; ++r)
-    load_row(dtype, p + r * row_stride * element_size(dtype), n > 1 ? stride : 1, n, to + r * n);
+  const std::int64_t row_bytes = row_stride * element_size(dtype);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    load_row(dtype, p + r * row_bytes, n > 1 ? stride : 1, n, to + r * n);
+  }
 }
 
 void linear_store_rows(DType dtype, void* to, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,
