@@ -1,5 +1,5 @@
-// Reformer's attention: rows gathered in sorted order, attention over an interval of keys per row, rounds merged by
-// LSE.
+// Reformer's attention: rows gathered in sorted order, a segment at a time, attention over an interval of keys per row,
+// rounds merged by LSE.
 #include "attend/reformer.hpp"
 
 #include <algorithm>
@@ -18,15 +18,17 @@
 #include "ops/scratch.hpp"
 #include "reference/reformer.hpp"
 #include "variants/lsh.hpp"
+#include "variants/reformer_segments.hpp"
 #include "variants/widened.hpp"
 
 namespace attend {
 namespace {
 
+using namespace lsh;
+
 const char* const kOp = "reformer";
 const char* const kBackwardOp = "reformer_backward";
-constexpr std::int64_t kWaveBytes = 32 << 20;  // of sorted rows at a time; any number gives the same bits
-constexpr std::int64_t kTokens = 64;           // that an item gathers or merges
+constexpr std::int64_t kTokens = 64;  // that an item of simple work has
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void check_inputs(const char* op, const View& q, const View& v) {
@@ -51,42 +53,6 @@ std::vector<std::int32_t> hashes_f64(const View& q, const LshPlan& plan) {
   return reference::reformer_hashes(q, lsh_rotations(plan), plan.factors);
 }
 
-// What all rounds and waves of a call share.
-struct Call {
-  Call(const LshPlan& p, const View& q, const View& v, const ReformerOptions& options)
-      : plan(p),
-        B(q.batch()),
-        H(q.heads()),
-        group(q.heads() / v.heads()),
-        L(q.length()),
-        D(q.dim()),
-        E(v.dim()),
-        q_in(q),
-        v_in(v),
-        rotations(lsh_rotations(p)) {
-    attention.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(D)));
-    if (plan.causal) return;  // the interval ends before the token
-    attention.rule = ScoreRule(
-        [](auto tile) {
-          const std::int64_t first = tile.first_row - tile.first_col;  // the column of row 0's own token
-          for (std::int64_t r = std::max<std::int64_t>(0, -first); r < std::min(tile.rows, tile.cols - first); ++r)
-            tile(r, first + r) = -std::numeric_limits<std::decay_t<decltype(tile(0, 0))>>::infinity();
-        },
-        [](auto, auto) {});
-  }
-  // Heads that are worked on at once, when each needs so many floats per token.
-  std::int64_t heads_at_once(std::int64_t floats) const {
-    const std::int64_t bytes = checked_product("reformer", {std::max<std::int64_t>(1, L), floats, 4});
-    return std::clamp<std::int64_t>(kWaveBytes / bytes, 1, B * H);
-  }
-
-  const LshPlan& plan;
-  std::int64_t B, H, group, L, D, E;
-  WidenedInput q_in, v_in;
-  Tensor rotations;
-  AttentionOptions attention;
-};
-
 // Calls f(n, first, last) for blocks of tokens of `heads` heads, over the threads.
 template <class F>
 void for_token_blocks(std::int64_t heads, std::int64_t L, const F& f) {
@@ -95,13 +61,6 @@ void for_token_blocks(std::int64_t heads, std::int64_t L, const F& f) {
     const std::int64_t first = item % blocks * kTokens;
     f(item / blocks, first, std::min(L, first + kTokens));
   });
-}
-
-void copy_row(const float* from, std::int64_t step, std::int64_t count, float factor, float* to) {
-  if (step == 1)
-    for (std::int64_t d = 0; d < count; ++d) to[d] = factor * from[d];
-  else
-    for (std::int64_t d = 0; d < count; ++d) to[d] = factor * from[d * step];
 }
 
 // 1 / |q| of each token of the heads, 0 for zero rows.
@@ -117,41 +76,6 @@ void fill_inverse_norms(const Call& call, std::int64_t first, std::int64_t count
     }
   });
 }
-
-View floats(const float* data, std::int64_t heads, std::int64_t L, std::int64_t dim) {
-  return view_of(data, {heads, 1, L, dim});
-}
-MutableView floats(float* data, std::int64_t heads, std::int64_t L, std::int64_t dim) {
-  return view_of(data, {heads, 1, L, dim});
-}
-
-// Rows of q, k and v in the order of one round.
-class SortedRows {
- public:
-  SortedRows(const Call& call, std::int64_t heads)
-      : call_(call), q_(heads * call.L * call.D), k_(heads * call.L * call.D), v_(heads * call.L * call.E) {}
-
-  void gather(const SortedHeads& sorted, const float* inverse_norms, std::int64_t first, std::int64_t count) const {
-    const std::int64_t L = call_.L, D = call_.D, E = call_.E, H = call_.H;
-    for_token_blocks(count, L, [&](std::int64_t n, std::int64_t begin, std::int64_t end) {
-      const std::int64_t b = (first + n) / H, h = (first + n) % H;
-      for (std::int64_t t = begin; t < end; ++t) {
-        const std::int64_t i = sorted.order(n)[t], at = n * L + t;
-        const float* row = call_.q_in.row(b, h, i);
-        copy_row(row, call_.q_in.step(), D, 1.0F, q_.data() + at * D);
-        copy_row(row, call_.q_in.step(), D, inverse_norms[n * L + i], k_.data() + at * D);
-        copy_row(call_.v_in.row(b, h / call_.group, i), call_.v_in.step(), E, 1.0F, v_.data() + at * E);
-      }
-    });
-  }
-  View q(std::int64_t count) const { return floats(static_cast<const float*>(q_.data()), count, call_.L, call_.D); }
-  View k(std::int64_t count) const { return floats(static_cast<const float*>(k_.data()), count, call_.L, call_.D); }
-  View v(std::int64_t count) const { return floats(static_cast<const float*>(v_.data()), count, call_.L, call_.E); }
-
- private:
-  const Call& call_;
-  Buffer<float> q_, k_, v_;
-};
 
 // Adds one round's state to the state of those before: both are softmax averages with their LSE.
 void merge_row(float& lse, float* out, float other_lse, const float* other, std::int64_t E) {
@@ -172,17 +96,10 @@ void merge_row(float& lse, float* out, float other_lse, const float* other, std:
 
 struct ForwardWave {
   ForwardWave(const Call& call, std::int64_t heads)
-      : sorted(call.plan, heads),
-        rows(call, heads),
-        inverse_norms(heads * call.L),
-        round_out(heads * call.L * call.E),
-        round_lse(heads * call.L),
-        out(heads * call.L * call.E),
-        lse(heads * call.L) {}
+      : sorted(call.plan, heads), inverse_norms(heads * call.L), out(heads * call.L * call.E), lse(heads * call.L) {}
 
   SortedHeads sorted;
-  SortedRows rows;
-  Buffer<float> inverse_norms, round_out, round_lse, out, lse;
+  Buffer<float> inverse_norms, out, lse;
 };
 
 // A token that met nobody attends to itself.
@@ -200,14 +117,17 @@ void finish_rows(const Call& call, const ForwardWave& wave, std::int64_t first, 
       for (std::int64_t e = 0; e < E; ++e) to.data[i * to.row_stride + e * to.col_stride] = row[e * step];
       if (!lse) continue;
       const double own =
-          wave.inverse_norms[at] > 0 ? *call.attention.scale / static_cast<double>(wave.inverse_norms[at]) : 0;
+          wave.inverse_norms[at] > 0 ? *call.attention[0].scale / static_cast<double>(wave.inverse_norms[at]) : 0;
       store(*lse, b, h, i, 0, met ? static_cast<double>(wave.lse[at]) : own);
     }
   });
 }
 
 void forward(const Call& call, const WidenedResult& out, const std::optional<MutableView>& lse) {
-  const std::int64_t L = call.L, E = call.E, at_once = call.heads_at_once(2 * call.D + 3 * E);
+  const std::int64_t L = call.L, E = call.E, at_once = call.heads_at_once(E + 2);
+  const Segments segments(call.plan);
+  const SegmentRows rows(call, segments);
+  const Parts results({segments.longest() * E, segments.longest()});
   ForwardWave wave(call, at_once);
   for (std::int64_t first = 0; first < call.B * call.H; first += at_once) {
     const std::int64_t count = std::min(at_once, call.B * call.H - first);
@@ -215,17 +135,19 @@ void forward(const Call& call, const WidenedResult& out, const std::optional<Mut
     std::fill_n(wave.lse.data(), count * L, -kInfinity);
     for (std::int64_t round = 0; round < call.plan.rounds; ++round) {
       wave.sorted.sort(call.q_in, call.rotations, round, first, count);
-      wave.rows.gather(wave.sorted, wave.inverse_norms.data(), first, count);
-      AttentionCall attention(wave.rows.q(count), wave.rows.k(count), wave.rows.v(count), call.attention);
-      attention.mask.row_lo = wave.sorted.lo(0);
-      attention.mask.row_hi = wave.sorted.hi(0);
-      AttentionExtras extras;
-      extras.lse = floats(wave.round_lse.data(), count, L, 1);
-      run_attention(attention, floats(wave.round_out.data(), count, L, E), extras);
-      for_token_blocks(count, L, [&](std::int64_t n, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const std::int64_t at = n * L + i, from = n * L + wave.sorted.rank(n)[i];
-          merge_row(wave.lse[at], wave.out.data() + at * E, wave.round_lse[from], wave.round_out.data() + from * E, E);
+      for_segments(count, segments, rows.workers(), [&](std::int64_t n, const Segment& s, int worker) {
+        const auto gathered = rows.gather(worker, wave.sorted, wave.inverse_norms.data() + n * L, first + n, n, s);
+        float *part = results.of(worker, 0), *part_lse = results.of(worker, 1);
+        rows.attend(gathered, s, [&](AttentionCall& attention) {
+          AttentionExtras extras;
+          extras.lse = rows_view(part_lse, s.rows(), 1);
+          run_attention(attention, rows_view(part, s.rows(), E), extras);
+        });
+        const std::int32_t* order = wave.sorted.order(n);
+        for (std::int64_t t = s.begin; t < s.end; ++t) {
+          if (t + kAhead < s.end) call_row(wave.out.data() + (n * L + order[t + kAhead]) * E, 1, E);
+          const std::int64_t at = n * L + order[t], from = t - s.begin;
+          merge_row(wave.lse[at], wave.out.data() + at * E, part_lse[from], part + from * E, E);
         }
       });
     }
@@ -238,27 +160,24 @@ void forward(const Call& call, const WidenedResult& out, const std::optional<Mut
 // Each round's weights are exp(s - LSE of all rounds), so a round's gradients are those of an attention call that is
 // given the output and the LSE of them all.
 struct BackwardWave {
-  BackwardWave(const Call& call, std::int64_t heads)
+  BackwardWave(const Call& call, const Segments& segments, std::int64_t heads)
       : sorted(call.plan, heads),
-        rows(call, heads),
         inverse_norms(heads * call.L),
-        dout(heads * call.L * call.E),
-        out(heads * call.L * call.E),
-        lse(heads * call.L),
-        dq_round(heads * call.L * call.D),
-        dk_round(heads * call.L * call.D),
-        dv_round(heads * call.L * call.E),
         dq(heads * call.L * call.D),
         dk(heads * call.L * call.D),
         dv(heads * call.L * call.E),
-        met(heads * call.L) {}
+        met(heads * call.L),
+        before_each(call.plan.chunk * (call.D + call.E)),
+        before(checked_product("reformer", {heads, segments.count, before_each})) {}
 
   SortedHeads sorted;
-  SortedRows rows;
-  Buffer<float> inverse_norms, dout, out, lse;
-  Buffer<float> dq_round, dk_round, dv_round;
+  Buffer<float> inverse_norms;
   Buffer<float> dq, dk, dv;
   Buffer<bool> met;
+  // What a segment adds to dk and dv of the chunk before it: [heads][segments][chunk][D], then [chunk][E]. Its owner
+  // has those rows in hand, so that it waits here.
+  std::int64_t before_each;
+  Buffer<float> before;
 };
 
 struct BackwardInputs {
@@ -266,35 +185,76 @@ struct BackwardInputs {
   View lse;
 };
 
-void gather_outputs(const Call& call, const BackwardInputs& in, const BackwardWave& wave, std::int64_t first,
-                    std::int64_t count) {
-  const std::int64_t L = call.L, E = call.E;
-  for_token_blocks(count, L, [&](std::int64_t n, std::int64_t begin, std::int64_t end) {
-    const std::int64_t b = (first + n) / call.H, h = (first + n) % call.H;
-    for (std::int64_t t = begin; t < end; ++t) {
-      const std::int64_t i = wave.sorted.order(n)[t], at = n * L + t;
-      copy_row(in.dout.row(b, h, i), in.dout.step(), E, 1.0F, wave.dout.data() + at * E);
-      copy_row(in.out.row(b, h, i), in.out.step(), E, 1.0F, wave.out.data() + at * E);
-      wave.lse[at] = static_cast<float>(load(in.lse, b, h, i, 0));
+// A worker's memory for one segment's attention backward.
+struct SegmentGradients {
+  SegmentGradients(const Call& call, const Segments& s)
+      : parts({s.longest() * call.E, s.longest() * call.E, s.longest(), s.longest() * call.D, s.most_keys() * call.D,
+               s.most_keys() * call.E}) {}
+  struct Rows {
+    float *dout, *out, *lse, *dq, *dk, *dv;
+  };
+  Rows of(int worker) const {
+    return {parts.of(worker, 0), parts.of(worker, 1), parts.of(worker, 2),
+            parts.of(worker, 3), parts.of(worker, 4), parts.of(worker, 5)};
+  }
+  Parts parts;
+};
+
+void gather_outputs(const Call& call, const BackwardInputs& in, const std::int32_t* order, std::int64_t head,
+                    const Segment& s, const SegmentGradients::Rows& to) {
+  const std::int64_t E = call.E, b = head / call.H, h = head % call.H;
+  for (std::int64_t t = s.begin; t < s.end; ++t) {
+    if (t + kAhead < s.end) {
+      call_row(in.dout.row(b, h, order[t + kAhead]), in.dout.step(), E);
+      call_row(in.out.row(b, h, order[t + kAhead]), in.out.step(), E);
     }
-  });
+    const std::int64_t at = t - s.begin;
+    copy_row(in.dout.row(b, h, order[t]), in.dout.step(), E, 1.0F, to.dout + at * E);
+    copy_row(in.out.row(b, h, order[t]), in.out.step(), E, 1.0F, to.out + at * E);
+    to.lse[at] = static_cast<float>(load(in.lse, b, h, order[t], 0));
+  }
 }
 
-// Adds the round's gradients to those of the tokens.
-void scatter(const Call& call, const BackwardWave& wave, std::int64_t count, bool add) {
-  const std::int64_t L = call.L, D = call.D, E = call.E;
-  const auto take = [add](const float* from, std::int64_t width, float* to) {
-    for (std::int64_t d = 0; d < width; ++d) to[d] = add ? to[d] + from[d] : from[d];
-  };
-  for_token_blocks(count, L, [&](std::int64_t n, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t t = wave.sorted.rank(n)[i], at = n * L + i, from = n * L + t;
-      take(wave.dq_round.data() + from * D, D, wave.dq.data() + at * D);
-      take(wave.dk_round.data() + from * D, D, wave.dk.data() + at * D);
-      take(wave.dv_round.data() + from * E, E, wave.dv.data() + at * E);
-      wave.met[at] = (add && wave.met[at]) || wave.sorted.lo(n)[t] < wave.sorted.hi(n)[t];
+void take_row(const float* from, std::int64_t width, bool add, float* to) {
+  if (add)
+    for (std::int64_t d = 0; d < width; ++d) to[d] += from[d];
+  else
+    std::copy_n(from, width, to);
+}
+
+// Adds a segment's gradients to those of its tokens, in round 0 instead of them.
+void scatter(const Call& call, const BackwardWave& wave, std::int64_t n, const Segment& s, std::int64_t segments,
+             const SegmentRows::Rows& rows, const SegmentGradients::Rows& from, bool add) {
+  const std::int64_t L = call.L, D = call.D, E = call.E, before = s.before();
+  const std::int32_t* order = wave.sorted.order(n);
+  float* waiting = wave.before.data() + (n * segments + s.number) * wave.before_each;
+  std::copy_n(from.dk, before * D, waiting);
+  std::copy_n(from.dv, before * E, waiting + call.plan.chunk * D);
+  for (std::int64_t t = s.begin; t < s.end; ++t) {
+    if (t + kAhead < s.end) {
+      const std::int64_t soon = n * L + order[t + kAhead];
+      call_row(wave.dq.data() + soon * D, 1, D);
+      call_row(wave.dk.data() + soon * D, 1, D);
+      call_row(wave.dv.data() + soon * E, 1, E);
     }
-  });
+    const std::int64_t at = n * L + order[t], row = t - s.begin, key = t - s.keys;
+    take_row(from.dq + row * D, D, add, wave.dq.data() + at * D);
+    take_row(from.dk + key * D, D, add, wave.dk.data() + at * D);
+    take_row(from.dv + key * E, E, add, wave.dv.data() + at * E);
+    wave.met[at] = (add && wave.met[at]) || rows.lo[row] < rows.hi[row];
+  }
+}
+
+// Then what the next segment had for the last chunk of this one.
+void scatter_waiting(const Call& call, const BackwardWave& wave, std::int64_t n, const Segment& s,
+                     std::int64_t segments) {
+  const std::int64_t L = call.L, D = call.D, E = call.E;
+  const float* waiting = wave.before.data() + (n * segments + s.number) * wave.before_each;
+  for (std::int64_t r = 0; r < s.before(); ++r) {
+    const std::int64_t at = n * L + wave.sorted.order(n)[s.keys + r];
+    take_row(waiting + r * D, D, true, wave.dk.data() + at * D);
+    take_row(waiting + call.plan.chunk * D + r * E, E, true, wave.dv.data() + at * E);
+  }
 }
 
 // dq_i += (dk_i - k_i (k_i . dk_i)) / |q_i|
@@ -338,27 +298,34 @@ void finish_dv(const Call& call, const BackwardInputs& in, const BackwardWave& w
 }
 
 void backward(const Call& call, const BackwardInputs& in, const WidenedResult& dq, const WidenedResult& dv) {
-  const std::int64_t L = call.L, D = call.D, E = call.E, at_once = call.heads_at_once(6 * D + 5 * E);
-  BackwardWave wave(call, at_once);
+  const std::int64_t L = call.L, D = call.D, E = call.E, at_once = call.heads_at_once(2 * D + E);
+  const Segments segments(call.plan);
+  const SegmentRows rows(call, segments);
+  const SegmentGradients gradients(call, segments);
+  BackwardWave wave(call, segments, at_once);
   fill_zero(dv.view());
   for (std::int64_t first = 0; first < call.B * call.H; first += at_once) {
     const std::int64_t count = std::min(at_once, call.B * call.H - first);
     fill_inverse_norms(call, first, count, wave.inverse_norms.data());
     for (std::int64_t round = 0; round < call.plan.rounds; ++round) {
       wave.sorted.sort(call.q_in, call.rotations, round, first, count);
-      wave.rows.gather(wave.sorted, wave.inverse_norms.data(), first, count);
-      gather_outputs(call, in, wave, first, count);
-      AttentionCall attention(wave.rows.q(count), wave.rows.k(count), wave.rows.v(count), call.attention);
-      attention.mask.row_lo = wave.sorted.lo(0);
-      attention.mask.row_hi = wave.sorted.hi(0);
-      run_attention_backward(attention, floats(wave.dout.data(), count, L, E), floats(wave.out.data(), count, L, E),
-                             floats(wave.lse.data(), count, L, 1),
-                             {floats(wave.dq_round.data(), count, L, D),
-                              floats(wave.dk_round.data(), count, L, D),
-                              floats(wave.dv_round.data(), count, L, E),
-                              {},
-                              {}});
-      scatter(call, wave, count, round > 0);
+      for_segments(count, segments, rows.workers(), [&](std::int64_t n, const Segment& s, int worker) {
+        const auto gathered = rows.gather(worker, wave.sorted, wave.inverse_norms.data() + n * L, first + n, n, s);
+        const SegmentGradients::Rows of = gradients.of(worker);
+        gather_outputs(call, in, wave.sorted.order(n), first + n, s, of);
+        rows.attend(gathered, s, [&](AttentionCall& attention) {
+          run_attention_backward(attention, rows_view(of.dout, s.rows(), E), rows_view(of.out, s.rows(), E),
+                                 rows_view(of.lse, s.rows(), 1),
+                                 {rows_view(of.dq, s.rows(), D),
+                                  rows_view(of.dk, s.key_rows(), D),
+                                  rows_view(of.dv, s.key_rows(), E),
+                                  {},
+                                  {}});
+        });
+        scatter(call, wave, n, s, segments.count, gathered, of, round > 0);
+      });
+      for_segments(count, segments, rows.workers(),
+                   [&](std::int64_t n, const Segment& s, int) { scatter_waiting(call, wave, n, s, segments.count); });
     }
     finish_dq(call, wave, first, count, dq);
     finish_dv(call, in, wave, first, count, dv);
