@@ -11,15 +11,19 @@ namespace {
 constexpr std::int64_t kWindowFloats = (8 << 20) / 4;
 constexpr std::int64_t kItems =
     64;  // chunks held at once if there are so many: enough for the threads, and still in the cache
+constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int64_t kColumns = 64;
 constexpr std::int64_t kPiece = 2048;
 
 }  // namespace
 
 Windows::Windows(const Problem& p, std::int64_t floats_per_chunk) : chunks(chunks_of(p.N)) {
-  units_at_once = std::clamp<std::int64_t>((kItems + chunks - 1) / chunks, 1, p.units);
+  // The delta rule makes a unit's states one after the other: a unit for every thread, as far as they fit.
+  const std::int64_t fitting = kWindowFloats / std::max<std::int64_t>(1, kLeastChunks * floats_per_chunk);
+  const std::int64_t side_by_side = p.delta ? std::min<std::int64_t>(thread_count(), fitting) : 1;
+  units_at_once = std::clamp(std::max((kItems + chunks - 1) / chunks, side_by_side), std::int64_t{1}, p.units);
   const std::int64_t fit = kWindowFloats / std::max<std::int64_t>(1, units_at_once * floats_per_chunk);
-  chunks_at_once = std::min(chunks, std::clamp<std::int64_t>(fit, 4, kItems));
+  chunks_at_once = std::min(chunks, std::clamp(fit, kLeastChunks, kItems));
 }
 
 std::int64_t States::floats_per_chunk(const Problem& p) {
