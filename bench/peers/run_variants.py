@@ -1,6 +1,9 @@
 """Every variant beside straightforward PyTorch code for the same formula; see docs/guide/variants.md.
 
 usage: python bench/peers/run_variants.py [--only NAME] [--length L] [--growth] [--threads N] [--json PATH]
+
+A module of variants/ has MAKES, a case of a name at a length, and LAWS. Where the formula is mostly products of matrices
+its WORK says how many multiply-adds they are, forward + backward, each twice: nobody can be faster than the machine.
 """
 
 from __future__ import annotations
@@ -33,18 +36,22 @@ def arguments():
                                                               "with --only)")
     parser.add_argument("--longest", type=int, default=65536, metavar="L", help="of --growth (default 65536)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="for everybody (default: all usable CPUs)")
+    parser.add_argument("--attend-bench", type=pathlib.Path, default=HERE.parents[1] / "build/bin/attend_bench",
+                        metavar="PATH", help="the program that measures the machine's ceiling")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write all figures here")
     return parser.parse_args()
 
 
 def variants(wanted):
-    """(name, law, make) of every variant in bench/peers/variants/."""
+    """(name, law, work, make) of every variant in bench/peers/variants/."""
     found = []
     for path in sorted((HERE / "variants").glob("*.py")):
         if path.stem.startswith("_"):
             continue
         module = importlib.import_module(f"variants.{path.stem}")
-        found += [(name, module.LAWS[name], make) for name, make in module.MAKES.items() if wanted.lower() in name.lower()]
+        work = getattr(module, "WORK", {})
+        found += [(name, module.LAWS[name], work.get(name), make) for name, make in module.MAKES.items()
+                  if wanted.lower() in name.lower()]
     return found
 
 
@@ -100,6 +107,23 @@ def grow(name, law, make, longest, rounds):
     return {"name": name, "law": law, "seconds": middle, "memory": memory, "excess": excess}
 
 
+def show_most(results, peak):
+    """Where products of matrices are most of the work: how long they take at the machine's peak, and so the largest ratio
+    there can be."""
+    bound = [r for r in results if "work" in r]
+    if not bound:
+        return
+    if "median" not in peak:
+        print(f"No ceiling: {peak['missing']}.")
+        return
+    print(f"\n{'products at ' + format(peak['median'] / 1e9, '.0f') + ' GFLOP/s, f32':40} {'GFLOP':>10} {'least':>10} "
+          f"{'attend':>8}  {'largest ratio'}")
+    for r in bound:
+        least = r["work"] / peak["median"]
+        print(f"{r['name']:40} {r['work'] / 1e9:>10.1f} {1e3 * least:>7.1f} ms {100 * least / r['attend']:>7.0f}%  "
+              f"{r['torch'] / least:.1f}x")
+
+
 def keep_memory():
     """Starts anew with an allocator that keeps what was freed, for both sides: else results of 128 MiB are fresh pages
     in every call, and at long lengths the time is that of the kernel clearing them."""
@@ -116,39 +140,44 @@ def main():
         os.environ[name] = str(threads)
     sys.path.insert(0, str(HERE))
     import torch
-    from measure import Neighbours
+    from measure import Ceilings, Neighbours
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    neighbours, results = Neighbours(), []
+    neighbours, ceilings, results = Neighbours(), Ceilings(threads, options.attend_bench), []
     chosen = variants(options.only)
     if not chosen:
         sys.exit(f"No variant's name contains {options.only!r}.")
     if options.growth and not options.only:  # quadratic ones take long, and are no news
         chosen = [x for x in chosen if x[1] != "L^2"]
     if options.growth:
-        print(f"{'variant':36} {'law':8} " + " ".join(f"{n // 1024:>4}k ms" for n in (4096, 8192, 16384, 32768, 65536))
+        print(f"{'variant':40} {'law':8} " + " ".join(f"{n // 1024:>4}k ms" for n in (4096, 8192, 16384, 32768, 65536))
               + "   past the law  memory 4k -> longest")
     else:
-        print(f"{'forward + backward, L' + str(options.length):36} {'attend':>10} {'PyTorch':>10} {'ratio':>8}  difference")
-    for name, law, make in chosen:
+        print(f"{'forward + backward, L' + str(options.length):40} {'attend':>10} {'PyTorch':>10} {'ratio':>8}  difference")
+    for name, law, work, make in chosen:
         try:
             if options.growth:
                 result = grow(name, law, make, options.longest, options.rounds)
                 memory = [f"{x / 2**20:.0f} MiB" if x is not None else "?" for x in result["memory"].values()]
                 mark = " " if result["excess"] <= SLACK else "!"
-                print(f"{name:36} {law:8} " + " ".join(f"{1e3 * x:>8.1f}" for x in result["seconds"].values())
+                print(f"{name:40} {law:8} " + " ".join(f"{1e3 * x:>8.1f}" for x in result["seconds"].values())
                       + f"   {100 * result['excess']:>+6.1f} % {mark}     {memory[0]} -> {memory[-1]}", flush=True)
             else:
+                ceilings.measure()
                 result = compare(name, make, options.length, options.rounds)
                 shown = "" if result["difference"] is None else f"{result['difference']:.1e}"
-                print(f"{name:36} {1e3 * result['attend']:>7.1f} ms {1e3 * result['torch']:>7.0f} ms "
+                if work:
+                    result["work"] = work(options.length)
+                print(f"{name:40} {1e3 * result['attend']:>7.1f} ms {1e3 * result['torch']:>7.0f} ms "
                       f"{result['ratio']:>7.1f}x  {shown}", flush=True)
         except Exception as error:  # one that fails must not hide the others
             result = {"name": name, "failed": f"{type(error).__name__}: {error}"}
-            print(f"{name:36} FAILED: {result['failed']}", flush=True)
+            print(f"{name:40} FAILED: {result['failed']}", flush=True)
         results.append(result)
         gc.collect()
+    if not options.growth:
+        show_most(results, ceilings.summary()["FMA"])
     share = neighbours.share()
     if share is not None and share > BUSY:
         print(f"BUSY MACHINE: others took {100 * share:.0f} % of the CPUs meanwhile; these figures are not fit to publish.")

@@ -62,3 +62,7 @@ class Case:
 
 MAKES = {"latent attention (MLA), causal": Case}
 LAWS = {"latent attention (MLA), causal": "L^2"}
+# Five products of attention backward (the scores once more), half of the pairs; every projection has three products.
+PROJECTIONS = WIDTH * (HEADS * (NOPE + ROPE) + RANK + ROPE + HEADS * VALUE) + RANK * HEADS * (NOPE + VALUE)
+WORK = {"latent attention (MLA), causal": lambda n: 2 * (n * n / 2 * HEADS * (4 * (NOPE + ROPE) + 3 * VALUE)
+                                                        + 3 * n * PROJECTIONS)}

@@ -142,3 +142,4 @@ MAKES = {
     "gated delta rule, against chunks": lambda n: Case("delta", n, torch_delta_chunks, **IDENTITY),
 }
 LAWS = {name: "L" for name in MAKES}
+WORK = {"linear attention, full": lambda n: 2 * B * H * n * D * D * 6}

@@ -45,3 +45,5 @@ class Case:
 
 MAKES = {"Linformer, rank 256": Case}
 LAWS = {"Linformer, rank 256": "L"}
+# Two projections and two products of attention forward, twice as many backward, and the scores once more.
+WORK = {"Linformer, rank 256": lambda n: 2 * H * RANK * D * n * (4 + 8 + 1)}

@@ -58,3 +58,5 @@ class Case:
 
 MAKES = {"transformer block, blockwise": Case}
 LAWS = {"transformer block, blockwise": "L^2"}
+# Of a block that keeps its activations: three products for every weight, seven of attention over half of the pairs.
+WORK = {"transformer block, blockwise": lambda n: 2 * (n * n / 2 * WIDTH * 7 + 3 * n * WIDTH * (4 * WIDTH + 3 * HIDDEN))}
