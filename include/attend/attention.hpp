@@ -90,8 +90,8 @@ struct AttentionExtras {
 };
 
 // q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, E] -> out [B, H, M, E], Hk dividing H; query head h reads KV head
-// h / (H / Hk). All of one dtype; beside half types `out` may be f32: the sums before they are rounded. Memory beyond the
-// arguments is linear in M and N. `out` must not overlap an input. Throws InvalidArgument before touching memory.
+// h / (H / Hk). All of one dtype; beside half types `out` may be f32: the sums before they are rounded. Memory beyond
+// the arguments is linear in M and N. `out` must not overlap an input. Throws InvalidArgument before touching memory.
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
                const AttentionExtras& extras = {});
 
@@ -119,8 +119,8 @@ struct AttentionGradients {
   std::optional<MutableView> dsinks{};          // [1, H, 1, 1]
   std::optional<MutableView> ddistance_bias{};  // the shape of distance_bias
 };
-// `out` and `lse` as attention() gave them, with the same options. Overwrites the gradients, which may be f32 beside half
-// types.
+// `out` and `lse` as attention() gave them, with the same options. Overwrites the gradients, which may be f32 beside
+// half types.
 void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
                         const AttentionOptions& options = {});
 

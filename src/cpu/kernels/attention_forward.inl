@@ -318,8 +318,8 @@ inline void load_queries(const AttentionProblem& p, const RowRange& range, Forwa
   s.query_row = Math::row_cells(p.D);
 }
 
-// The state of a split that merge_partials takes up: max[rows], sum[rows], then acc[rows][Ap], where the products add to
-// it in place.
+// The state of a split that merge_partials takes up: max[rows], sum[rows], then acc[rows][Ap], where the products add
+// to it in place.
 inline std::int64_t partial_acc(std::int64_t rows) {
   return round_up(2 * rows, kLanes);
 }
@@ -328,7 +328,8 @@ std::int64_t partial_floats(const AttentionProblem& p, std::int64_t rows) {
 }
 
 // All rows of the range over keys [first_split, last_split) * kKeySplit. With `partial`, the state of the one split
-// goes there and merge_partials finishes; else the rows are finished here. Both ways do the same sums in the same order.
+// goes there and merge_partials finishes; else the rows are finished here. Both ways do the same sums in the same
+// order.
 template <class Math>
 void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t first_split, std::int64_t last_split,
                   float* partial, void* scratch) {
