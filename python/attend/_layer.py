@@ -52,6 +52,10 @@ class MultiHeadAttention:
                  inner: Optional[_core.InnerAttention] = None, dtype: str = "f32") -> None:
         self.dtype = dtype
         self.inner = inner
+        self._config = dict(width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, value_dim=value_dim,
+                            context_width=context_width, output_width=output_width, value_rank=value_rank,
+                            qkv_bias=qkv_bias, output_bias=output_bias, qk_norm=qk_norm, norm_eps=norm_eps, rope=rope,
+                            rope_theta=rope_theta, rope_scaling=rope_scaling)  # for attend.ring
         self._core = _core.MultiHeadAttention(
             dtype, int(width), int(heads), int(kv_heads), int(head_dim), int(value_dim), int(context_width),
             int(output_width), int(value_rank), bool(qkv_bias), bool(output_bias), bool(qk_norm), float(norm_eps), rope,

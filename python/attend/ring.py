@@ -1,4 +1,4 @@
-"""Ring attention: one sequence over several processes, with mpi4py.
+"""Ring attention, and the layer around it: one sequence over several processes, with mpi4py.
 
 It calls libattend_ring, which is built where MPI is (docs/guide/ring.md) and is no part of the wheel: the environment
 variable ATTEND_RING_LIBRARY says where it lies, else the system's library path is searched.
@@ -8,6 +8,8 @@ variable ATTEND_RING_LIBRARY says where it lies, else the system's library path 
 >>> comm = MPI.COMM_WORLD
 >>> mine = attend.ring.positions(comm.size, comm.rank, length, "zigzag")       # which tokens this rank holds
 >>> out = attend.ring.attention(comm, q[:, :, mine], k[:, :, mine], v[:, :, mine], causal=True, split="zigzag")
+>>> y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, split="zigzag", save=True)
+>>> gradients = attend.ring.layer_backward(comm, dy[:, mine], saved)          # of the parameters: the same on all ranks
 
 Run it with `mpirun -n 4 python -m mpi4py script.py`: an exception in one rank then ends the others too.
 """
@@ -22,12 +24,14 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from ._arrays import describe, empty, finish
+from ._arrays import _numpy_dtype, describe, empty, finish
+from ._layer import LayerGradients, MultiHeadAttention, _squeeze, _to_kind
 
-__all__ = ["Gradients", "attention", "attention_backward", "positions"]
+__all__ = ["Gradients", "attention", "attention_backward", "layer", "layer_backward", "positions"]
 
 _DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 _SPLITS = {"contiguous": 0, "zigzag": 1}
+_ROPES = {None: 0, "half_split": 1, "interleaved": 2}
 _LAST_KEY, _UNLIMITED, _INVALID_ARGUMENT = 1, -1, 1
 
 
@@ -41,13 +45,28 @@ class _AttentionOptions(ctypes.Structure):
                 ("scale", ctypes.c_double), ("softcap", ctypes.c_double), ("rule", ctypes.c_void_p * 5),
                 ("bias", ctypes.c_void_p), ("alibi_slopes", ctypes.c_void_p), ("alibi_align", ctypes.c_int32),
                 ("alibi_offsets", ctypes.c_void_p), ("alibi_offset_count", ctypes.c_int64), ("sinks", ctypes.c_void_p),
-                ("dropout_probability", ctypes.c_double), ("dropout_seed", ctypes.c_uint64)]
+                ("dropout_probability", ctypes.c_double), ("dropout_seed", ctypes.c_uint64),
+                ("distance_bias", ctypes.c_void_p)]
 
 
 class _RingOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("split", ctypes.c_int32), ("progress", ctypes.c_int32),
                 ("attention", ctypes.POINTER(_AttentionOptions)), ("timeout_seconds", ctypes.c_double),
                 ("slice_work", ctypes.c_double), ("times", ctypes.c_void_p)]
+
+
+class _LayerConfig(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int32),
+                *((name, ctypes.c_int64) for name in ("width", "context_width", "output_width", "heads", "kv_heads",
+                                                      "head_dim", "value_dim", "value_rank")),
+                ("qkv_bias", ctypes.c_int32), ("output_bias", ctypes.c_int32), ("qk_norm", ctypes.c_int32),
+                ("norm_eps", ctypes.c_double), ("rope_style", ctypes.c_int32), ("rope_theta", ctypes.c_double),
+                ("inner", ctypes.c_void_p), ("rope_scaling", ctypes.c_void_p)]
+
+
+# The library fills in a struct as large as its own: what is passed to it must be as large.
+_STRUCTS = {"attend_attention_options_init": _AttentionOptions, "attend_ring_options_init": _RingOptions,
+            "attend_layer_config_init": _LayerConfig}
 
 
 class Gradients(NamedTuple):
@@ -69,7 +88,15 @@ def _library():
                           "to build it)")
     library = ctypes.CDLL(name)
     library.attend_last_error.restype = ctypes.c_char_p
-    library.attend_mask_free.restype = None
+    for function, struct in _STRUCTS.items():
+        room = (ctypes.c_size_t * 128)()
+        getattr(library, function).restype = None
+        getattr(library, function)(room)
+        if room[0] != ctypes.sizeof(struct):
+            raise ImportError(f"{name} is of another version than this package: {function} fills {room[0]} bytes, expected "
+                              f"{ctypes.sizeof(struct)}")
+    for kind in ("mask", "layer", "layer_saved", "layer_gradients"):
+        getattr(library, f"attend_{kind}_free").restype = None
     return library
 
 
@@ -117,6 +144,17 @@ class _Options:
     def __del__(self):
         if getattr(self, "mask", None):
             _library().attend_mask_free(self.mask)
+
+
+class _Handle:
+    """Something the library made, freed with this object."""
+
+    def __init__(self, kind):
+        self.kind, self.pointer = kind, ctypes.c_void_p()
+
+    def __del__(self):
+        if self.pointer:
+            getattr(_library(), f"attend_{self.kind}_free")(self.pointer)
 
 
 def positions(ranks: int, rank: int, length: int, split: str = "contiguous") -> np.ndarray:
@@ -175,3 +213,79 @@ def attention_backward(comm: Any, dout: Any, q: Any, k: Any, v: Any, out: Any, l
     _check(_library().attend_ring_attention_backward(comm.py2f(), *map(ctypes.byref, tensors),
                                                      ctypes.byref(options.ring)))
     return Gradients(*(finish(kind, x) for x in results))
+
+
+def _engine_layer(layer):
+    """The layer once more, in the ring's library, with the same parameters."""
+    config = layer._config
+    for name, value in (("inner", layer.inner), ("rope_scaling", config["rope_scaling"])):
+        if value is not None:
+            raise ValueError(f"the layer has {name}, expected none: the ring does not pass it on")
+    wanted = _LayerConfig()
+    _library().attend_layer_config_init(ctypes.byref(wanted))
+    wanted.dtype, wanted.rope_style = _DTYPES[layer.dtype], _ROPES[config["rope"]]
+    for name, _ in _LayerConfig._fields_:
+        if name in config and name != "rope_scaling":
+            setattr(wanted, name, config[name])
+    handle = _Handle("layer")
+    _check(_library().attend_layer_create(ctypes.byref(wanted), ctypes.byref(handle.pointer)))
+    for name, value in layer.parameters.items():
+        place = _Tensor()
+        _check(_library().attend_layer_parameter(handle.pointer, name.encode(), ctypes.byref(place)))
+        value = np.ascontiguousarray(value)
+        ctypes.memmove(place.data, value.ctypes.data, value.nbytes)
+    return handle
+
+
+def _rows(array, name):
+    """[batch, length, width] as the engine's [batch, 1, length, width]."""
+    if len(array.shape) != 3:
+        raise ValueError(f"{name} has {len(array.shape)} dimensions, expected 3: batch, length and width")
+    (B, M, W), strides = array.shape, array.strides
+    return _Tensor(_DTYPES[array.dtype], array.address, (B, 1, M, W), (strides[0], M * W, strides[1], strides[2]))
+
+
+def layer(comm: Any, layer: MultiHeadAttention, x: Any, *, causal: bool = False, window: Any = None,
+          scale: Optional[float] = None, softcap: float = 0.0, split: str = "contiguous", save: bool = False,
+          timeout: float = 60.0) -> Any:
+    """layer(x) over the ranks of `comm`, each with its tokens x [batch, length / ranks, width]: self-attention.
+
+    The layer's parameters must be the same on all ranks. save adds what layer_backward needs.
+
+    >>> y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, split="zigzag", save=True)
+    """
+    options, handle, saved = _Options(split, causal, window, scale, softcap, timeout), _engine_layer(layer), None
+    array = describe(x, "x")
+    rows = _rows(array, "x")
+    out, out_array = empty(array.kind, layer.dtype, (*array.shape[:2], layer._core.output_width))
+    out_rows = _rows(out_array, "out")
+    if save:
+        saved = _Handle("layer_saved")
+    _check(_library().attend_ring_layer_forward(comm.py2f(), handle.pointer, ctypes.byref(rows), ctypes.byref(options.ring),
+                                                ctypes.byref(out_rows), ctypes.byref(saved.pointer) if save else None))
+    out = finish(array.kind, out)
+    return (out, (saved, handle, options, layer)) if save else out
+
+
+def layer_backward(comm: Any, dout: Any, saved: Any) -> LayerGradients:
+    """The gradients of layer() for dout, from what it saved: dx of this rank's tokens, those of the parameters summed over
+    all ranks.
+
+    >>> gradients = attend.ring.layer_backward(comm, dy[:, mine], saved)
+    """
+    kept, handle, options, layer = saved
+    array = describe(dout, "dout")
+    rows = _rows(array, "dout")
+    made = _Handle("layer_gradients")
+    _check(_library().attend_ring_layer_backward(comm.py2f(), handle.pointer, ctypes.byref(rows), kept.pointer,
+                                                 ctypes.byref(options.ring), ctypes.byref(made.pointer)))
+    return LayerGradients(_to_kind(array.kind, _gradient(made, "dx", layer.dtype)[:, 0]), None,
+                          {name: _squeeze(_gradient(made, name, layer.dtype)) for name in layer.parameters})
+
+
+def _gradient(made, name, dtype):
+    place = _Tensor()
+    _check(_library().attend_layer_gradient(made.pointer, name.encode(), ctypes.byref(place)))
+    result = np.empty(tuple(place.shape), _numpy_dtype(dtype))
+    ctypes.memmove(result.ctypes.data, place.data, result.nbytes)
+    return result

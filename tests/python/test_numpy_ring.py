@@ -1,4 +1,5 @@
-"""attend.ring under mpirun, where mpi4py and libattend_ring are (ATTEND_RING_LIBRARY), against plain NumPy."""
+"""attend.ring under mpirun, where mpi4py and libattend_ring are (ATTEND_RING_LIBRARY), against plain NumPy and the layer on
+one process."""
 
 import ctypes.util
 import importlib.util
@@ -42,6 +43,34 @@ for split in ("contiguous", "zigzag"):
         want = attend.attention_backward(dout, q, k, v, o, l, mask=whole)
         for a, b in zip(got, (want.dq, want.dk, want.dv)):
             np.testing.assert_allclose(a, b[:, :, mine], rtol=1e-3, atol=1e-4)
+
+# The layer: the same output and gradients as the whole layer on one process.
+for dtype, close in (("f32", dict(rtol=1e-4, atol=1e-4)), ("bf16", dict(rtol=0.05, atol=0.1))):
+    layer = attend.MultiHeadAttention(32, heads=4, kv_heads=2, qk_norm=True, qkv_bias=True, rope="half_split",
+                                      dtype=dtype).initialise(5)
+    kind = layer.parameters["wq"].dtype
+    x, dy = (rng.standard_normal((2, L, 32)).astype(kind) for _ in range(2))
+    want, kept = layer(x, mask=attend.causal(), save=True)
+    wanted = layer.backward(dy, kept)
+    for split in ("contiguous", "zigzag"):
+        mine = attend.ring.positions(comm.size, comm.rank, L, split)
+        y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, split=split, save=True)
+        got = attend.ring.layer_backward(comm, dy[:, mine], saved)
+        floats = lambda a: np.asarray(a, np.float32)
+        np.testing.assert_allclose(floats(y), floats(want)[:, mine], **close)
+        np.testing.assert_allclose(floats(got.dx), floats(wanted.dx)[:, mine], **close)
+        assert got.parameters.keys() == wanted.parameters.keys()
+        for name, gradient in wanted.parameters.items():
+            largest = np.abs(floats(gradient)).max()
+            np.testing.assert_allclose(floats(got.parameters[name]), floats(gradient), rtol=close["rtol"],
+                                       atol=close["rtol"] * largest, err_msg=name)
+            assert comm.bcast(got.parameters[name].tobytes()) == got.parameters[name].tobytes(), name
+try:
+    attend.ring.layer(comm, attend.MultiHeadAttention(32, heads=4, inner=attend.inner.linear_attention()), x[:, mine])
+except ValueError as error:
+    assert "the layer has inner, expected none" in str(error), error
+else:
+    raise AssertionError("an inner attention was not refused")
 try:
     attend.ring.attention(comm, part(q)[:, :, :3], part(k), part(v))
 except ValueError as error:
@@ -59,7 +88,8 @@ def test_agrees_with_numpy(ranks):
         pytest.skip("needs mpirun and mpi4py")
     if not (os.environ.get("ATTEND_RING_LIBRARY") or ctypes.util.find_library("attend_ring")):
         pytest.skip("needs libattend_ring: ATTEND_RING_LIBRARY")
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ATTEND_THREADS="1")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ATTEND_THREADS="1",
+                       OMPI_MCA_btl_vader_single_copy_mechanism="none")  # containers forbid it
     result = subprocess.run([mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, "-m", "mpi4py", "-c", SCRIPT],
                             env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
