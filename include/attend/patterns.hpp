@@ -11,15 +11,15 @@ namespace attend {
 
 // Sparse Transformer (Child et al. 2019), strided: a query sees the `stride` keys before its own, its own, and every
 // stride-th before. Causal: p - stride <= j <= p, or j <= p and p - j a multiple of stride.
-Mask strided(std::int64_t stride, Diagonal diagonal = Align::last_key);
+Mask strided(std::int64_t stride, const Diagonal& diagonal = Align::last_key);
 // Sparse Transformer, fixed: the query's own block so far, and the last `columns` keys of every block before. Causal.
-Mask fixed(std::int64_t block, std::int64_t columns = 1, Diagonal diagonal = Align::last_key);
+Mask fixed(std::int64_t block, std::int64_t columns = 1, const Diagonal& diagonal = Align::last_key);
 // Longformer (Beltagy et al. 2020): `window` keys on each side, `dilation` apart, and tokens that see all and are seen
 // by all. Not causal: add `& causal()`.
 Mask longformer(std::int64_t window, std::int64_t dilation = 1, std::vector<std::int64_t> global_positions = {},
-                Diagonal diagonal = Align::last_key);
+                const Diagonal& diagonal = Align::last_key);
 // StreamingLLM (Xiao et al. 2023): the first `sinks` keys, and the last `window` up to the query's own. Causal.
-Mask streaming(std::int64_t sinks, std::int64_t window, Diagonal diagonal = Align::last_key);
+Mask streaming(std::int64_t sinks, std::int64_t window, const Diagonal& diagonal = Align::last_key);
 
 // BigBird (Zaheer et al. 2020) in blocks: each block of queries sees `window_blocks` blocks around its own, the first
 // `global_blocks`, and `random_blocks` of the others; the first `global_blocks` see all. The last query stands at the

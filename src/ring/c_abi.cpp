@@ -18,7 +18,6 @@ using attend::abi::view;
 
 namespace {
 
-using attend::RingCommunicator;
 using attend::RingOptions;
 using attend::RingTimes;
 
@@ -46,10 +45,10 @@ auto read_or_refuse(int comm, const char* op, const F& read) {
 
 // Calls f with the options, and adds the times it took to those of the caller.
 template <class F>
-void timed(const attend_ring_options* options, RingOptions& given, const F& f) {
+void timed(const attend_ring_options* options, RingOptions given, const F& f) {
   RingTimes times;
   given.times = &times;
-  f();
+  f(given);
   if (options == nullptr || options->times == nullptr) return;
   options->times->compute += times.compute;
   options->times->progress += times.progress;
@@ -96,7 +95,8 @@ attend_status attend_ring_attention(int comm, const attend_tensor* q, const atte
                        optional_mutable_view(lse),
                        options_of(op, options, q->dtype, false)};
     });
-    timed(options, a.options, [&] { attend::ring_attention({comm}, a.q, a.k, a.v, a.out, a.options, a.lse); });
+    timed(options, a.options,
+          [&](const RingOptions& given) { attend::ring_attention({comm}, a.q, a.k, a.v, a.out, given, a.lse); });
   });
 }
 
@@ -122,8 +122,8 @@ attend_status attend_ring_attention_backward(int comm, const attend_tensor* dout
                        {mutable_view(op, "dq", dq), mutable_view(op, "dk", dk), mutable_view(op, "dv", dv)},
                        options_of(op, options, q->dtype, true)};
     });
-    timed(options, a.options, [&] {
-      attend::ring_attention_backward({comm}, a.dout, a.q, a.k, a.v, a.out, a.lse, a.gradients, a.options);
+    timed(options, a.options, [&](const RingOptions& given) {
+      attend::ring_attention_backward({comm}, a.dout, a.q, a.k, a.v, a.out, a.lse, a.gradients, given);
     });
   });
 }
@@ -152,9 +152,9 @@ attend_status attend_ring_layer_forward(int comm, const attend_layer* layer, con
                        options_of(op, options, static_cast<std::int32_t>(config.dtype), saved != nullptr)};
     });
     auto kept = saved == nullptr ? nullptr : std::make_unique<attend_layer_saved>();
-    timed(options, a.options, [&] {
+    timed(options, a.options, [&](const RingOptions& given) {
       const attend::Tensor y =
-          attend::ring_multi_head_attention({comm}, *a.layer, a.x, a.options, kept ? &kept->saved : nullptr);
+          attend::ring_multi_head_attention({comm}, *a.layer, a.x, given, kept ? &kept->saved : nullptr);
       attend::copy_rows(y, a.out);
     });
     if (saved != nullptr) *saved = kept.release();
@@ -179,8 +179,8 @@ attend_status attend_ring_layer_backward(int comm, const attend_layer* layer, co
                        options_of(op, options, static_cast<std::int32_t>(mha.config().dtype), true)};
     });
     auto made = std::make_unique<attend_layer_gradients>();
-    timed(options, a.options, [&] {
-      made->gradients = attend::ring_multi_head_attention_backward({comm}, *a.layer, a.dout, *a.saved, a.options);
+    timed(options, a.options, [&](const RingOptions& given) {
+      made->gradients = attend::ring_multi_head_attention_backward({comm}, *a.layer, a.dout, *a.saved, given);
     });
     *gradients = made.release();
   });

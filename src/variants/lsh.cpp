@@ -27,8 +27,8 @@ std::int64_t even(double x) {
 
 // About length / chunk buckets in as few even factors of at most kLargestFactor as will do.
 std::vector<std::int64_t> chosen_factors(std::int64_t length, std::int64_t chunk) {
-  double left =
-      std::min(static_cast<double>(length) / static_cast<double>(chunk), static_cast<double>(kMostBuckets / 2));
+  constexpr std::int64_t kMost = kMostBuckets / 2;
+  double left = std::min(static_cast<double>(length) / static_cast<double>(chunk), static_cast<double>(kMost));
   int count = 1;
   while (std::pow(static_cast<double>(kLargestFactor), count) < left) ++count;
   std::vector<std::int64_t> factors;

@@ -72,13 +72,13 @@ void check_lengths(const char* op, std::int64_t queries, std::int64_t keys) {
 
 }  // namespace
 
-Mask strided(std::int64_t stride, Diagonal diagonal) {
+Mask strided(std::int64_t stride, const Diagonal& diagonal) {
   check_at_least("strided", "stride", stride, 1);
   const Mask past = causal(diagonal);
   return past & (window(stride, 0, diagonal) | (past & dilated(stride, diagonal)));
 }
 
-Mask fixed(std::int64_t block, std::int64_t columns_seen, Diagonal diagonal) {
+Mask fixed(std::int64_t block, std::int64_t columns_seen, const Diagonal& diagonal) {
   check_at_least("fixed", "block", block, 1);
   check_at_least("fixed", "columns", columns_seen, 1);
   if (columns_seen > block)
@@ -88,7 +88,7 @@ Mask fixed(std::int64_t block, std::int64_t columns_seen, Diagonal diagonal) {
 }
 
 Mask longformer(std::int64_t window_keys, std::int64_t dilation, std::vector<std::int64_t> global_positions,
-                Diagonal diagonal) {
+                const Diagonal& diagonal) {
   check_at_least("longformer", "window", window_keys, 0);
   check_at_least("longformer", "dilation", dilation, 1);
   if (window_keys == 0 && dilation > 1)
@@ -103,10 +103,10 @@ Mask longformer(std::int64_t window_keys, std::int64_t dilation, std::vector<std
   return near | global_tokens(std::move(global_positions), diagonal);
 }
 
-Mask streaming(std::int64_t sinks, std::int64_t window_keys, Diagonal diagonal) {
+Mask streaming(std::int64_t sinks, std::int64_t window_keys, const Diagonal& diagonal) {
   check_at_least("streaming", "sinks", sinks, 0);
   check_at_least("streaming", "window", window_keys, 1);
-  const Mask recent = causal(diagonal) & window(window_keys - 1, kUnlimited, diagonal);
+  Mask recent = causal(diagonal) & window(window_keys - 1, kUnlimited, diagonal);
   if (sinks == 0) return recent;
   return causal(diagonal) & (recent | columns(kFarthest, 0, sinks));
 }

@@ -67,6 +67,7 @@ inline bool paired(const MatmulProblem& p) {
   return p.a.dtype == DType::bf16 && p.b.dtype == DType::bf16;
 }
 
+// NOLINTBEGIN(misc-redundant-expression): where an instruction set has no products of pairs, Pairs are Floats.
 constexpr KernelTable table(const char* name) {
   return {
       .name = name,
@@ -165,3 +166,4 @@ constexpr KernelTable table(const char* name) {
       .byte_burst = byte_burst,
   };
 }
+// NOLINTEND(misc-redundant-expression)
