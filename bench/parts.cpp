@@ -52,6 +52,24 @@ void product_row(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t
   std::fflush(stdout);
 }
 
+// A projection of many rows, and its gradients: each sums over another dimension.
+void linear_row(DType dtype, std::int64_t rows, std::int64_t in, std::int64_t out, int rounds,
+                const std::function<double()>& ceiling) {
+  const Tensor x = random_tensor(dtype, {1, 1, rows, in}), weight = random_tensor(dtype, {1, 1, out, in}),
+               dy = random_tensor(dtype, {1, 1, rows, out});
+  Tensor y(dtype, dy.shape()), dx(dtype, x.shape()), dweight(dtype, weight.shape());
+  const double work = 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+  const std::vector<Sample> s =
+      interleave({ceiling, [&] { return work / timed([&] { linear(x, weight, std::nullopt, y); }); },
+                  [&] { return work / timed([&] { linear_backward(dy, x, weight, {.dx = dx}); }); },
+                  [&] { return work / timed([&] { linear_backward(dy, x, weight, {.dweight = dweight}); }); }},
+                 rounds);
+  const auto share = [&](std::size_t n) { return 100 * s[n].median / s[0].median; };
+  fmt::print("{:<5} {} rows, {:>4} -> {:>4}  y {:.0f} %, dx {:.0f} %, dweight {:.0f} % of {:.1f} GFLOP/s\n",
+             name(dtype), rows, in, out, share(1), share(2), share(3), s[0].median / 1e9);
+  std::fflush(stdout);
+}
+
 void cache_row(DType dtype, bool int8, std::int64_t length, int rounds, const std::function<double()>& read) {
   constexpr std::int64_t kHeads = 32, kKvHeads = 8, kDim = 128;
   const Tensor q = random_tensor(dtype, {1, kHeads, 1, kDim}), k = random_tensor(dtype, {1, kKvHeads, length, kDim}),
@@ -222,6 +240,13 @@ void run_parts(int rounds, const Ceilings& ceilings) {
     const auto& ceiling = dtype == DType::f32 ? ceilings.fma : ceilings.pairs;
     for (const std::int64_t n : {512, 2048}) product_row(dtype, n, n, n, rounds, ceiling);
     product_row(dtype, 1, 4096, 4096, rounds, ceiling);
+  }
+  fmt::print("\nProjections of 4096 rows and their gradients: share of the ceiling of the same run\n");
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto& ceiling = dtype == DType::f32 ? ceilings.fma : ceilings.pairs;
+    linear_row(dtype, 4096, 256, 1024, rounds, ceiling);
+    linear_row(dtype, 4096, 512, 1376, rounds, ceiling);
+    linear_row(dtype, 4096, 1376, 512, rounds, ceiling);
   }
   fmt::print("\nProjections with weights as files hold them: share of products of floats, of bytes where quantised\n");
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::q4_0, WeightFormat::q4_1,
