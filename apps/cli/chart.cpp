@@ -79,8 +79,9 @@ class PixelPen {
     const double length = std::hypot(x1 - x0, y1 - y0);
     const bool solid = style.dash.off == 0;
     const double dash = solid ? length : style.dash.on, step = solid ? length : style.dash.on + style.dash.off;
-    for (double at = 0; at < length; at += step) {
-      const double from = at / length, to = std::min(1.0, (at + dash) / length);
+    const int dashes = length > 0 ? static_cast<int>(std::ceil(length / step)) : 0;
+    for (int n = 0; n < dashes; ++n) {
+      const double from = n * step / length, to = std::min(1.0, (n * step + dash) / length);
       canvas_.line(kScale * (x0 + from * (x1 - x0)), kScale * (y0 + from * (y1 - y0)), kScale * (x0 + to * (x1 - x0)),
                    kScale * (y0 + to * (y1 - y0)), kScale * width, style.colour);
     }
@@ -138,12 +139,12 @@ void draw_panel(Pen& pen, const Panel& panel, double top) {
   const auto place_x = [&](double x) { return kLeft + kWidth * (std::log2(x) - first) / (last - first); };
   const auto place_y = [&](double y) { return top + kHeight * (high - power_of(y)) / (high - low); };
 
-  for (double power = low; power <= high; ++power) {
+  for (int power = static_cast<int>(low); power <= static_cast<int>(high); ++power) {
     const double y = place_y(std::pow(panel.step, power));
     pen.line(kLeft, y, kLeft + kWidth, y, 1, {kGrid, kSolid});
     pen.text(kLeft - 8, y, Anchor::end, false, kFaint, panel.label(std::pow(panel.step, power)));
   }
-  for (double power = std::ceil(first); power <= last; ++power) {
+  for (int power = static_cast<int>(std::ceil(first)); power <= static_cast<int>(last); ++power) {
     pen.text(place_x(std::exp2(power)), top + kHeight + 16, Anchor::middle, false, kFaint,
              length_label(std::exp2(power)));
   }
