@@ -9,8 +9,8 @@ namespace attend::linear {
 namespace {
 
 constexpr std::int64_t kWindowFloats = (8 << 20) / 4;
-constexpr std::int64_t kItems =
-    64;  // chunks held at once if there are so many: enough for the threads, and still in the cache
+// Chunks held at once if there are so many: enough for the threads, and still in the cache.
+constexpr std::int64_t kItems = 64;
 constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int64_t kColumns = 64;
 constexpr std::int64_t kPiece = 2048;
