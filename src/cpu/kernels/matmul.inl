@@ -146,8 +146,8 @@ void matmul_with(const MatmulProblem& p, std::int64_t row, std::int64_t rows, st
   Carver carver{static_cast<char*>(scratch)};
   [[maybe_unused]] const typename Math::Session session{};
   const MatmulScratch<Math> s = carve_matmul<Math>(rows, carver);
-  const bool direct = !p.add && !p.bias && p.c.dtype == DType::f32 && p.c.col_stride == 1 && p.inner > 0 &&
-                      reinterpret_cast<std::uintptr_t>(p.c.data) % alignof(float) == 0;
+  const bool direct =
+      !p.add && !p.bias && p.c.dtype == DType::f32 && p.c.col_stride == 1 && p.inner > 0 && lies_at<float>(p.c.data);
   std::int64_t n = n0;
   if (direct) {
     n = n1 % kLanes == 0 ? n1 : n1 / kKeyTile * kKeyTile;

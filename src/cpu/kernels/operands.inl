@@ -53,9 +53,7 @@ struct Floats {
   }
   // Where a tile lies ready to be summed over its keys; null: it must be packed.
   static const float* in_place(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n) {
-    const char* data = element(x, tile.b, tile.hk, tile.j0);
-    const bool aligned = reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0;
-    return aligned && whole_vectors(x, count, n) ? reinterpret_cast<const float*>(data) : nullptr;
+    return whole_vectors(x, count, n) ? reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)) : nullptr;
   }
   static bool finite_in_place(const float* data, std::int64_t row_stride, std::int64_t n) {
     V bad = set1(0.0F);
@@ -73,7 +71,7 @@ struct Floats {
   }
   // Rows of a matrix where the products can broadcast them from; null: they must be loaded.
   static const float* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t) {
-    if (m.dtype != DType::f32 || reinterpret_cast<std::uintptr_t>(m.data) % alignof(float) != 0) return nullptr;
+    if (m.dtype != DType::f32 || !lies_at<float>(m.data)) return nullptr;
     return static_cast<const float*>(m.data) + row * m.row_stride + column * m.col_stride;
   }
   // Rows that were loaded with load_rows, to sum over them: [rows / kPack][round_up(n, kLanes)]. Floats lie so already.
@@ -99,6 +97,6 @@ struct Floats {
 
  private:
   static bool whole_vectors(const Operand& x, std::int64_t count, std::int64_t n) {
-    return x.dtype == DType::f32 && x.dim_stride == 1 && count == kKeyTile && n % kLanes == 0;
+    return x.dtype == DType::f32 && x.dim_stride == 1 && count == kKeyTile && n % kLanes == 0 && lies_at<float>(x.data);
   }
 };

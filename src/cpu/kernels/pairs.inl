@@ -53,7 +53,7 @@ struct Pairs {
 
   static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, Cell* rows,
                              Cell* dst) {
-    if (whole_vectors(x, count, n) && x.row_stride % 2 == 0)
+    if (whole_vectors(x, count, n) && x.row_stride % 2 == 0 && lies_at<float>(element(x, tile.b, tile.hk, tile.j0)))
       return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride / 2,
                             n / 2, as_floats(dst), kKeyTile * x.row_stride / 2);
     load_head_rows(x, tile.b, tile.hk, tile.j0, count, n, rows);
@@ -79,7 +79,7 @@ struct Pairs {
   }
   static const Cell* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t count) {
     const bool whole = m.col_stride == 1 && m.row_stride % 2 == 0 && count % 2 == 0;
-    if (!whole || reinterpret_cast<std::uintptr_t>(m.data) % alignof(Cell) != 0) return nullptr;
+    if (!whole || !lies_at<Cell>(m.data)) return nullptr;
     return static_cast<const Cell*>(m.data) + (row * m.row_stride + column) / 2;
   }
   static Cell* take_along_rows(Cell*, std::int64_t rows, std::int64_t n, Carver& carver) {
@@ -118,7 +118,7 @@ struct Pairs {
 
  private:
   static bool whole_vectors(const Operand& x, std::int64_t count, std::int64_t n) {
-    return x.dim_stride == 1 && count == kKeyTile && n % (2 * kLanes) == 0;
+    return x.dim_stride == 1 && count == kKeyTile && n % (2 * kLanes) == 0 && lies_at<std::uint16_t>(x.data);
   }
 
   // Rows r and r + 1 into one row of cells. True when all are finite. What lies `ahead` is called into the cache.

@@ -8,6 +8,12 @@ inline std::int64_t element_size(DType dtype) {
   return dtype == DType::f32 ? 4 : 2;
 }
 
+// Whether an address may be read as a T: callers' memory may lie anywhere.
+template <class T>
+inline bool lies_at(const void* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % alignof(T) == 0;
+}
+
 inline const char* element(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i) {
   return static_cast<const char*>(x.data) +
          (b * x.batch_stride + h * x.head_stride + i * x.row_stride) * element_size(x.dtype);

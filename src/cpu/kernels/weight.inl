@@ -57,7 +57,7 @@ void weight_product(const WeightProduct& p, std::int64_t row, std::int64_t rows,
   float bias[kKeyTile] = {};
   if (p.bias) load_row(DType::f32, p.bias + n0 * p.bias_stride * 4, p.bias_stride, cols, bias);
   char* to = p.y + (row * p.y_row_stride + n0) * 4;
-  const bool in_place = p.in > 0 && cols == kKeyTile && reinterpret_cast<std::uintptr_t>(to) % alignof(float) == 0;
+  const bool in_place = p.in > 0 && cols == kKeyTile && lies_at<float>(to);
   TileWork work{
       row, rows, p.tiles + n * p.tile_bytes, bias, sums, kKeyTile, sums, static_cast<char*>(scratch) + carver.used};
   if (in_place) {
