@@ -1,4 +1,4 @@
-// Tests of the transformer block: its definition, blocks of queries against the whole, gradients, memory.
+// Tests of the transformer block: its definition, blocks of queries against the whole, gradients.
 #include "attend/transformer_block.hpp"
 
 #include <functional>
@@ -7,7 +7,6 @@
 #include "attend/patterns.hpp"
 #include "attend/rms_norm.hpp"
 #include "reference/transformer_block.hpp"
-#include "unit/allocated.hpp"
 #include "unit/error_of.hpp"
 #include "unit/op_testing.hpp"
 
@@ -312,31 +311,6 @@ TEST(TransformerBlock, BadArgumentsSayWhatAndWhy) {
               TransformerBlock({.attention = {.width = 8, .heads = 2}, .feed_forward = static_cast<FeedForward>(5)});
             }),
             "transformer_block: feed_forward is 5, expected swiglu, gelu or relu");
-}
-
-// With blocks of queries, memory grows by keys, values and results alone: the rest belongs to a block.
-TEST(TransformerBlock, MemoryIsThatOfABlock) {
-  constexpr std::int64_t kWidth = 64, kLong = 8192, kBlock = 128;
-  const TransformerBlock layer = make_block({.attention = {.width = kWidth, .heads = 4, .kv_heads = 1}}, 17);
-  const std::int64_t kv_bytes = 2 * 16 * 4, row_bytes = kWidth * 4;  // of a token
-  const auto forward_peak = [&](std::int64_t length, std::int64_t block) {
-    const Tensor x = random_tensor(DType::f32, {1, 1, length, kWidth}, 18);
-    release_memory();
-    return peak_of([&] { layer.forward(x, {.mask = window(64, 0)}, {block}); });
-  };
-  const auto backward_peak = [&](std::int64_t length, std::int64_t block) {
-    const Tensor x = random_tensor(DType::f32, {1, 1, length, kWidth}, 18);
-    release_memory();
-    return peak_of([&] { layer.backward(x, x, {.mask = window(64, 0)}, {block}); });
-  };
-  forward_peak(kBlock, kBlock);  // threads and kernels are there from now on
-  // The kernels keep packed keys and values of their own beside K and V: three times covers both.
-  const std::int64_t growth = forward_peak(2 * kLong, kBlock) - forward_peak(kLong, kBlock);
-  EXPECT_LE(growth, kLong * (3 * kv_bytes + row_bytes) + (64 << 10));
-  EXPECT_GE(forward_peak(2 * kLong, 0) - forward_peak(kLong, 0), kLong * 8 * row_bytes);  // the whole at once does
-  // Backward: K, V, their gradients twice, dx; beside them a block.
-  const std::int64_t backward_growth = backward_peak(2 * kLong, kBlock) - backward_peak(kLong, kBlock);
-  EXPECT_LE(backward_growth, kLong * (6 * kv_bytes + row_bytes) + (64 << 10));
 }
 
 }  // namespace
