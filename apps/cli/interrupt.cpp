@@ -19,6 +19,7 @@ InterruptWatch::InterruptWatch() {
   g_signal = 0;
   struct sigaction action{};
   action.sa_handler = note_signal;
+  action.sa_flags = SA_RESTART;  // whoever waits looks at the flag himself; a write cut short would count as failed
   for (std::size_t n = 0; n < 3; ++n) {
     ::sigaction(kSignals[n], nullptr, &old_[n]);
     // Ignored by whoever started us (nohup): it stays so.
