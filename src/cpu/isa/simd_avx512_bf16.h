@@ -5,13 +5,18 @@ struct PairCells {
   using Vector = __m512bh;
   using Stored = Cell;
   static constexpr bool kCallsNext = false;
+  static constexpr int kRows = 1;
+  static Vector from_bits(V x) { return reinterpret_cast<__m512bh>(x); }
 };
+inline __m512bh as_cells(__m512i x) {
+  return reinterpret_cast<__m512bh>(x);
+}
 
 inline __m512bh load_cells(const std::uint32_t* p) {
-  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+  return as_cells(_mm512_loadu_si512(p));
 }
 inline __m512bh set1_cell(std::uint32_t x) {
-  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(x)));
+  return as_cells(_mm512_set1_epi32(static_cast<int>(x)));
 }
 inline V multiply_add(__m512bh a, __m512bh b, V c) {
   return _mm512_dpbf16_ps(c, a, b);
@@ -40,9 +45,12 @@ inline __m512i interleave(__m256i low, __m256i high) {
 inline void store_pairs(std::uint32_t* p, V low, V high) {
   _mm512_storeu_si512(p, interleave(to_halves(low), to_halves(high)));
 }
+inline __m512i interleave(const std::uint16_t* low, const std::uint16_t* high) {
+  return interleave(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
+                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)));
+}
 inline void store_pairs(std::uint32_t* p, const std::uint16_t* low, const std::uint16_t* high) {
-  _mm512_storeu_si512(p, interleave(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
-                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high))));
+  _mm512_storeu_si512(p, interleave(low, high));
 }
 // The sixteen cells hold no inf or NaN.
 inline bool finite_cells(const std::uint32_t* p) {
@@ -63,10 +71,13 @@ inline V quick_exp2(V t) {
 }
 
 // Sixteen cells from 32 int8: whole numbers below 2^8 fit bf16 exactly.
-inline void store_int8_pairs(std::uint32_t* p, const std::int8_t* src) {
-  const __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(src)));
+inline __m512i load_int8_pairs(const void* src) {
+  const __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(src)));
   const V low = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24));
   const V high = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 16), 24));
   const __m512i top = _mm512_and_si512(_mm512_castps_si512(high), _mm512_set1_epi32(-65536));
-  _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16), top));
+  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16), top);
+}
+inline void store_int8_pairs(std::uint32_t* p, const std::int8_t* src) {
+  _mm512_storeu_si512(p, load_int8_pairs(src));
 }

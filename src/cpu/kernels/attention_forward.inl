@@ -49,6 +49,7 @@ struct ForwardScratch {
   float* scores;
   SoftmaxState part;
   float *total_max, *total_sum, *total_acc;
+  float* acc_before;  // of few rows
   RowKeys keys;
 };
 
@@ -66,6 +67,7 @@ inline ForwardScratch<Math> carve_forward(const AttentionProblem& p, std::int64_
   s.total_max = carver.take<float>(rows);
   s.total_sum = carver.take<float>(rows);
   s.total_acc = carver.take<float>(rows * Ap);
+  s.acc_before = carver.take<float>(kTileRows * Ap);
   s.keys = take_row_keys(p, rows, carver);
   return s;
 }
@@ -188,13 +190,9 @@ struct TileOperands {
   std::int64_t v_row;
   bool v_finite;
   const float *k_scales, *v_scales;  // of an int8 cache, for each key; else null
-  const Half *k_half, *v_half;       // of an f16 cache that is read as it is; else null
-  std::int64_t to_next;              // bytes to the tile after it
 };
-// `few`: rows that fit one register tile, so that each number of the tile is used in one go.
 template <class Math>
-inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile& at, bool few,
-                                        const ForwardScratch<Math>& s) {
+inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile& at, const ForwardScratch<Math>& s) {
   const std::int64_t Ep = round_up(p.E, kLanes), count = keys_in_tile(p, at);
   if (p.packed) {
     char* data = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile);
@@ -203,35 +201,35 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
     const bool halves = p.packed->stored == StoredAs::bf16 || p.packed->stored == StoredAs::f16;
     if (more && !halves)
       for (std::int64_t n = 0; n < p.packed->tile_bytes; n += 64) __builtin_prefetch(next + n, 0, 2);
-    if (p.packed->stored == StoredAs::f16 && few) {
-      Carver carver{data};
-      const StoredTile t = take_stored_tile<Math>(StoredAs::f16, p.D, p.E, carver);
-      if (*t.v_finite)
-        return {nullptr,
-                nullptr,
-                Ep,
-                true,
-                nullptr,
-                nullptr,
-                reinterpret_cast<const Half*>(t.k),
-                reinterpret_cast<const Half*>(t.v),
-                next - data};
-    }
     if (p.packed->stored != StoredAs::cells) {
       const StoredTile t = widen_tile<Math>(p, data, next - data, s.tile);
-      return {s.tile.k, s.tile.v, Ep, *t.v_finite, t.k_scales, t.v_scales, nullptr, nullptr, 0};
+      return {s.tile.k, s.tile.v, Ep, *t.v_finite, t.k_scales, t.v_scales};
     }
     Carver carver{data};
     const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
     const auto* v = p.packed->pages ? nullptr : Math::in_place(p.v, at, count, p.E);
-    return {tile.k, v ? v : tile.v, v ? p.v.row_stride : Ep, *tile.v_finite, nullptr, nullptr, nullptr, nullptr, 0};
+    return {tile.k, v ? v : tile.v, v ? p.v.row_stride : Ep, *tile.v_finite, nullptr, nullptr};
   }
   Math::pack_along_dim(p.k, at, count, p.D, s.tile_rows, s.tile.k);
   if (const auto* v = Math::in_place(p.v, at, count, p.E))
-    return {s.tile.k, v, p.v.row_stride, Math::finite_in_place(v, p.v.row_stride, p.E), nullptr, nullptr, nullptr,
-            nullptr,  0};
+    return {s.tile.k, v, p.v.row_stride, Math::finite_in_place(v, p.v.row_stride, p.E), nullptr, nullptr};
   const bool finite = Math::pack_along_keys(p.v, at, count, p.E, s.tile_rows, s.tile.v);
-  return {s.tile.k, s.tile.v, Ep, finite, nullptr, nullptr, nullptr, nullptr, 0};
+  return {s.tile.k, s.tile.v, Ep, finite, nullptr, nullptr};
+}
+
+// Scores to weights as the product with the values wants them: what the options and the mask say, the softmax, and
+// whoever looks on. Row 0 of the block is row `at` of the range.
+template <class Math>
+inline void weigh_block(const AttentionProblem& p, const Block& block, const float* k_scales, const float* v_scales,
+                        ForwardScratch<Math>& s, std::int64_t at) {
+  if (k_scales) scale_columns(block, s.scores, k_scales);
+  finish_scores(p, block, s.keys, s.scores, nullptr);
+  const bool as_floats = p.dropout_threshold || p.observer || v_scales;
+  softmax_block<Math>(p, block, s.scores, as_floats, s.weights, s.part, at);
+  if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * acc_row(p));
+  if (p.dropout_threshold) apply_dropout(p, block, s.scores);
+  if (v_scales) scale_columns(block, s.scores, v_scales);
+  if (as_floats) Math::weights_along_keys(s.scores, block.rows, block.c0, block.c1, s.weights);
 }
 
 // One tile of keys for all rows of the range.
@@ -241,22 +239,13 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
   const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
   const std::int64_t depth = Math::depth(p.D);
   TileOperands<Math> tile{};
-  const bool few = range.end - range.begin <= kTileRows;
   Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
   for (; block.row < range.end; block.row += block.rows) {
     if (!place_next_block(p, s.keys, range.end, block)) continue;
     const std::int64_t rows = block.rows;
-    if (tile.k == nullptr && tile.k_half == nullptr) tile = tile_operands<Math>(p, {range.b, range.hk, j0}, few, s);
+    if (tile.k == nullptr) tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
     const std::int64_t at = block.row - range.begin, columns = block.c1 - block.c0;
-    if constexpr (Math::kPack == 1) {
-      if (tile.k_half) {
-        product<false>(ProductArgs<HalfCells>{s.queries + at * s.query_row, s.query_row, 1, tile.k_half + block.c0,
-                                              kKeyTile, s.scores + block.c0, kKeyTile, depth, tile.to_next},
-                       rows, columns);
-      }
-    }
     for (const Term& term : Math::kProducts) {
-      if (tile.k_half) break;
       const Args args{s.queries + at * s.query_row + term.a * depth,
                       s.query_row,
                       1,
@@ -270,23 +259,8 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
       else
         product<true>(args, rows, columns);
     }
-    if (tile.k_scales) scale_columns(block, s.scores, tile.k_scales);
-    finish_scores(p, block, s.keys, s.scores, nullptr);
-    const bool as_floats = p.dropout_threshold || p.observer || tile.v_scales;
-    softmax_block<Math>(p, block, s.scores, as_floats, s.weights, s.part, at);
-    if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * Ap);
-    if (p.dropout_threshold) apply_dropout(p, block, s.scores);
-    if (tile.v_scales) scale_columns(block, s.scores, tile.v_scales);
-    if (as_floats) Math::weights_along_keys(s.scores, rows, block.c0, block.c1, s.weights);
+    weigh_block<Math>(p, block, tile.k_scales, tile.v_scales, s, at);
     constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
-    if constexpr (Math::kPack == 1) {
-      if (tile.v_half) {
-        product<true>(ProductArgs<HalfCells>{s.weights + block.c0, Math::kWeightRow, 1, tile.v_half + block.c0 * Ep, Ep,
-                                             s.part.acc + at * Ap, Ap, columns, tile.to_next},
-                      rows, Ep);
-        continue;
-      }
-    }
     for (const Term& term : Math::kProducts)
       accumulate(Args{s.weights + term.a * kTileCells + block.c0 / Math::kPack, Math::kWeightRow, 1,
                       tile.v + (term.b * kTileCells + block.c0 / Math::kPack) * tile.v_row, tile.v_row,
@@ -294,6 +268,8 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
                  rows, Ep, tile.v_finite);
   }
 }
+
+#include "cpu/kernels/few_rows.inl"
 
 template <class Math>
 inline void clear_part(const ForwardScratch<Math>& s, std::int64_t rows, std::int64_t Ap) {
@@ -356,7 +332,8 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
     }
     clear_part(s, rows, Ap);
     for (std::int64_t j = next; j < end; j = next_seen(p, range, j / kKeyTile * kKeyTile + kKeyTile, end))
-      forward_tile<Math>(p, range, j / kKeyTile * kKeyTile, s);
+      if (const std::int64_t j0 = j / kKeyTile * kKeyTile; !forward_few(p, range, j0, s))
+        forward_tile<Math>(p, range, j0, s);
     for (std::int64_t r = 0; r < rows; ++r) {
       const float part_sum = reduce_add(load(s.part.sums + r * kLanes));
       if (merging) {

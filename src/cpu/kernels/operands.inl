@@ -65,6 +65,27 @@ struct Floats {
       }
     return reduce_add(bad) == 0.0F;
   }
+  // For few rows (few_rows.inl), calls f with the Cells that read keys, values or the tiles of a cache as they lie.
+  static constexpr bool kReadsInPlace = true;
+  template <class F>
+  static void with_keys(DType dtype, F&& f) {
+    if (dtype == DType::f32) return f(Streamed<FloatCells, float>{});
+    if (dtype == DType::bf16) return f(Streamed<FloatCells, BF16>{});
+    f(Streamed<FloatCells, F16>{});
+  }
+  template <class F>
+  static void with_values(DType dtype, F&& f) {
+    with_keys(dtype, f);
+  }
+  template <class F>
+  static void with_stored(StoredAs stored, F&& f) {
+    if (stored == StoredAs::int8) return f(Streamed<FloatCells, Int8>{});
+    with_keys(stored == StoredAs::cells ? DType::f32 : stored == StoredAs::bf16 ? DType::bf16 : DType::f16, f);
+  }
+  static bool readable_rows(const Operand& x, std::int64_t n) {
+    const bool aligned = x.dtype == DType::f32 ? lies_at<float>(x.data) : lies_at<std::uint16_t>(x.data);
+    return x.dim_stride == 1 && n % kLanes == 0 && aligned;
+  }
   // int8 numbers to cells, exactly: their scales are applied to scores and weights.
   static void widen_int8(const std::int8_t* src, std::int64_t cells, float* dst) {
     for (std::int64_t n = 0; n < cells; n += kLanes) store(dst + n, load_int8(src + n));

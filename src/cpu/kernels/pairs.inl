@@ -17,6 +17,21 @@ inline void product_skip_zeros(const ProductArgs<PairCells>& args, std::int64_t 
     }
 }
 
+// Two rows of b make a row of cells.
+struct RowPairs : Streamed<PairCells, BF16> {
+  static constexpr int kRows = 2;
+};
+inline PairCells::Vector load_row_pair(const BF16* low, const BF16* high) {
+  return as_cells(
+      interleave(reinterpret_cast<const std::uint16_t*>(low), reinterpret_cast<const std::uint16_t*>(high)));
+}
+struct Int8Pair {
+  std::int8_t low, high;
+};
+inline PairCells::Vector load_cells(const Int8Pair* p) {
+  return as_cells(load_int8_pairs(p));
+}
+
 struct Pairs {
   using Cells = PairCells;
   using Cell = std::uint32_t;
@@ -74,6 +89,28 @@ struct Pairs {
   }
   static const Cell* in_place(const Operand&, const KeyTile&, std::int64_t, std::int64_t) { return nullptr; }
   static bool finite_in_place(const Cell*, std::int64_t, std::int64_t) { return true; }
+#ifdef ATTEND_TILE_DOT
+  static constexpr bool kReadsInPlace = false;  // tiles sum in an order of their own, for few rows as for many
+#else
+  static constexpr bool kReadsInPlace = true;
+#endif
+  template <class F>
+  static void with_keys(DType, F&& f) {
+    f(Streamed<PairCells, Cell>{});
+  }
+  template <class F>
+  static void with_values(DType, F&& f) {
+    f(RowPairs{});
+  }
+  template <class F>
+  static void with_stored(StoredAs stored, F&& f) {
+    if (stored == StoredAs::int8) return f(Streamed<PairCells, Int8Pair>{});
+    f(Streamed<PairCells, Cell>{});
+  }
+  static bool readable_rows(const Operand& x, std::int64_t n) {
+    const bool cells = x.row_stride % 2 == 0 && x.head_stride % 2 == 0 && x.batch_stride % 2 == 0;
+    return x.dim_stride == 1 && n % (2 * kLanes) == 0 && cells && lies_at<Cell>(x.data);
+  }
   static void widen_int8(const std::int8_t* src, std::int64_t cells, Cell* dst) {
     for (std::int64_t n = 0; n < cells; n += kLanes) store_int8_pairs(dst + n, src + 2 * n);
   }

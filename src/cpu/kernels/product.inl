@@ -6,23 +6,60 @@ struct FloatCells {
   using Vector = V;
   using Stored = float;  // what b is kept as
   static constexpr bool kCallsNext = false;
+  static constexpr int kRows = 1;  // rows of b to a row of cells
+  static V from_bits(V x) { return x; }
 };
-// b in f16, widened as it is read. For few rows: with many it is cheaper to widen it once before.
-struct Half {
+
+// What b may be kept as instead; it is widened as it is read.
+struct F16 {
   std::uint16_t bits;
 };
-struct HalfCells {
-  using Cell = float;
-  using Vector = V;
-  using Stored = Half;
-  static constexpr bool kCallsNext = true;  // the same place `to_next` bytes on is wanted soon
+struct BF16 {
+  std::uint16_t bits;
 };
-inline V load_cells(const Half* p) {
-  return load_f16(reinterpret_cast<const char*>(p));
-}
+struct Int8 {
+  std::int8_t value;
+};
 inline V load_cells(const float* p) {
   return load(p);
 }
+inline V load_cells(const F16* p) {
+  return load_f16(reinterpret_cast<const char*>(p));
+}
+inline V load_cells(const BF16* p) {
+  return load_bf16(reinterpret_cast<const char*>(p));
+}
+inline V load_cells(const Int8* p) {
+  return load_int8(reinterpret_cast<const std::int8_t*>(p));
+}
+// Cells of a row as they are, for a transposition.
+template <class Stored>
+inline V load_bits(const Stored* p) {
+  if constexpr (sizeof(Stored) == sizeof(float))
+    return load(reinterpret_cast<const float*>(p));
+  else
+    return load_cells(p);
+}
+// b comes from memory and is read once: the same place `to_next` bytes on is called while the products go on. For few
+// rows: with many it is cheaper to widen b once before.
+template <class Cells, class StoredType>
+struct Streamed : Cells {
+  using Stored = StoredType;
+  static constexpr bool kCallsNext = true;
+};
+template <class Cells>
+inline auto load_b(const typename Cells::Stored* b, [[maybe_unused]] std::int64_t b_row) {
+  if constexpr (Cells::kRows == 2)
+    return load_row_pair(b, b + b_row);
+  else
+    return load_cells(b);
+}
+template <class Cells>
+inline void call_next(const typename Cells::Stored* b, std::int64_t b_row, std::int64_t to_next) {
+  for (int row = 0; row < Cells::kRows; ++row)
+    __builtin_prefetch(reinterpret_cast<const char*>(b + row * b_row) + to_next, 0, 2);
+}
+
 inline V set1_cell(float x) {
   return set1(x);
 }
@@ -55,15 +92,14 @@ template <class Cells, int Rows, int Vectors, bool Accumulate>
   const typename Cells::Cell* a = args.a;
   const typename Cells::Stored* b = args.b;
   const std::int64_t a_row = args.a_row, a_inner = args.a_inner, b_row = args.b_row;
-  for (std::int64_t k = 0; k < args.inner; ++k, a += a_inner, b += b_row) {
+  for (std::int64_t k = 0; k < args.inner; ++k, a += a_inner, b += Cells::kRows * b_row) {
     typename Cells::Vector bv[std::size_t{Vectors}];
 #pragma GCC unroll 8
-    for (int n = 0; n < Vectors; ++n) bv[n] = load_cells(b + n * kLanes);
+    for (int n = 0; n < Vectors; ++n) bv[n] = load_b<Cells>(b + n * kLanes, b_row);
     if constexpr (Cells::kCallsNext) {
       constexpr int kLineVectors = 64 / (kLanes * int{sizeof(typename Cells::Stored)});
 #pragma GCC unroll 8
-      for (int n = 0; n < Vectors; n += kLineVectors)
-        __builtin_prefetch(reinterpret_cast<const char*>(b + n * kLanes) + args.to_next, 0, 2);
+      for (int n = 0; n < Vectors; n += kLineVectors) call_next<Cells>(b + n * kLanes, b_row, args.to_next);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {

@@ -59,6 +59,7 @@ struct Split {
   static const Cell* in_place(const Operand&, const KeyTile&, std::int64_t, std::int64_t) { return nullptr; }
   static bool finite_in_place(const Cell*, std::int64_t, std::int64_t) { return true; }
   static const Cell* rows_in_place(const MatrixRef&, std::int64_t, std::int64_t, std::int64_t) { return nullptr; }
+  static constexpr bool kReadsInPlace = false;
   static void widen_int8(const std::int8_t*, std::int64_t, Cell*) {}
 
   static constexpr std::int64_t kWeightRow = kTerms * kKeyTile / kPack;

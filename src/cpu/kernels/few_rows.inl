@@ -1,0 +1,137 @@
+// Few rows over many keys, as in decoding: every number of a tile is used once, so nothing is packed before. Keys are
+// turned and values widened in registers, and the next tile comes from memory in step with the products. The sums are
+// those of many rows, to the bit.
+
+// c[Rows][columns] = a . b^T, where row n of b holds the numbers of column n.
+template <class Cells, int Rows>
+[[gnu::noinline]] void turned_product(const ProductArgs<Cells>& args, std::int64_t columns) {
+  constexpr int kLineBlocks = 64 / (kLanes * int{sizeof(typename Cells::Stored)});
+  for (std::int64_t n = 0; n < columns; n += kLanes) {
+    V acc[std::size_t{Rows}];
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) acc[r] = set1(0.0F);
+    for (std::int64_t k = 0; k < args.inner; k += kLanes) {
+      V block[kLanes];
+#pragma GCC unroll 16
+      for (int l = 0; l < kLanes; ++l) {
+        const typename Cells::Stored* row = args.b + (n + l) * args.b_row + k;
+        block[l] = load_bits(row);
+        if (k / kLanes % kLineBlocks == 0) call_next<Cells>(row, 0, args.to_next);
+      }
+      transpose(block);
+      const typename Cells::Cell* a = args.a + k;
+#pragma GCC unroll 16
+      for (int l = 0; l < kLanes; ++l)
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r)
+          acc[r] = multiply_add(set1_cell(a[r * args.a_row + l]), Cells::from_bits(block[l]), acc[r]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) store(args.c + r * args.c_row + n, acc[r]);
+  }
+}
+template <class Cells, int... Rows>
+inline void turned_product(const ProductArgs<Cells>& args, std::int64_t rows, std::int64_t columns,
+                           std::integer_sequence<int, Rows...>) {
+  constexpr void (*kProducts[])(const ProductArgs<Cells>&, std::int64_t) = {turned_product<Cells, Rows + 1>...};
+  kProducts[rows - 1](args, columns);
+}
+
+inline bool finite_rows(const float* x, std::int64_t rows, std::int64_t row, std::int64_t cols) {
+  V bad = set1(0.0F);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t n = 0; n < cols; n += kLanes) bad = fma(load(x + r * row + n), set1(0.0F), bad);
+  return reduce_add(bad) == 0.0F;
+}
+
+// Keys and values that lie as rows in the caller's memory.
+template <class Math>
+inline void forward_few_rows(const AttentionProblem& p, const Block& block, ForwardScratch<Math>& s) {
+  const KeyTile at{block.b, block.hk, block.j0};
+  const std::int64_t columns = block.c1 - block.c0, Ep = round_up(p.E, kLanes), Ap = acc_row(p);
+  const auto args = [&](auto cells, const Operand& x, const typename Math::Cell* a, std::int64_t a_row, float* c,
+                        std::int64_t c_row, std::int64_t inner) {
+    using Stored = typename decltype(cells)::Stored;
+    const std::int64_t row_bytes = x.row_stride * element_size(x.dtype);
+    const char* b = element(x, at.b, at.hk, at.j0 + block.c0);
+    return ProductArgs<decltype(cells)>{a,
+                                        a_row,
+                                        1,
+                                        reinterpret_cast<const Stored*>(b),
+                                        row_bytes / std::int64_t{sizeof(Stored)},
+                                        c,
+                                        c_row,
+                                        inner,
+                                        kKeyTile * row_bytes};
+  };
+  Math::with_keys(p.k.dtype, [&](auto cells) {
+    turned_product(args(cells, p.k, s.queries, s.query_row, s.scores + block.c0, kKeyTile, Math::depth(p.D)),
+                   block.rows, columns, std::make_integer_sequence<int, kTileRows>{});
+  });
+  weigh_block<Math>(p, block, nullptr, nullptr, s, 0);
+  // An inf or NaN among the values shows in the sums; then they are made again with care.
+  __builtin_memcpy(s.acc_before, s.part.acc, static_cast<std::size_t>(block.rows * Ap) * sizeof(float));
+  const typename Math::Cell* weights = s.weights + block.c0 / Math::kPack;
+  Math::with_values(p.v.dtype, [&](auto cells) {
+    product<true>(args(cells, p.v, weights, Math::kWeightRow, s.part.acc, Ap, columns / Math::kPack), block.rows, Ep);
+  });
+  if (finite_rows(s.part.acc, block.rows, Ap, Ep)) return;
+  __builtin_memcpy(s.part.acc, s.acc_before, static_cast<std::size_t>(block.rows * Ap) * sizeof(float));
+  const bool finite = Math::pack_along_keys(p.v, at, kKeyTile, p.E, s.tile_rows, s.tile.v);
+  accumulate(ProductArgs<typename Math::Cells>{weights, Math::kWeightRow, 1, s.tile.v + block.c0 / Math::kPack * Ep, Ep,
+                                               s.part.acc, Ap, columns / Math::kPack},
+             block.rows, Ep, finite);
+}
+
+// A tile of a cache. False when its values hold an inf or NaN.
+template <class Math>
+inline bool forward_few_cached(const AttentionProblem& p, const Block& block, ForwardScratch<Math>& s) {
+  const PackedTiles& packed = *p.packed;
+  const std::int64_t tile = block.j0 / kKeyTile, columns = block.c1 - block.c0;
+  const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
+  char* data = packed.tile(block.b, block.hk, p.Hk, tile);
+  const bool more = block.j0 + kKeyTile < p.N;
+  const std::int64_t to_next = more ? packed.tile(block.b, block.hk, p.Hk, tile + 1) - data : 0;
+  Carver carver{data};
+  StoredTile t{};
+  if (packed.stored == StoredAs::cells) {
+    const PackedTile<Math> cells = take_tile<Math>(p.D, p.E, carver);
+    t = {reinterpret_cast<char*>(cells.k), reinterpret_cast<char*>(cells.v), nullptr, nullptr, cells.v_finite};
+  } else {
+    t = take_stored_tile<Math>(packed.stored, p.D, p.E, carver);
+    if (packed.stored != StoredAs::int8) t.k_scales = t.v_scales = nullptr;
+  }
+  if (!*t.v_finite) return false;
+  Math::with_stored(packed.stored, [&](auto cells) {
+    using Args = ProductArgs<decltype(cells)>;
+    using Stored = typename decltype(cells)::Stored;
+    product<false>(Args{s.queries, s.query_row, 1, reinterpret_cast<const Stored*>(t.k) + block.c0, kKeyTile,
+                        s.scores + block.c0, kKeyTile, Math::depth(p.D), to_next},
+                   block.rows, columns);
+    weigh_block<Math>(p, block, t.k_scales, t.v_scales, s, 0);
+    product<true>(Args{s.weights + block.c0 / Math::kPack, Math::kWeightRow, 1,
+                       reinterpret_cast<const Stored*>(t.v) + block.c0 / Math::kPack * Ep, Ep, s.part.acc, Ap,
+                       columns / Math::kPack, to_next},
+                  block.rows, Ep);
+  });
+  return true;
+}
+
+// One tile of keys for all rows of the range, where they are few and the tile can be read as it lies; else false.
+template <class Math>
+inline bool forward_few(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
+  if constexpr (Math::kReadsInPlace) {
+    if (range.end - range.begin > kTileRows) return false;
+    const bool cached = p.packed && p.packed->pages;
+    if (!cached && (p.packed || keys_in_tile(p, {range.b, range.hk, j0}) != kKeyTile ||
+                    !Math::readable_rows(p.k, p.D) || !Math::readable_rows(p.v, p.E)))
+      return false;
+    Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
+    if (!place_next_block(p, s.keys, range.end, block)) return true;
+    if (cached) return forward_few_cached(p, block, s);
+    forward_few_rows(p, block, s);
+    return true;
+  } else {
+    return false;
+  }
+}
