@@ -139,3 +139,17 @@ inline void transpose(V (&x)[kLanes]) {
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) x[i] = t[i];
 }
+
+// Number j of eight rows into x[j]. The pieces of two rows are joined as they are loaded: half the shuffles of a
+// transposition.
+inline void load_four_columns(const float* p, std::int64_t row, V (&x)[4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i)
+    x[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + i * row)), _mm_loadu_ps(p + (i + 4) * row), 1);
+  const V a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpackhi_ps(x[0], x[1]);
+  const V c = _mm256_unpacklo_ps(x[2], x[3]), d = _mm256_unpackhi_ps(x[2], x[3]);
+  x[0] = _mm256_shuffle_ps(a, c, 0x44);
+  x[1] = _mm256_shuffle_ps(a, c, 0xEE);
+  x[2] = _mm256_shuffle_ps(b, d, 0x44);
+  x[3] = _mm256_shuffle_ps(b, d, 0xEE);
+}

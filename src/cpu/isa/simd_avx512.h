@@ -139,3 +139,21 @@ inline void transpose(V (&x)[kLanes]) {
     x[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xDD);
   }
 }
+
+// Number j of sixteen rows into x[j]. The pieces of four rows are joined as they are loaded: half the shuffles of a
+// transposition.
+inline void load_four_columns(const float* p, std::int64_t row, V (&x)[4]) {
+  const auto two_rows = [&](std::int64_t r) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + r * row)), _mm_loadu_ps(p + (r + 4) * row), 1);
+  };
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) x[i] = _mm512_insertf32x8(_mm512_castps256_ps512(two_rows(i)), two_rows(i + 8), 1);
+  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1])),
+                b = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
+  const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3])),
+                d = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
+  x[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+  x[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+  x[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+  x[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+}

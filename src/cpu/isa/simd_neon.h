@@ -131,3 +131,9 @@ inline void transpose(V (&x)[kLanes]) {
   x[2] = vzip1q_f32(b, d);
   x[3] = vzip2q_f32(b, d);
 }
+
+// Number j of four rows into x[j].
+inline void load_four_columns(const float* p, std::int64_t row, V (&x)[kLanes]) {
+  for (int i = 0; i < kLanes; ++i) x[i] = load(p + i * row);
+  transpose(x);
+}

@@ -143,3 +143,9 @@ inline void transpose(V (&a)[kLanes]) {
       a[j].x[i] = t;
     }
 }
+
+// Number j of four rows into x[j].
+inline void load_four_columns(const float* p, std::int64_t row, V (&x)[kLanes]) {
+  for (int i = 0; i < kLanes; ++i) x[i] = load(p + i * row);
+  transpose(x);
+}

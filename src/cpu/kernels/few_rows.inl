@@ -2,26 +2,39 @@
 // turned and values widened in registers, and the next tile comes from memory in step with the products. The sums are
 // those of many rows, to the bit.
 
+// Columns of numbers that lie in kLanes rows: four at a time, or kLanes where they are widened as they are read.
+template <class Stored>
+constexpr int kTurned = sizeof(Stored) == sizeof(float) ? 4 : kLanes;
+template <class Stored>
+inline void load_columns(const Stored* rows, std::int64_t row, V (&columns)[std::size_t{kTurned<Stored>}]) {
+  if constexpr (sizeof(Stored) == sizeof(float)) {
+    load_four_columns(reinterpret_cast<const float*>(rows), row, columns);  // moves cells and does not look at them
+  } else {
+#pragma GCC unroll 16
+    for (int l = 0; l < kLanes; ++l) columns[l] = load_cells(rows + l * row);
+    transpose(columns);
+  }
+}
+
 // c[Rows][columns] = a . b^T, where row n of b holds the numbers of column n.
 template <class Cells, int Rows>
 [[gnu::noinline]] void turned_product(const ProductArgs<Cells>& args, std::int64_t columns) {
-  constexpr int kLineBlocks = 64 / (kLanes * int{sizeof(typename Cells::Stored)});
+  using Stored = typename Cells::Stored;
+  constexpr int kStep = kTurned<Stored>, kSteps = 64 / (kStep * int{sizeof(Stored)});  // to a cache line
   for (std::int64_t n = 0; n < columns; n += kLanes) {
+    const Stored* b = args.b + n * args.b_row;
     V acc[std::size_t{Rows}];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) acc[r] = set1(0.0F);
-    for (std::int64_t k = 0; k < args.inner; k += kLanes) {
-      V block[kLanes];
-#pragma GCC unroll 16
-      for (int l = 0; l < kLanes; ++l) {
-        const typename Cells::Stored* row = args.b + (n + l) * args.b_row + k;
-        block[l] = load_bits(row);
-        if (k / kLanes % kLineBlocks == 0) call_next<Cells>(row, 0, args.to_next);
-      }
-      transpose(block);
+    for (std::int64_t k = 0; k < args.inner; k += kStep) {
+      V block[std::size_t{kStep}];
+      load_columns(b + k, args.b_row, block);
+      const auto step = static_cast<int>(k / kStep % kSteps);  // each step calls its share of the lines
+      for (int l = step * kLanes / kSteps; l < (step + 1) * kLanes / kSteps; ++l)
+        call_next<Cells>(b + l * args.b_row + k, 0, args.to_next);
       const typename Cells::Cell* a = args.a + k;
 #pragma GCC unroll 16
-      for (int l = 0; l < kLanes; ++l)
+      for (int l = 0; l < kStep; ++l)
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r)
           acc[r] = multiply_add(set1_cell(a[r * args.a_row + l]), Cells::from_bits(block[l]), acc[r]);

@@ -32,14 +32,6 @@ inline V load_cells(const BF16* p) {
 inline V load_cells(const Int8* p) {
   return load_int8(reinterpret_cast<const std::int8_t*>(p));
 }
-// Cells of a row as they are, for a transposition.
-template <class Stored>
-inline V load_bits(const Stored* p) {
-  if constexpr (sizeof(Stored) == sizeof(float))
-    return load(reinterpret_cast<const float*>(p));
-  else
-    return load_cells(p);
-}
 // b comes from memory and is read once: the same place `to_next` bytes on is called while the products go on. For few
 // rows: with many it is cheaper to widen b once before.
 template <class Cells, class StoredType>
