@@ -94,7 +94,21 @@ class ItemOrder {
   std::optional<Buffer<Item>> items_;
 };
 
-// Rows are the items. When several read the same keys, these are packed once before, a wave of heads at a time.
+// About how many items read the same key, from what a few tokens of the first sequence see: a key is seen by as many
+// tokens as a token sees keys.
+std::int64_t readers_of_a_key(const AttentionProblem& p, const RowTiles& tiles) {
+  constexpr std::int64_t kTokens = 16;
+  std::int64_t seen = 0;
+  for (std::int64_t n = 0; n < kTokens; ++n) {
+    std::int64_t lo = 0, hi = 0;
+    fill_intervals(*p.mask, 0, (2 * n + 1) * p.M / (2 * kTokens), 1, &lo, &hi);
+    seen += std::max<std::int64_t>(0, hi - lo);
+  }
+  return seen / kTokens * p.G / tiles.rows_each;
+}
+
+// Rows are the items. When many read the same keys, these are packed once before, a wave of heads at a time; where few
+// do, as in short sequences and packed documents, they would only leave the cache in between.
 void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
   AttentionProblem& p = call.problem;
   const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
@@ -108,7 +122,8 @@ void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTil
   PackedTiles packed{nullptr, table.tile_bytes(p), (p.N + kKeyTile - 1) / kKeyTile, 0, StoredAs::cells, nullptr};
   // By division: repeated keys (stride 0) may be more than there is memory for.
   const bool fits = packed.tiles_per_head > 0 && packed.tiles_per_head <= kMaxPackedBytes / packed.tile_bytes;
-  if (p.packed || tiles.per_head() == 1 || !fits) return run(0, heads);
+  constexpr std::int64_t kWorthPacking = 3;
+  if (p.packed || tiles.per_head() == 1 || !fits || readers_of_a_key(p, tiles) < kWorthPacking) return run(0, heads);
   const std::int64_t head_bytes = packed.tile_bytes * packed.tiles_per_head;
   const std::int64_t at_once = std::clamp<std::int64_t>(kMaxPackedBytes / head_bytes, 1, heads);
   const Scratch memory(head_bytes * at_once, 1);

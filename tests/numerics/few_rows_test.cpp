@@ -114,7 +114,7 @@ TEST(FewRows, GiveTheBitsOfManyOverCaches) {
            {Dims{1, 700, 64, 64}, {4, 640, 128, 128}, {6, 300, 96, 40}, {5, 200, 32, 32}, {2, 100, 7, 9}})
         for (const bool bad : {false, true}) {
           std::vector<float> values = numbers({1, 1, d.N, d.E}, 2);
-          if (bad) values[static_cast<std::size_t>(90 * d.E + 1)] = std::numeric_limits<float>::quiet_NaN();
+          if (bad) values[static_cast<std::size_t>((d.N - 55) * d.E + 1)] = std::numeric_limits<float>::quiet_NaN();
           PagedKvCache cache(
               {.dtype = dtype, .kv_heads = 1, .key_dim = d.D, .value_dim = d.E, .pages = 12, .int8 = int8});
           const std::vector<int64_t> sequence{cache.add()};
