@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import Options, _inputs, _wide
+from ._attention import _inputs, _wide, score_options
 from .masks import Mask
 
 
@@ -90,7 +90,7 @@ def additive_attention(a: Any, b: Any, w: Any, v: Any, mask: Optional[Mask] = No
     >>> out = attend.additive_attention(q @ wq, k @ wk, w, v, attend.causal())
     """
     order, arrays = _inputs(layout, a=a, b=b, v=v)
-    w_array, options = _vectors(w), Options(mask)
+    w_array, options = _vectors(w), score_options(mask)
     kind = arrays["a"].kind
     out, out_array, lse, lse_view = _results(arrays["a"], arrays["v"], order, return_lse)
     _core.additive_attention(arrays["a"].view(order), arrays["b"].view(order), w_array.view(), arrays["v"].view(order),
@@ -107,7 +107,7 @@ def additive_attention_backward(dout: Any, a: Any, b: Any, w: Any, v: Any, out: 
     >>> da, db, dw, dv = attend.additive_attention_backward(dout, a, b, w, v, out, lse)
     """
     order, arrays = _inputs(layout, dout=dout, a=a, b=b, v=v, out=out)
-    w_array, lse_array, options = _vectors(w), _lse_input(lse), Options(mask)
+    w_array, lse_array, options = _vectors(w), _lse_input(lse), score_options(mask)
     kind, dtype = arrays["a"].kind, arrays["a"].dtype
     grads = {name: empty(kind, dtype, arrays[name].shape) for name in ("a", "b", "v")}
     dw, dw_array = empty(kind, w_array.dtype, w_array.shape)
@@ -147,7 +147,7 @@ def aligned_attention(q: Any, k: Any, v: Any, score: str = "dot", mask: Optional
     >>> out = attend.aligned_attention(q, k, v, "concat", attend.causal(), wq=wq, wk=wk, w=w)
     """
     order, arrays = _inputs(layout, q=q, k=k, v=v)
-    weights, options = _score_weights(score, wq, wk, w), Options(mask)
+    weights, options = _score_weights(score, wq, wk, w), score_options(mask)
     kind = arrays["q"].kind
     out, out_array, lse, lse_view = _results(arrays["q"], arrays["v"], order, return_lse)
     _core.aligned_attention(score, *(arrays[n].view(order) for n in "qkv"),
@@ -165,7 +165,7 @@ def aligned_attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse:
     >>> dq = attend.aligned_attention_backward(dout, q, k, v, out, lse, "dot").dq
     """
     order, arrays = _inputs(layout, dout=dout, q=q, k=k, v=v, out=out)
-    weights, lse_array, options = _score_weights(score, wq, wk, w), _lse_input(lse), Options(mask)
+    weights, lse_array, options = _score_weights(score, wq, wk, w), _lse_input(lse), score_options(mask)
     kind, dtype = arrays["q"].kind, arrays["q"].dtype
     grads = {name: empty(kind, dtype, arrays[name].shape) for name in ("q", "k", "v")}
     of_weights = {n: (None, None) if x is None else empty(kind, x.dtype, x.shape) for n, x in weights.items()}
