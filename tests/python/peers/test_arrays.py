@@ -105,6 +105,8 @@ def test_a_gradient_is_refused_or_not_wanted():
             assert torch.equal(attend.attention(*given), wanted)
         with torch.inference_mode():
             assert torch.equal(attend.attention(*given), wanted)
+    with pytest.raises(ValueError, match="^q needs a gradient"):  # a tensor without memory, whose type is Tensor
+        torch.func.grad(lambda x: attend.attention(x, k, v).sum())(q)
     with pytest.raises(ValueError, match="^sinks needs a gradient"):
         attend.attention(q, k, v, sinks=torch.zeros(4, requires_grad=True))
 
