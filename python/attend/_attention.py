@@ -93,7 +93,7 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
     >>> out = attend.attention(q, k, v, mask=attend.causal() & attend.window(1023))
     """
     options = score_options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed, distance_bias)
-    out, lse, weights = _core.array_attention(q, k, v, options, _order(layout), bool(return_lse), bool(return_weights))
+    out, lse, weights = _core.array_attention(q, k, v, options, _order(layout), return_lse, return_weights)
     if not return_lse and not return_weights:
         return out
     return (out,) + ((lse,) if return_lse else ()) + ((weights,) if return_weights else ())

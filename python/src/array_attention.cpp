@@ -75,6 +75,12 @@ std::uint64_t seed_of(nb::handle x) {
   return seed;
 }
 
+bool is_true(nb::handle x) {
+  const int result = PyObject_IsTrue(x.ptr());
+  if (result < 0) nb::raise_python_error();
+  return result != 0;
+}
+
 DType wide(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -101,7 +107,7 @@ Result new_result(Library library, DType dtype, const Shape& shape, const Order&
 }
 
 nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const ScoreOptions& options, const Order& order,
-                           bool want_lse, bool want_weights) {
+                           nb::handle want_lse, nb::handle want_weights) {
   const Array q_array = describe_four(q, "q"), k_array = describe_four(k, "k"), v_array = describe_four(v, "v");
   const View q_view = q_array.view(order).in(), k_view = k_array.view(order).in(), v_view = v_array.view(order).in();
   const auto [B, H, M, D] = q_view.shape;
@@ -111,11 +117,11 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
   const Result out = new_result(library, dtype, {B, H, M, v_view.dim()}, order);
   NewArray lse{nb::none(), wide(dtype), nullptr}, weights = lse;
   AttentionExtras extras;
-  if (want_lse) {
+  if (is_true(want_lse)) {
     lse = empty(library, wide(dtype), {B, H, M});
     extras.lse = lse.view({B, H, M, 1}).view;
   }
-  if (want_weights) {
+  if (is_true(want_weights)) {
     weights = empty(library, wide(dtype), {B, H, M, k_view.length()});
     extras.weights = weights.view({B, H, M, k_view.length()}).view;
   }
@@ -198,7 +204,7 @@ void bind_array_attention(nb::module_& m) {
           nb::rv_policy::reference_internal);
 
   m.def("array_attention", &array_attention, "q"_a.none(), "k"_a.none(), "v"_a.none(), "options"_a, "order"_a,
-        "want_lse"_a, "want_weights"_a, "(out, lse, weights), those not wanted None.");
+        "want_lse"_a.none(), "want_weights"_a.none(), "(out, lse, weights), those not wanted None.");
   m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
         "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
         "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");

@@ -14,7 +14,11 @@ namespace {
 constexpr std::array kDTypes{DType::f32, DType::f16, DType::bf16, DType::f64};
 constexpr std::size_t kBf16 = 2;
 
-using OfDTypes = std::array<nb::object, kDTypes.size()>;  // a library's own dtypes, in that order
+using OfDTypes = std::array<nb::object, kDTypes.size()>;  // a library's own, in that order
+
+std::size_t index_of(DType dtype) {
+  return static_cast<std::size_t>(std::find(kDTypes.begin(), kDTypes.end(), dtype) - kDTypes.begin());
+}
 
 nb::object interned(const char* text) {
   return nb::steal(PyUnicode_InternFromString(text));
@@ -83,7 +87,7 @@ struct Numpy {
   }
   const nb::object& of(DType dtype) {
     if (dtype == DType::bf16) return bf16();
-    return dtypes[static_cast<std::size_t>(std::find(kDTypes.begin(), kDTypes.end(), dtype) - kDTypes.begin())];
+    return dtypes[index_of(dtype)];
   }
 };
 
@@ -212,11 +216,10 @@ Array from_torch(const Torch& torch, nb::object x, const std::string& name) {
 }
 
 nb::object empty_torch(const Torch& torch, DType dtype, const Dims& shape) {
-  const auto at = std::find(kDTypes.begin(), kDTypes.end(), dtype) - kDTypes.begin();
   const nb::object size = tuple_of(shape);
-  // By name, and with its device: a sequence by position takes half a microsecond more, and the default device may be
-  // another.
-  PyObject* const arguments[] = {size.ptr(), torch.dtypes[static_cast<std::size_t>(at)].ptr(), torch.cpu.ptr()};
+  // By name, and with its device: a size by position takes half a microsecond more, and the default device may be
+  // another. (Tensor.new_empty is faster still, but needs a tensor to start from, which a mode may have made a fake.)
+  PyObject* const arguments[] = {size.ptr(), torch.dtypes[index_of(dtype)].ptr(), torch.cpu.ptr()};
   return nb::steal(
       nb::detail::raise_if_null(PyObject_Vectorcall(torch.empty.ptr(), arguments, 0, torch.arguments_of_empty.ptr())));
 }

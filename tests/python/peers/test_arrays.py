@@ -1,6 +1,7 @@
 """Tensors and arrays as attend.attention reads them: of every library, whatever their memory, or refused with a reason."""
 
 import gc
+import subprocess
 import sys
 
 import numpy as np
@@ -75,6 +76,26 @@ def test_results_are_where_the_inputs_are(device):
     with torch.device(device):
         assert torch.equal(attend.attention(q, k, v), out)
         assert attend.attention_backward(out, q, k, v, out, lse).dq.device.type == "cpu"
+
+
+def test_a_first_call_that_is_refused():
+    """What is learnt of PyTorch at the first tensor holds for later ones, whatever mode the first came in."""
+    program = """if True:
+        import torch, attend
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode(), torch.inference_mode():
+            x = torch.ones(1, 1, 1, 4)
+            try:
+                attend.attention(x, x, x)
+            except ValueError as error:
+                assert "has no memory" in str(error)
+            else:
+                assert False
+        x = torch.ones(1, 1, 1, 4)
+        out = attend.attention(x, x, x)
+        assert type(out) is torch.Tensor and torch.equal(out, x) and not out.is_inference()
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
 
 
 def test_gradients_of_options():
