@@ -44,18 +44,32 @@ def _leading_ones(array):
 
 
 _ALL_VISIBLE = no_mask()
+_OFF, _NO_SEED = 0.0, 0  # defaults, told by identity: a caller's own object may be anything that turns into a number
 
 
-def score_options(mask=None, scale=None, bias=None, softcap=0.0, alibi_slopes=None, alibi_align="last_key", sinks=None,
-                  dropout=0.0, seed=0, distance_bias=None):
-    """The score options of a call, kept alive together: forward and backward must be given the same."""
+def _checked_mask(mask):
     if mask is None:
-        mask = _ALL_VISIBLE
-    elif not isinstance(mask, Mask):
+        return _ALL_VISIBLE
+    if not isinstance(mask, Mask):
         raise TypeError(f"mask is a {type(mask).__name__}, expected a mask such as attend.causal(), or "
                         "attend.dense(array) for a boolean array")
-    return _core.ScoreOptions(mask._core, mask, scale, bias, softcap, alibi_slopes, diagonal(alibi_align), sinks, dropout,
-                              seed, distance_bias)
+    return mask
+
+
+def score_options(mask=None, scale=None, bias=None, softcap=_OFF, alibi_slopes=None, alibi_align="last_key", sinks=None,
+                  dropout=_OFF, seed=_NO_SEED, distance_bias=None):
+    """The score options of a call, kept alive together: forward and backward must be given the same. A mask that is
+    given alone keeps them, for they take longer to make than the call does otherwise."""
+    mask = _checked_mask(mask)
+    alone = (scale is None and bias is None and softcap is _OFF and alibi_slopes is None and alibi_align == "last_key"
+             and sinks is None and dropout is _OFF and seed is _NO_SEED and distance_bias is None)
+    if alone and mask._alone is not None:
+        return mask._alone
+    options = _core.ScoreOptions(mask._core, mask._keep, scale, bias, softcap, alibi_slopes, diagonal(alibi_align), sinks,
+                                 dropout, seed, distance_bias)
+    if alone:
+        mask._alone = options
+    return options
 
 
 def _wide(dtype):
@@ -69,8 +83,8 @@ def _inputs(layout, **arrays):
 
 
 def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Optional[float] = None, bias: Any = None,
-              softcap: float = 0.0, alibi_slopes: Any = None, alibi_align: str = "last_key", sinks: Any = None,
-              dropout: float = 0.0, seed: int = 0, distance_bias: Any = None, layout: str = "bhld",
+              softcap: float = _OFF, alibi_slopes: Any = None, alibi_align: str = "last_key", sinks: Any = None,
+              dropout: float = _OFF, seed: int = _NO_SEED, distance_bias: Any = None, layout: str = "bhld",
               return_lse: bool = False, return_weights: bool = False) -> Any:
     """softmax(scale * q.k + ...) . v, exactly, in memory linear in the length.
 
@@ -100,8 +114,8 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
 
 
 def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, mask: Optional[Mask] = None, *,
-                       scale: Optional[float] = None, bias: Any = None, softcap: float = 0.0, alibi_slopes: Any = None,
-                       alibi_align: str = "last_key", sinks: Any = None, dropout: float = 0.0, seed: int = 0,
+                       scale: Optional[float] = None, bias: Any = None, softcap: float = _OFF, alibi_slopes: Any = None,
+                       alibi_align: str = "last_key", sinks: Any = None, dropout: float = _OFF, seed: int = _NO_SEED,
                        distance_bias: Any = None, layout: str = "bhld") -> AttentionGradients:
     """The gradients of q, k and v (and of bias and sinks), from what attention(..., return_lse=True) gave.
 

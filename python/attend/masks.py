@@ -20,10 +20,11 @@ class Mask:
     >>> mask = attend.causal() & attend.window(1024)
     """
 
-    __slots__ = ("_core", "_keep")
+    __slots__ = ("_core", "_keep", "_alone")
 
     def __init__(self, core: _core.Mask, keep: Any = ()) -> None:
         self._core, self._keep = core, tuple(keep)
+        self._alone = None  # the options of a call that has no others: made by the first one
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):

@@ -22,13 +22,12 @@ Array describe_four(nb::handle x, const char* name) {
 // The score options of a call, kept alive together: forward and backward must be given the same.
 struct ScoreOptions {
   AttentionOptions engine;
-  nb::object mask;  // attend.Mask, which keeps the array that a dense mask reads
-  std::vector<nb::object> arrays;
+  std::vector<nb::object> keep;
   Dims bias_shape;  // of bias or distance_bias, as the caller gave it
 
   // What the engine reads of an option, which stays alive with this.
   View kept(Array& array, const ArrayView& view) {
-    arrays.push_back(std::move(array.keep));
+    keep.push_back(std::move(array.keep));
     return view.in();
   }
 };
@@ -176,12 +175,12 @@ void bind_array_attention(nb::module_& m) {
                            "same.")
       .def(
           "__init__",
-          [](ScoreOptions* self, const Mask& rules, nb::object mask, nb::handle scale, nb::handle bias,
+          [](ScoreOptions* self, const Mask& mask, nb::object kept_by_mask, nb::handle scale, nb::handle bias,
              nb::handle softcap, nb::handle alibi_slopes, const Diagonal& alibi_diagonal, nb::handle sinks,
              nb::handle dropout, nb::handle seed, nb::handle distance_bias) {
             ScoreOptions options;
-            options.engine.mask = rules;
-            options.mask = std::move(mask);
+            options.engine.mask = mask;
+            options.keep.push_back(std::move(kept_by_mask));
             if (!bias.is_none()) give_bias(options, bias);
             if (!distance_bias.is_none()) give_distance_bias(options, distance_bias);
             if (!alibi_slopes.is_none()) options.engine.alibi_slopes = per_head(options, alibi_slopes, "alibi_slopes");
@@ -192,13 +191,12 @@ void bind_array_attention(nb::module_& m) {
             options.engine.dropout = {number(dropout), seed_of(seed)};
             new (self) ScoreOptions(std::move(options));
           },
-          "rules"_a, "mask"_a, "scale"_a.none(), "bias"_a.none(), "softcap"_a, "alibi_slopes"_a.none(),
+          "mask"_a, "kept_by_mask"_a, "scale"_a.none(), "bias"_a.none(), "softcap"_a, "alibi_slopes"_a.none(),
           "alibi_diagonal"_a, "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a.none())
       .def_prop_ro(
           "bias_shape",
           [](const ScoreOptions& options) { return options.engine.bias ? tuple_of(options.bias_shape) : nb::none(); })
       .def_prop_ro("has_sinks", [](const ScoreOptions& options) { return options.engine.sinks.has_value(); })
-      .def_prop_ro("mask", [](const ScoreOptions& options) { return options.mask; })
       .def_prop_ro(
           "core", [](const ScoreOptions& options) -> const AttentionOptions& { return options.engine; },
           nb::rv_policy::reference_internal);
