@@ -59,7 +59,7 @@ def _checked_mask(mask):
 def score_options(mask=None, scale=None, bias=None, softcap=_OFF, alibi_slopes=None, alibi_align="last_key", sinks=None,
                   dropout=_OFF, seed=_NO_SEED, distance_bias=None):
     """The score options of a call, kept alive together: forward and backward must be given the same. A mask that is
-    given alone keeps them, for they take longer to make than the call does otherwise."""
+    given alone keeps them for the next call."""
     mask = _checked_mask(mask)
     alone = (scale is None and bias is None and softcap is _OFF and alibi_slopes is None and alibi_align == "last_key"
              and sinks is None and dropout is _OFF and seed is _NO_SEED and distance_bias is None)

@@ -76,7 +76,7 @@ std::uint64_t seed_of(nb::handle x) {
 
 bool is_true(nb::handle x) {
   const int result = PyObject_IsTrue(x.ptr());
-  if (result < 0) nb::raise_python_error();
+  if (result < 0) throw nb::python_error();
   return result != 0;
 }
 

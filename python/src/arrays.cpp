@@ -35,7 +35,7 @@ std::string text(nb::handle x) {
 
 bool is_a(nb::handle x, nb::handle type) {
   const int result = PyObject_IsInstance(x.ptr(), type.ptr());
-  if (result < 0) nb::raise_python_error();
+  if (result < 0) throw nb::python_error();
   return result != 0;
 }
 
@@ -85,9 +85,9 @@ struct Numpy {
     }
     return dtypes[kBf16];
   }
-  const nb::object& of(DType dtype) {
-    if (dtype == DType::bf16) return bf16();
-    return dtypes[index_of(dtype)];
+  const nb::object& of(DType wanted) {
+    if (wanted == DType::bf16) return bf16();
+    return dtypes[index_of(wanted)];
   }
 };
 
@@ -220,8 +220,9 @@ nb::object empty_torch(const Torch& torch, DType dtype, const Dims& shape) {
   // By name, and with its device: a size by position takes half a microsecond more, and the default device may be
   // another. (Tensor.new_empty is faster still, but needs a tensor to start from, which a mode may have made a fake.)
   PyObject* const arguments[] = {size.ptr(), torch.dtypes[index_of(dtype)].ptr(), torch.cpu.ptr()};
-  return nb::steal(
-      nb::detail::raise_if_null(PyObject_Vectorcall(torch.empty.ptr(), arguments, 0, torch.arguments_of_empty.ptr())));
+  PyObject* made = PyObject_Vectorcall(torch.empty.ptr(), arguments, 0, torch.arguments_of_empty.ptr());
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
 }
 
 // ---- NumPy ----
@@ -244,7 +245,7 @@ class NumpyMemory {
  public:
   explicit NumpyMemory(nb::handle array) : capsule_(get(array, numpy().array_struct)) {
     interface_ = static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule_.ptr(), nullptr));
-    if (interface_ == nullptr) nb::raise_python_error();
+    if (interface_ == nullptr) throw nb::python_error();
   }
   const ArrayInterface* operator->() const { return interface_; }
 
