@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import Options, _inputs, _wide
+from ._attention import _checked_mask, _inputs, _wide
 from .masks import Mask
 
 
@@ -90,11 +90,11 @@ def additive_attention(a: Any, b: Any, w: Any, v: Any, mask: Optional[Mask] = No
     >>> out = attend.additive_attention(q @ wq, k @ wk, w, v, attend.causal())
     """
     order, arrays = _inputs(layout, a=a, b=b, v=v)
-    w_array, options = _vectors(w), Options(mask)
+    w_array, rules = _vectors(w), _checked_mask(mask)._core
     kind = arrays["a"].kind
     out, out_array, lse, lse_view = _results(arrays["a"], arrays["v"], order, return_lse)
     _core.additive_attention(arrays["a"].view(order), arrays["b"].view(order), w_array.view(), arrays["v"].view(order),
-                             out_array.view(order), options.mask._core, float(scale), lse_view)
+                             out_array.view(order), rules, float(scale), lse_view)
     return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
 
 
@@ -107,14 +107,14 @@ def additive_attention_backward(dout: Any, a: Any, b: Any, w: Any, v: Any, out: 
     >>> da, db, dw, dv = attend.additive_attention_backward(dout, a, b, w, v, out, lse)
     """
     order, arrays = _inputs(layout, dout=dout, a=a, b=b, v=v, out=out)
-    w_array, lse_array, options = _vectors(w), _lse_input(lse), Options(mask)
+    w_array, lse_array, rules = _vectors(w), _lse_input(lse), _checked_mask(mask)._core
     kind, dtype = arrays["a"].kind, arrays["a"].dtype
     grads = {name: empty(kind, dtype, arrays[name].shape) for name in ("a", "b", "v")}
     dw, dw_array = empty(kind, w_array.dtype, w_array.shape)
     view = {name: array.view(order) for name, array in arrays.items()}
     _core.additive_attention_backward(view["dout"], view["a"], view["b"], w_array.view(), view["v"], view["out"],
                                       lse_array.view(), grads["a"][1].view(order), grads["b"][1].view(order),
-                                      dw_array.view(), grads["v"][1].view(order), options.mask._core, float(scale))
+                                      dw_array.view(), grads["v"][1].view(order), rules, float(scale))
     return AdditiveGradients(finish(kind, grads["a"][0]), finish(kind, grads["b"][0]),
                              finish(kind, dw.reshape(w_array.shape[1], w_array.shape[3])), finish(kind, grads["v"][0]))
 
@@ -147,12 +147,12 @@ def aligned_attention(q: Any, k: Any, v: Any, score: str = "dot", mask: Optional
     >>> out = attend.aligned_attention(q, k, v, "concat", attend.causal(), wq=wq, wk=wk, w=w)
     """
     order, arrays = _inputs(layout, q=q, k=k, v=v)
-    weights, options = _score_weights(score, wq, wk, w), Options(mask)
+    weights, rules = _score_weights(score, wq, wk, w), _checked_mask(mask)._core
     kind = arrays["q"].kind
     out, out_array, lse, lse_view = _results(arrays["q"], arrays["v"], order, return_lse)
     _core.aligned_attention(score, *(arrays[n].view(order) for n in "qkv"),
                             *(None if x is None else x.view() for x in weights.values()), out_array.view(order),
-                            options.mask._core, float(scale), lse_view)
+                            rules, float(scale), lse_view)
     return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
 
 
@@ -165,7 +165,7 @@ def aligned_attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse:
     >>> dq = attend.aligned_attention_backward(dout, q, k, v, out, lse, "dot").dq
     """
     order, arrays = _inputs(layout, dout=dout, q=q, k=k, v=v, out=out)
-    weights, lse_array, options = _score_weights(score, wq, wk, w), _lse_input(lse), Options(mask)
+    weights, lse_array, rules = _score_weights(score, wq, wk, w), _lse_input(lse), _checked_mask(mask)._core
     kind, dtype = arrays["q"].kind, arrays["q"].dtype
     grads = {name: empty(kind, dtype, arrays[name].shape) for name in ("q", "k", "v")}
     of_weights = {n: (None, None) if x is None else empty(kind, x.dtype, x.shape) for n, x in weights.items()}
@@ -174,7 +174,7 @@ def aligned_attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse:
     _core.aligned_attention_backward(score, view["dout"], view["q"], view["k"], view["v"],
                                      *(optional(x) for x in weights.values()), view["out"], lse_array.view(),
                                      *(grads[n][1].view(order) for n in "qkv"),
-                                     *(optional(x[1]) for x in of_weights.values()), options.mask._core, float(scale))
+                                     *(optional(x[1]) for x in of_weights.values()), rules, float(scale))
     shapes = {"wq": wq, "wk": wk, "w": w}
     return AlignmentGradients(*(finish(kind, grads[n][0]) for n in "qkv"),
                               *(None if x is None else finish(kind, x.reshape(tuple(shapes[n].shape)))

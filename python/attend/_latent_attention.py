@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import empty, finish
-from ._attention import Options
+from ._attention import score_options
 from ._layer import _as_rows, _load, _named, _squeeze, _three, _to_kind
 from .masks import Mask
 
@@ -101,7 +101,7 @@ class LatentAttention:
         >>> y, saved = layer(x, mask=attend.causal(), save=True)
         """
         x_array, x_view = _three(x, "x")
-        held = Options(mask, **options)
+        held = score_options(mask, **options)
         out, out_array = empty(x_array.kind, self.dtype, (*x_array.shape[:2], self._core.width))
         saved = self._core.forward(x_view, held.core, _as_rows(out_array), bool(save))
         result = finish(x_array.kind, out)
@@ -142,7 +142,7 @@ class LatentAttention:
 
     def _append(self, x, cache, mask, options, expanded):
         x_array, x_view = _three(x, "x")
-        held = None if mask is None and not options else Options(mask, **options)
+        held = None if mask is None and not options else score_options(mask, **options)
         out, out_array = empty(x_array.kind, self.dtype, (*x_array.shape[:2], self._core.width))
         self._core.append(x_view, cache, None if held is None else held.core, _as_rows(out_array), expanded)
         return finish(x_array.kind, out)

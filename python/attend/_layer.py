@@ -7,8 +7,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 import numpy as np
 
 from . import _core
-from ._arrays import _numpy_dtype, describe, empty, finish
-from ._attention import Options
+from ._arrays import describe, empty, finish, numpy_dtype
+from ._attention import score_options
 from .masks import Mask
 
 
@@ -31,7 +31,7 @@ def _named(array, dtype):
     if array is None:
         return None
     if dtype == "bf16":
-        array = array.view(_numpy_dtype("bf16"))
+        array = array.view(numpy_dtype("bf16"))
     return array
 
 
@@ -125,7 +125,7 @@ class MultiHeadAttention:
         """
         x_array, x_view = _three(x, "x")
         context_array, context_view = (None, None) if context is None else _three(context, "context")
-        held = Options(mask, **options)
+        held = score_options(mask, **options)
         B, M = x_array.shape[:2]
         N = (x_array if context_array is None else context_array).shape[1]
         out, out_array = empty(x_array.kind, self.dtype, (B, M, self._core.output_width))
@@ -171,7 +171,7 @@ class MultiHeadAttention:
         >>> y = layer.step(x[:, :1], cache)
         """
         x_array, x_view = _three(x, "x")
-        held = None if mask is None and not options else Options(mask, **options)
+        held = None if mask is None and not options else score_options(mask, **options)
         out, out_array = empty(x_array.kind, self.dtype, (*x_array.shape[:2], self._core.output_width))
         self._core.step(x_view, cache, None if held is None else held.core, _as_rows(out_array))
         return finish(x_array.kind, out)
@@ -213,7 +213,7 @@ def _torch_to_numpy(tensor, dtype):
     if dtype == "bf16":
         import torch
 
-        return tensor.view(torch.int16).numpy().view(_numpy_dtype("bf16"))
+        return tensor.view(torch.int16).numpy().view(numpy_dtype("bf16"))
     return tensor.numpy()
 
 

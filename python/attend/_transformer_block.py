@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import empty, finish
-from ._attention import Options
+from ._attention import score_options
 from ._layer import MultiHeadAttention, _as_rows, _named, _squeeze, _three, _to_kind
 from .masks import Mask
 
@@ -78,7 +78,7 @@ class TransformerBlock:
         >>> z = attend.TransformerBlock(64, heads=4)(np.ones((1, 5, 64), np.float32), block=2)
         """
         x_array, x_view = _three(x, "x")
-        held = Options(mask, **options)
+        held = score_options(mask, **options)
         out, out_array = empty(x_array.kind, self.dtype, x_array.shape)
         self._core.forward(x_view, held.core, int(block), _as_rows(out_array))
         return finish(x_array.kind, out)
@@ -91,10 +91,10 @@ class TransformerBlock:
         >>> dx = attend.TransformerBlock(64, heads=4).backward(x, x, attend.causal(), block=2).dx
         """
         dout_array, dout_view = _three(dout, "dout")
-        x_view, held = _three(x, "x")[1], Options(mask, **options)
+        x_view, held = _three(x, "x")[1], score_options(mask, **options)
         gradients = self._core.backward(dout_view, x_view, held.core, int(block))
-        dbias = None if held.bias is None else gradients.dbias.reshape(held.bias_shape)
-        dsinks = None if held.sinks is None else gradients.dsinks.reshape(-1)
+        dbias = None if held.bias_shape is None else gradients.dbias.reshape(held.bias_shape)
+        dsinks = gradients.dsinks.reshape(-1) if held.has_sinks else None
         kind = dout_array.kind
         return BlockGradients(
             _to_kind(kind, _named(gradients.dx, self.dtype)[:, 0]),

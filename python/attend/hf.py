@@ -15,8 +15,8 @@ import transformers
 from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
-from . import masks
-from ._attention import Options, _backward, _forward
+from . import _core, masks
+from ._attention import _order, score_options
 from .torch import draw_seed
 
 try:  # says which outputs the running forward collects; some modules keep `output_attentions` to themselves
@@ -24,7 +24,7 @@ try:  # says which outputs the running forward collects; some modules keep `outp
 except ImportError:
     _active_collector = None
 
-_LAYOUT = "blhd"  # what Transformers wants back; q, k and v come as views and are never copied
+_ORDER = _order("blhd")  # what Transformers wants back; q, k and v come as views and are never copied
 
 
 def register(name: str = "attend") -> None:
@@ -156,9 +156,9 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, bias, sinks, settings, want_weights):
-        options = Options(bias=bias, sinks=sinks, **settings)
+        options = score_options(bias=bias, sinks=sinks, **settings)
         needs_gradient = any(ctx.needs_input_grad)
-        out, lse, weights = _forward(q, k, v, options, _LAYOUT, needs_gradient, want_weights)
+        out, lse, weights = _core.array_attention(q, k, v, options, _ORDER, needs_gradient, want_weights)
         ctx.settings = settings
         ctx.set_materialize_grads(False)
         if needs_gradient:
@@ -171,17 +171,18 @@ class _Attention(torch.autograd.Function):
         q, k, v, bias, sinks, out, lse, weights = ctx.saved_tensors
         grads = [None] * 5
         if dout is not None:
-            options = Options(bias=bias, sinks=sinks, **ctx.settings)
-            grads = list(_backward(dout, q, k, v, out, lse, options, _LAYOUT))
+            options = score_options(bias=bias, sinks=sinks, **ctx.settings)
+            grads = list(_core.array_attention_backward(dout, q, k, v, out, lse, options, _ORDER))
         if dweights is not None:
             # The weights are the output for values that form the identity, without dropout.
-            options = Options(bias=bias, sinks=sinks, **{**ctx.settings, "dropout": 0.0})
+            options = score_options(bias=bias, sinks=sinks, **{**ctx.settings, "dropout": 0.0})
             B, N, Hk, _ = k.shape
             identity = torch.eye(N, dtype=q.dtype)[None, :, None, :].expand(B, N, Hk, N)
-            through = _backward(dweights.to(q.dtype).transpose(1, 2), q, k, identity,
-                                weights.to(q.dtype).transpose(1, 2), lse, options, _LAYOUT)
-            through = (through.dq, through.dk, None, through.dbias, through.dsinks)
-            grads = [b if a is None else a if b is None else a + b for a, b in zip(grads, through)]
+            dq, dk, _, dbias, dsinks = _core.array_attention_backward(
+                dweights.to(q.dtype).transpose(1, 2), q, k, identity, weights.to(q.dtype).transpose(1, 2), lse, options,
+                _ORDER)
+            grads = [b if a is None else a if b is None else a + b
+                     for a, b in zip(grads, (dq, dk, None, dbias, dsinks))]
         for i, x in ((3, bias), (4, sinks)):
             if grads[i] is not None:
                 grads[i] = grads[i].reshape(x.shape).to(x.dtype)
@@ -192,7 +193,8 @@ class _Attention(torch.autograd.Function):
 def _attention(q, k, v, bias, sinks, settings, want_weights):
     if torch.is_grad_enabled():
         return _Attention.apply(q, k, v, bias, sinks, settings, want_weights)
-    out, _, weights = _forward(q, k, v, Options(bias=bias, sinks=sinks, **settings), _LAYOUT, False, want_weights)
+    options = score_options(bias=bias, sinks=sinks, **settings)
+    out, _, weights = _core.array_attention(q, k, v, options, _ORDER, False, want_weights)
     return out, weights
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from . import _core
 
 UNLIMITED = -1
+_LAST_KEY, _FIRST_KEY = _core.Diagonal.last_key(), _core.Diagonal.first_key()
 
 
 class Mask:
@@ -19,10 +20,11 @@ class Mask:
     >>> mask = attend.causal() & attend.window(1024)
     """
 
-    __slots__ = ("_core", "_keep")
+    __slots__ = ("_core", "_keep", "_alone")
 
     def __init__(self, core: _core.Mask, keep: Any = ()) -> None:
         self._core, self._keep = core, tuple(keep)
+        self._alone = None  # the options of a call that has no others: made by the first one
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
@@ -53,9 +55,9 @@ def diagonal(align: str = "last_key", offsets: Any = None) -> _core.Diagonal:
     if offsets is not None:
         return _core.Diagonal.at(_ints(offsets, "offsets"))
     if align == "last_key":
-        return _core.Diagonal.last_key()
+        return _LAST_KEY
     if align == "first_key":
-        return _core.Diagonal.first_key()
+        return _FIRST_KEY
     raise ValueError(f'align is {align!r}, expected "last_key" or "first_key"')
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from ._arrays import _numpy_dtype, describe, empty, finish
+from ._arrays import describe, empty, finish, numpy_dtype
 from ._layer import LayerGradients, MultiHeadAttention, _squeeze, _to_kind
 
 __all__ = ["Gradients", "attention", "attention_backward", "layer", "layer_backward", "positions"]
@@ -286,6 +286,6 @@ def layer_backward(comm: Any, dout: Any, saved: Any) -> LayerGradients:
 def _gradient(made, name, dtype):
     place = _Tensor()
     _check(_library().attend_layer_gradient(made.pointer, name.encode(), ctypes.byref(place)))
-    result = np.empty(tuple(place.shape), _numpy_dtype(dtype))
+    result = np.empty(tuple(place.shape), numpy_dtype(dtype))
     ctypes.memmove(result.ctypes.data, place.data, result.nbytes)
     return result

@@ -36,7 +36,7 @@ void bind_attention(nb::module_& m) {
                                                      dropout, seed, distance_bias));
           },
           "mask"_a, "scale"_a.none(), "softcap"_a, "bias"_a.none(), "alibi_slopes"_a.none(), "alibi_diagonal"_a,
-          "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a.none());
+          "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a = nb::none());
 
   m.def(
       "attention",

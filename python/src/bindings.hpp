@@ -56,6 +56,8 @@ void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
 void bind_patterns(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_arrays(nb::module_& m);
+void bind_array_attention(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_linformer(nb::module_& m);
 void bind_reformer(nb::module_& m);

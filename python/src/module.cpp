@@ -7,9 +7,11 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
   // InvalidArgument is a std::invalid_argument, which nanobind turns into ValueError.
   bind_tensor(m);
+  bind_arrays(m);
   bind_mask(m);
   bind_patterns(m);
   bind_attention(m);
+  bind_array_attention(m);
   bind_positions(m);
   bind_operations(m);
   bind_layer(m);

@@ -3,6 +3,7 @@
 import sys
 import threading
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -142,6 +143,40 @@ def test_masks_keep_their_array():
     junk = [np.zeros((2, 3), bool) for _ in range(1000)]
     weights = attend.attention(q, k, v, composed, return_weights=True)[1]
     assert (weights[0, 0] > 0).tolist() == [[True, False, False], [True, True, False]] and junk
+
+
+def test_a_mask_is_used_again_and_again():
+    """Alone, with options and alone again: what one call made of the mask is not what another one sees."""
+    q, k, v = qkv(1, 2, 2, 4, 4, dtype=np.float64)
+    mask = attend.causal()
+    alone = attend.attention(q, k, v, mask)
+    for options in (dict(scale=0.5), dict(softcap=2.0), dict(dropout=0.5), dict(dropout=0.5, seed=3), dict(seed=3),
+                    dict(bias=np.eye(4)), dict(sinks=np.ones(2)), dict(alibi_slopes=np.ones(2)),
+                    dict(distance_bias=np.arange(7.0))):
+        got = attend.attention(q, k, v, mask, **options)
+        assert (got == attend.attention(q, k, v, attend.causal(), **options)).all()
+        assert (got == alone).all() == (options == dict(seed=3))
+        assert (attend.attention(q, k, v, mask) == alone).all()
+    with pytest.raises(ValueError, match="align is 'x'"):
+        attend.attention(q, k, v, mask, alibi_align="x")
+    with pytest.raises(ValueError):  # of two calls without a mask, too, the second is its own
+        attend.attention(q, k, v, softcap=-1.0)
+    assert (attend.attention(q, k, v) == attend.attention(q, k, v, attend.no_mask())).all()
+
+
+def test_a_mask_that_was_used_is_freed():
+    """And the array that it reads with it."""
+    q, k, v = qkv(1, 1, 1, 2, 3)
+    bits = np.ones((2, 3), bool)
+    freed = weakref.ref(bits)
+    attend.attention(q, k, v, attend.dense(bits))
+    mask = attend.causal() & attend.dense(bits)
+    attend.attention(q, k, v, mask, scale=1.0)
+    attend.attention(q, k, v, mask)
+    del bits
+    assert freed() is not None
+    del mask
+    assert freed() is None
 
 
 # ---- Threads ----

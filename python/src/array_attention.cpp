@@ -1,0 +1,211 @@
+// attention and attention_backward over arrays of any library: one call from Python, for the way there costs more than
+// the engine takes for a few tokens.
+#include <nanobind/stl/array.h>
+
+#include <string>
+
+#include "arrays.hpp"
+
+namespace attend::python {
+namespace {
+
+std::string dimensions(const char* name, const Array& array) {
+  return std::string(name) + " has " + std::to_string(array.rank()) + " dimensions, expected ";
+}
+
+Array describe_four(nb::handle x, const char* name) {
+  Array array = describe(x, name);
+  if (array.rank() != 4) throw InvalidArgument(dimensions(name, array) + "4: batch, heads, length and dim");
+  return array;
+}
+
+// The score options of a call, kept alive together: forward and backward must be given the same.
+struct ScoreOptions {
+  AttentionOptions engine;
+  std::vector<nb::object> keep;
+  Dims bias_shape;  // of bias or distance_bias, as the caller gave it
+
+  // What the engine reads of an option, which stays alive with this.
+  View kept(Array& array, const ArrayView& view) {
+    keep.push_back(std::move(array.keep));
+    return view.in();
+  }
+};
+
+void give_bias(ScoreOptions& options, nb::handle x) {
+  Array array = describe(x, "bias");
+  if (array.rank() > 4) throw InvalidArgument(dimensions("bias", array) + "at most 4");
+  options.engine.bias = options.kept(array, array.view_between_ones(4 - array.rank()));
+  options.bias_shape = std::move(array.shape);
+}
+
+// [n] or [heads, n] as [1, 1|heads, 1, n].
+void give_distance_bias(ScoreOptions& options, nb::handle x) {
+  Array array = describe(x, "distance_bias");
+  if (array.rank() != 1 && array.rank() != 2)
+    throw InvalidArgument(dimensions("distance_bias", array) + "[queries + keys - 1] or [heads, queries + keys - 1]");
+  options.bias_shape = array.shape;
+  const bool per_head = array.rank() == 2;
+  const ArrayView view{{array.dtype,
+                        array.address,
+                        {1, per_head ? array.shape[0] : 1, 1, array.shape.back()},
+                        {0, per_head ? array.strides[0] : 0, 0, array.strides.back()}},
+                       array.writable};
+  options.engine.distance_bias = options.kept(array, view);
+}
+
+// [H] or [B, H] as [1|B, H, 1, 1].
+View per_head(ScoreOptions& options, nb::handle x, const char* name) {
+  Array array = describe(x, name);
+  if (array.rank() != 1 && array.rank() != 2)
+    throw InvalidArgument(dimensions(name, array) + "[heads] or [batch, heads]");
+  return options.kept(array, array.view_between_ones(2 - array.rank()));
+}
+
+double number(nb::handle x) {
+  return nb::cast<double>(nb::float_(x));
+}
+
+std::uint64_t seed_of(nb::handle x) {
+  const nb::int_ whole(x);
+  std::uint64_t seed = 0;
+  if (!nb::try_cast(whole, seed))
+    throw nb::type_error(("seed is " + std::string(nb::str(whole).c_str()) + ", expected 0 to 2**64 - 1").c_str());
+  return seed;
+}
+
+bool is_true(nb::handle x) {
+  const int result = PyObject_IsTrue(x.ptr());
+  if (result < 0) throw nb::python_error();
+  return result != 0;
+}
+
+DType wide(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+Dims in_order(const Shape& shape, const Order& order) {
+  Dims result(4);
+  for (std::size_t i = 0; i < 4; ++i) result[order[i]] = shape[i];
+  return result;
+}
+
+// A new array in the caller's order, and the engine's view of it.
+struct Result {
+  NewArray array;
+  ArrayView view;
+};
+
+Result new_result(Library library, DType dtype, const Shape& shape, const Order& order) {
+  const Dims lying = in_order(shape, order);
+  NewArray made = empty(library, dtype, lying);
+  const ArrayView lies = made.view({lying[0], lying[1], lying[2], lying[3]});
+  ArrayView view{{dtype, made.address, shape, {}}, true};
+  for (std::size_t i = 0; i < 4; ++i) view.view.strides[i] = lies.view.strides[order[i]];
+  return {std::move(made), view};
+}
+
+nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const ScoreOptions& options, const Order& order,
+                           nb::handle want_lse, nb::handle want_weights) {
+  const Array q_array = describe_four(q, "q"), k_array = describe_four(k, "k"), v_array = describe_four(v, "v");
+  const View q_view = q_array.view(order).in(), k_view = k_array.view(order).in(), v_view = v_array.view(order).in();
+  const auto [B, H, M, D] = q_view.shape;
+  const Library library = q_array.library;
+  const DType dtype = q_array.dtype;
+
+  const Result out = new_result(library, dtype, {B, H, M, v_view.dim()}, order);
+  NewArray lse{nb::none(), wide(dtype), nullptr}, weights = lse;
+  AttentionExtras extras;
+  if (is_true(want_lse)) {
+    lse = empty(library, wide(dtype), {B, H, M});
+    extras.lse = lse.view({B, H, M, 1}).view;
+  }
+  if (is_true(want_weights)) {
+    weights = empty(library, wide(dtype), {B, H, M, k_view.length()});
+    extras.weights = weights.view({B, H, M, k_view.length()}).view;
+  }
+  {
+    const nb::gil_scoped_release release;
+    attention(q_view, k_view, v_view, out.view.view, options.engine, extras);
+  }
+  return nb::make_tuple(finish(library, out.array.object), finish(library, lse.object),
+                        finish(library, weights.object));
+}
+
+nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out,
+                                    nb::handle lse, const ScoreOptions& options, const Order& order) {
+  const Array dout_array = describe_four(dout, "dout"), q_array = describe_four(q, "q"),
+              k_array = describe_four(k, "k"), v_array = describe_four(v, "v"), out_array = describe_four(out, "out"),
+              lse_array = describe(lse, "lse");
+  if (lse_array.rank() != 3) throw InvalidArgument(dimensions("lse", lse_array) + "3: batch, heads and queries");
+  const View q_view = q_array.view(order).in(), k_view = k_array.view(order).in(), v_view = v_array.view(order).in();
+  const Library library = q_array.library;
+  const DType dtype = q_array.dtype;
+
+  const Result dq = new_result(library, dtype, q_view.shape, order),
+               dk = new_result(library, dtype, k_view.shape, order),
+               dv = new_result(library, dtype, v_view.shape, order);
+  AttentionGradients gradients{dq.view.view, dk.view.view, dv.view.view, {}, {}, {}};
+  NewArray dbias{nb::none(), wide(dtype), nullptr}, dsinks = dbias;
+  const std::optional<View>& bias = options.engine.bias ? options.engine.bias : options.engine.distance_bias;
+  if (bias) {
+    dbias = empty(library, wide(dtype), options.bias_shape);
+    (options.engine.bias ? gradients.dbias : gradients.ddistance_bias) = dbias.view(bias->shape).view;
+  }
+  if (options.engine.sinks) {
+    const Shape& shape = options.engine.sinks->shape;
+    dsinks = empty(library, wide(dtype), {shape[0] * shape[1]});
+    gradients.dsinks = dsinks.view(shape).view;
+  }
+  {
+    const nb::gil_scoped_release release;
+    attention_backward(dout_array.view(order).in(), q_view, k_view, v_view, out_array.view(order).in(),
+                       lse_array.view_between_ones(0).in(), gradients, options.engine);
+  }
+  return nb::make_tuple(finish(library, dq.array.object), finish(library, dk.array.object),
+                        finish(library, dv.array.object), finish(library, dbias.object),
+                        finish(library, dsinks.object));
+}
+
+}  // namespace
+
+void bind_array_attention(nb::module_& m) {
+  nb::class_<ScoreOptions>(m, "ScoreOptions",
+                           "The score options of a call, kept alive together: forward and backward must be given the "
+                           "same.")
+      .def(
+          "__init__",
+          [](ScoreOptions* self, const Mask& mask, nb::object kept_by_mask, nb::handle scale, nb::handle bias,
+             nb::handle softcap, nb::handle alibi_slopes, const Diagonal& alibi_diagonal, nb::handle sinks,
+             nb::handle dropout, nb::handle seed, nb::handle distance_bias) {
+            ScoreOptions options;
+            options.engine.mask = mask;
+            options.keep.push_back(std::move(kept_by_mask));
+            if (!bias.is_none()) give_bias(options, bias);
+            if (!distance_bias.is_none()) give_distance_bias(options, distance_bias);
+            if (!alibi_slopes.is_none()) options.engine.alibi_slopes = per_head(options, alibi_slopes, "alibi_slopes");
+            if (!sinks.is_none()) options.engine.sinks = per_head(options, sinks, "sinks");
+            if (!scale.is_none()) options.engine.scale = number(scale);
+            options.engine.softcap = number(softcap);
+            options.engine.alibi_diagonal = alibi_diagonal;
+            options.engine.dropout = {number(dropout), seed_of(seed)};
+            new (self) ScoreOptions(std::move(options));
+          },
+          "mask"_a, "kept_by_mask"_a, "scale"_a.none(), "bias"_a.none(), "softcap"_a, "alibi_slopes"_a.none(),
+          "alibi_diagonal"_a, "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a.none())
+      .def_prop_ro(
+          "bias_shape",
+          [](const ScoreOptions& options) { return options.engine.bias ? tuple_of(options.bias_shape) : nb::none(); })
+      .def_prop_ro("has_sinks", [](const ScoreOptions& options) { return options.engine.sinks.has_value(); })
+      .def_prop_ro(
+          "core", [](const ScoreOptions& options) -> const AttentionOptions& { return options.engine; },
+          nb::rv_policy::reference_internal);
+
+  m.def("array_attention", &array_attention, "q"_a.none(), "k"_a.none(), "v"_a.none(), "options"_a, "order"_a,
+        "want_lse"_a.none(), "want_weights"_a.none(), "(out, lse, weights), those not wanted None.");
+  m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
+        "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
+        "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");
+}
+
+}  // namespace attend::python

@@ -1,0 +1,53 @@
+// Arrays of any library as views of their memory, and new arrays of the same kind.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "bindings.hpp"
+
+namespace attend::python {
+
+enum class Library { numpy, torch, jax };
+
+using Dims = std::vector<std::int64_t>;
+using Order = std::array<std::size_t, 4>;  // where batch, heads, length and dim stand in an array
+
+inline constexpr Order kInOrder{0, 1, 2, 3};
+
+nb::object tuple_of(const Dims& dims);
+
+// One argument: its library, its memory, and what has to stay alive while the engine reads it.
+struct Array {
+  Library library;
+  nb::object keep;
+  DType dtype;
+  void* address;
+  Dims shape;
+  Dims strides;  // in elements
+  bool writable;
+
+  std::size_t rank() const { return shape.size(); }
+  ArrayView view(const Order& order = kInOrder) const;  // of an array of four dimensions
+  // With dimensions of size 1 in front and behind, up to four; what their stride is matters to nobody.
+  ArrayView view_between_ones(std::size_t in_front) const;
+};
+
+// A new array, whose elements lie one after another.
+struct NewArray {
+  nb::object object;
+  DType dtype;
+  void* address;
+
+  ArrayView view(const Shape& shape) const;
+};
+
+// The memory of `x`, without a copy wherever its library allows; TypeError or ValueError where it does not.
+Array describe(nb::handle x, const char* name);
+
+// JAX arrays are made from NumPy memory at the end, by `finish`.
+NewArray empty(Library library, DType dtype, const Dims& shape);
+nb::object finish(Library library, nb::object x);  // what the caller gets: the library's own array
+
+}  // namespace attend::python
