@@ -354,6 +354,9 @@ NewArray empty(Library library, DType dtype, const Dims& shape) {
     const Torch& torch = *torch_if_imported();
     nb::object x = empty_torch(torch, dtype, shape);
     void* address = address_of(torch, x);
+    std::int64_t bytes = size_of(dtype);
+    for (const std::int64_t n : shape) bytes *= n;  // fits: torch has allocated it
+    use_large_pages(address, bytes);                // as NumPy does of its own accord
     return {std::move(x), dtype, address};
   }
   nb::object x = numpy().empty(tuple_of(shape), numpy().of(dtype));

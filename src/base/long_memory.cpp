@@ -7,10 +7,17 @@
 #include <mutex>
 #include <new>
 
+#include "attend/runtime.hpp"
 #include "base/checked.hpp"
 
 namespace attend {
 namespace {
+
+void advise([[maybe_unused]] void* first, [[maybe_unused]] std::size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  (void)::madvise(first, bytes, MADV_HUGEPAGE);
+#endif
+}
 
 constexpr std::int64_t kLargePage = std::int64_t{2} << 20, kStretch = std::int64_t{32} << 20, kAlignment = 64;
 
@@ -22,9 +29,7 @@ class Stretch {
     constexpr auto kPage = static_cast<std::uintptr_t>(kLargePage);
     const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(mapped_) % kPage;
     first_ = static_cast<char*>(mapped_) + (past == 0 ? 0 : kPage - past);
-#ifdef MADV_HUGEPAGE
-    (void)::madvise(first_, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // only advice
-#endif
+    advise(first_, static_cast<std::size_t>(bytes));
   }
   ~Stretch() { (void)::munmap(mapped_, mapped_bytes_); }
   Stretch(const Stretch&) = delete;
@@ -66,6 +71,14 @@ std::shared_ptr<char> long_memory(std::int64_t bytes) {
     piece = stretch->take(rounded);
   }
   return {std::move(stretch), piece};
+}
+
+void use_large_pages(void* memory, std::int64_t bytes) {
+  if (bytes < 2 * kLargePage) return;
+  constexpr std::uintptr_t kSmallPage = 4096;  // a larger one makes the call fail, and nothing is lost
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory), end = begin + static_cast<std::uintptr_t>(bytes);
+  const std::uintptr_t first = (begin + kSmallPage - 1) / kSmallPage * kSmallPage;
+  advise(reinterpret_cast<void*>(first), end - first);
 }
 
 }  // namespace attend

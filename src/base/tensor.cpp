@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "attend/runtime.hpp"
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/half.hpp"
@@ -78,6 +79,7 @@ Tensor::Tensor(DType dtype, const Shape& shape) : view_{dtype, nullptr, shape, c
   // At least one byte: a tensor without elements still differs from no tensor.
   const std::size_t allocated = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   memory_.reset(::operator new(allocated, kAlignment));
+  use_large_pages(memory_.get(), bytes);
   std::memset(memory_.get(), 0, allocated);
   view_.data = memory_.get();
 }
