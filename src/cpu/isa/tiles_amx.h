@@ -1,6 +1,13 @@
 // The tile registers of AMX: eight of sixteen rows of 64 bytes. Included inside an anonymous namespace.
 #define ATTEND_TILE_ZERO(tile) _tile_zero(tile)
-#define ATTEND_TILE_LOAD(tile, from, stride) _tile_loadd(tile, from, stride)
+// g++ 12 is not told that a tile load reads memory: without these it may move what is written before behind it, or
+// what is written after before it.
+#define ATTEND_TILE_LOAD(tile, from, stride) \
+  do {                                       \
+    __asm__ volatile("" ::: "memory");       \
+    _tile_loadd(tile, from, stride);         \
+    __asm__ volatile("" ::: "memory");       \
+  } while (false)
 #define ATTEND_TILE_STORE(tile, to, stride) _tile_stored(tile, to, stride)
 #define ATTEND_TILE_DOT(sum, a, b) _tile_dpbf16ps(sum, a, b)
 

@@ -47,6 +47,8 @@ struct ForwardScratch {
   std::int64_t query_row;
   PackedTile<Math> tile;
   float* scores;
+  float* next_scores;                   // the other block's, where two are worked on at once (overlap.inl)
+  typename Math::Cell* before_weights;  // and its weights
   SoftmaxState part;
   float *total_max, *total_sum, *total_acc;
   float* acc_before;  // of few rows
@@ -63,6 +65,10 @@ inline ForwardScratch<Math> carve_forward(const AttentionProblem& p, std::int64_
   s.q = carver.take<Cell>(rows * Math::row_cells(p.D));
   s.scores = carver.take<float>(kBlockRows * kKeyTile);
   s.weights = Math::take_weights(s.scores, kBlockRows, carver);
+#ifdef ATTEND_TILE_DOT
+  s.next_scores = carver.take<float>(kBlockRows * kKeyTile);
+  s.before_weights = Math::take_weights(s.next_scores, kBlockRows, carver);
+#endif
   s.part = {carver.take<float>(rows), carver.take<float>(rows * kLanes), carver.take<float>(rows * Ap)};
   s.total_max = carver.take<float>(rows);
   s.total_sum = carver.take<float>(rows);
@@ -232,41 +238,62 @@ inline void weigh_block(const AttentionProblem& p, const Block& block, const flo
   if (as_floats) Math::weights_along_keys(s.scores, block.rows, block.c0, block.c1, s.weights);
 }
 
+// The factors of a block's scores, and of what its weights add to the sums.
+template <class Math>
+inline ProductArgs<typename Math::Cells> score_args(const AttentionProblem& p, const Block& block, const Term& term,
+                                                    const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
+                                                    std::int64_t at, float* scores) {
+  const std::int64_t depth = Math::depth(p.D);
+  return {s.queries + at * s.query_row + term.a * depth,
+          s.query_row,
+          1,
+          tile.k + term.b * depth * kKeyTile + block.c0,
+          kKeyTile,
+          scores + block.c0,
+          kKeyTile,
+          depth};
+}
+template <class Math>
+inline ProductArgs<typename Math::Cells> value_args(const AttentionProblem& p, const Block& block, const Term& term,
+                                                    const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
+                                                    std::int64_t at, const typename Math::Cell* weights) {
+  constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
+  return {weights + term.a * kTileCells + block.c0 / Math::kPack,
+          Math::kWeightRow,
+          1,
+          tile.v + (term.b * kTileCells + block.c0 / Math::kPack) * tile.v_row,
+          tile.v_row,
+          s.part.acc + at * acc_row(p),
+          acc_row(p),
+          (block.c1 - block.c0) / Math::kPack};
+}
+
+#ifdef ATTEND_TILE_DOT
+#include "cpu/kernels/overlap.inl"
+#endif
+
 // One tile of keys for all rows of the range.
 template <class Math>
 inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
-  using Args = ProductArgs<typename Math::Cells>;
-  const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
-  const std::int64_t depth = Math::depth(p.D);
-  TileOperands<Math> tile{};
   Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
-  for (; block.row < range.end; block.row += block.rows) {
-    if (!place_next_block(p, s.keys, range.end, block)) continue;
-    const std::int64_t rows = block.rows;
-    if (tile.k == nullptr) tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
-    const std::int64_t at = block.row - range.begin, columns = block.c1 - block.c0;
+  if (!next_block(p, s.keys, range.end, block)) return;
+  const TileOperands<Math> tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
+#ifdef ATTEND_TILE_DOT
+  if (overlaps(p, tile)) return forward_overlapped(p, range, block, tile, s);
+#endif
+  do {
+    const std::int64_t at = block.row - range.begin;
     for (const Term& term : Math::kProducts) {
-      const Args args{s.queries + at * s.query_row + term.a * depth,
-                      s.query_row,
-                      1,
-                      tile.k + term.b * depth * kKeyTile + block.c0,
-                      kKeyTile,
-                      s.scores + block.c0,
-                      kKeyTile,
-                      depth};
+      const auto args = score_args(p, block, term, tile, s, at, s.scores);
       if (&term == Math::kProducts)
-        product<false>(args, rows, columns);
+        product<false>(args, block.rows, block.c1 - block.c0);
       else
-        product<true>(args, rows, columns);
+        product<true>(args, block.rows, block.c1 - block.c0);
     }
     weigh_block<Math>(p, block, tile.k_scales, tile.v_scales, s, at);
-    constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
     for (const Term& term : Math::kProducts)
-      accumulate(Args{s.weights + term.a * kTileCells + block.c0 / Math::kPack, Math::kWeightRow, 1,
-                      tile.v + (term.b * kTileCells + block.c0 / Math::kPack) * tile.v_row, tile.v_row,
-                      s.part.acc + at * Ap, Ap, columns / Math::kPack},
-                 rows, Ep, tile.v_finite);
-  }
+      accumulate(value_args(p, block, term, tile, s, at, s.weights), block.rows, round_up(p.E, kLanes), tile.v_finite);
+  } while (next_block(p, s.keys, range.end, block));
 }
 
 #include "cpu/kernels/few_rows.inl"

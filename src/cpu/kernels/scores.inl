@@ -120,6 +120,13 @@ inline bool place_next_block(const AttentionProblem& p, const RowKeys& keys, std
   return place_block(p, keys, block);
 }
 
+// On to the next block behind this one that sees a key of the tile. False: there is none.
+inline bool next_block(const AttentionProblem& p, const RowKeys& keys, std::int64_t end, Block& block) {
+  for (block.row += block.rows; block.row < end; block.row += block.rows)
+    if (place_next_block(p, keys, end, block)) return true;
+  return false;
+}
+
 // With nothing but a positive scale, scale and log2(e) are one factor inside the exponent.
 inline bool plain_scores(const AttentionProblem& p) {
   return p.softcap == 0.0F && !p.hook && !p.bias && !p.alibi && p.scale > 0.0F;

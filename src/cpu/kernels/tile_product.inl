@@ -106,33 +106,57 @@ struct TileOverhang {
   }
 };
 
+// c = (c +) a . b for up to 32 rows, in steps of 32 columns: other work may go on between two steps, while the tile
+// unit is still busy with the one before. The sum is over at most kTileInner pairs.
 template <bool Accumulate>
-inline void tile_rows_product(const ProductArgs<PairCells>& args, std::int64_t row, std::int64_t rows,
-                              std::int64_t cols) {
-  alignas(64) std::uint32_t staged[2][kTileSide * kTileInner];
-  const std::int64_t top_rows = rows < kTileSide ? rows : kTileSide, bottom_rows = rows - top_rows;
-  const TileRows top(args, row, top_rows, staged[0]);
-  const TileRows bottom(args, row + top_rows, bottom_rows, staged[1]);
-  TileOverhang overhang;
-  for (std::int64_t n = 0; n < cols; n += 2 * kTileSide) {
-    const bool two_columns = cols - n > kTileSide;
-    const std::int64_t width = two_columns ? 2 * kTileSide : kTileSide;
-    ProductArgs<PairCells> block = args;
+class TileProduct {
+ public:
+  TileProduct(const ProductArgs<PairCells>& args, std::int64_t rows, std::int64_t cols)
+      : args_(args),
+        cols_(cols),
+        top_rows_(rows < kTileSide ? rows : kTileSide),
+        bottom_rows_(rows - top_rows_),
+        top_(args, 0, top_rows_, staged_[0]),
+        bottom_(args, top_rows_, bottom_rows_, staged_[1]) {}
+  TileProduct(const TileProduct&) = delete;
+  TileProduct& operator=(const TileProduct&) = delete;
+
+  std::int64_t steps() const { return (cols_ + 2 * kTileSide - 1) / (2 * kTileSide); }
+  void step(std::int64_t which) const {
+    const std::int64_t n = which * 2 * kTileSide;
+    const bool two_columns = cols_ - n > kTileSide;
+    ProductArgs<PairCells> block = args_;
     block.b += n;
-    float* c = args.c + row * args.c_row + n;
-    if (rows == 2 * kTileSide) {
-      tile_block<Accumulate>(top, &bottom, block, c, c + kTileSide * args.c_row, args.c_row, two_columns);
-      continue;
+    float* c = args_.c + n;
+    float* c_bottom = c + kTileSide * args_.c_row;
+    if (bottom_rows_ == kTileSide) {
+      tile_block<Accumulate>(top_, &bottom_, block, c, c_bottom, args_.c_row, two_columns);
+      return;
     }
-    if (top_rows == kTileSide) tile_block<Accumulate>(top, nullptr, block, c, nullptr, args.c_row, two_columns);
-    const TileRows& last = top_rows == kTileSide ? bottom : top;
-    const std::int64_t count = top_rows == kTileSide ? bottom_rows : top_rows;
-    if (count == 0) continue;
-    float* c_last = top_rows == kTileSide ? c + kTileSide * args.c_row : c;
-    if constexpr (Accumulate) overhang.copy(c_last, args.c_row, count, width, true);
-    tile_block<Accumulate>(last, nullptr, block, overhang.rows[0], nullptr, 2 * kTileSide, two_columns);
-    overhang.copy(c_last, args.c_row, count, width, false);
+    const bool whole_top = top_rows_ == kTileSide;
+    if (whole_top) tile_block<Accumulate>(top_, nullptr, block, c, nullptr, args_.c_row, two_columns);
+    const std::int64_t count = whole_top ? bottom_rows_ : top_rows_;
+    if (count == 0) return;
+    float* c_last = whole_top ? c_bottom : c;
+    const std::int64_t width = two_columns ? 2 * kTileSide : kTileSide;
+    TileOverhang overhang;
+    if constexpr (Accumulate) overhang.copy(c_last, args_.c_row, count, width, true);
+    tile_block<Accumulate>(whole_top ? bottom_ : top_, nullptr, block, overhang.rows[0], nullptr, 2 * kTileSide,
+                           two_columns);
+    overhang.copy(c_last, args_.c_row, count, width, false);
   }
+
+ private:
+  ProductArgs<PairCells> args_;
+  std::int64_t cols_, top_rows_, bottom_rows_;
+  alignas(64) std::uint32_t staged_[2][kTileSide * kTileInner];
+  TileRows top_, bottom_;
+};
+
+template <bool Accumulate>
+inline void tile_rows_product(const ProductArgs<PairCells>& args, std::int64_t rows, std::int64_t cols) {
+  const TileProduct<Accumulate> product(args, rows, cols);
+  for (std::int64_t n = 0; n < product.steps(); ++n) product.step(n);
 }
 
 // Chosen over the product of vectors for pairs.
@@ -143,10 +167,13 @@ inline void product(ProductArgs<PairCells> args, std::int64_t rows, std::int64_t
     args.inner = inner - k < kTileInner ? inner - k : kTileInner;
     for (std::int64_t row = 0; row < rows; row += 2 * kTileSide) {
       const std::int64_t count = rows - row < 2 * kTileSide ? rows - row : 2 * kTileSide;
+      ProductArgs<PairCells> some = args;
+      some.a += row * args.a_row;
+      some.c += row * args.c_row;
       if (Accumulate || k > 0)
-        tile_rows_product<true>(args, row, count, cols);
+        tile_rows_product<true>(some, count, cols);
       else
-        tile_rows_product<false>(args, row, count, cols);
+        tile_rows_product<false>(some, count, cols);
     }
     args.a += kTileInner * args.a_inner;
     args.b += kTileInner * args.b_row;
