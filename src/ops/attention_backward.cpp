@@ -203,20 +203,42 @@ class DistanceGradient {
   Turnstile turns_;
 };
 
+RowRange piece_of(const AttentionProblem& p, std::int64_t head, std::int64_t piece) {
+  const std::int64_t begin = piece * kRowsPerTurn;
+  return {head / p.Hk, head % p.Hk, begin, std::min(p.M * p.G, begin + kRowsPerTurn)};
+}
+
+// Many heads: each is an item of its own, from its first tile to its last, and nobody waits for anybody.
+void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen,
+                          const Operand& dq, std::int64_t sums_each, const Scratch& scratch) {
+  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
+  const Scratch sums(checked_product("dq", {sums_each, std::int64_t{sizeof(float)}}), scratch.workers());
+  parallel_for(p.B * p.Hk, scratch.workers(), [&](std::int64_t head, int worker) {
+    auto* dq_sums = static_cast<float*>(sums.of(worker));
+    std::fill_n(dq_sums, sums_each, 0.0F);
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const KeyTile keys{head / p.Hk, head % p.Hk, tile * kKeyTile};
+      table.backward_begin(p, keys, scratch.of(worker));
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        if (seen.sees(head, piece, tile))
+          table.backward_rows(p, keys, piece_of(p, head, piece), dq_sums, {}, scratch.of(worker));
+      table.backward_end(p, keys, scratch.of(worker));
+    }
+    for (std::int64_t piece = 0; piece < pieces; ++piece) table.store_dq(p, dq, piece_of(p, head, piece), dq_sums);
+  });
+}
+
 // dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
 void backward_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen, const Operand& dq,
                     std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
                     DistanceGradient& distances, const Scratch& scratch) {
-  const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
+  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
   std::fill_n(dq_sums, count * sums_each, 0.0F);
   Turnstile turnstile(count * pieces);
   for (std::int64_t local = 0; local < count; ++local)
     for (std::int64_t piece = 0; piece < pieces; ++piece)
       turnstile.open(local * pieces + piece, seen.first(first + local, piece));
   distances.begin_heads(count);
-  const auto range_of = [&](std::int64_t head, std::int64_t piece) {
-    return RowRange{head / p.Hk, head % p.Hk, piece * kRowsPerTurn, std::min(rows, (piece + 1) * kRowsPerTurn)};
-  };
   // Items are handed out in rising order, so the tile a worker waits for is always in somebody's hands already.
   parallel_for(tiles * count, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / count, local = item % count, head = first + local;
@@ -226,7 +248,7 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
     table.backward_begin(p, keys, memory);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       if (!seen.sees(head, piece, tile)) continue;
-      const RowRange range = range_of(head, piece);
+      const RowRange range = piece_of(p, head, piece);
       const DistanceSums reached = distances.reach(by_distance, range);
       turnstile.wait(local * pieces + piece, tile);
       table.backward_rows(p, keys, range, dq_sums + local * sums_each, reached, memory);
@@ -237,7 +259,7 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
   });
   distances.end_heads(first, count);
   parallel_for(count * pieces, scratch.workers(), [&](std::int64_t item, int) {
-    table.store_dq(p, dq, range_of(first + item / pieces, item % pieces), dq_sums + item / pieces * sums_each);
+    table.store_dq(p, dq, piece_of(p, first + item / pieces, item % pieces), dq_sums + item / pieces * sums_each);
   });
 }
 
@@ -246,15 +268,18 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
   const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
+  const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
+  const PieceTiles seen(p, divide_up(p.M * p.G, kRowsPerTurn));
+  constexpr std::int64_t kManyHeads =
+      16;  // for each thread: what the last one leaves the others waiting is then little
+  if (heads >= kManyHeads * thread_count() && !ddistance_bias)
+    return backward_whole_heads(p, table, seen, dq, sums_each, scratch);
   // Several heads at once, so that neighbouring items are tiles of different heads and seldom wait for each other; but
   // only as many as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
   const std::int64_t enough = divide_up(std::int64_t{8} * thread_count(), tiles);
   const std::int64_t fitting = std::min<std::int64_t>(kMaxSumsBytes / 4 / sums_each, std::int64_t{4} * thread_count());
   const std::int64_t at_once = std::clamp<std::int64_t>(std::max(enough, fitting), 1, heads);
   const Buffer<float> dq_sums(checked_product("dq", {at_once, sums_each}));
-  const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
-  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn);
-  const PieceTiles seen(p, pieces);
   DistanceGradient distances(p, ddistance_bias, at_once, scratch.workers());
   for (std::int64_t first = 0; first < heads; first += at_once)
     backward_heads(p, table, seen, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, distances,
