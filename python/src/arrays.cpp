@@ -91,7 +91,7 @@ struct Numpy {
   }
 };
 
-Numpy& numpy() {
+Numpy& numpy() {  // made while the module is imported: later, who makes it could wait for the lock of who waits for it
   static auto* numpy = new Numpy;
   return *numpy;
 }
@@ -273,11 +273,15 @@ Array from_numpy(nb::object x, const std::string& name, Library library) {
   const NumpyMemory memory(x);
   const auto rank = static_cast<std::size_t>(memory->rank);
   Dims shape(rank), strides(rank);
+  bool whole = true;  // else a field of a record: no whole number of elements apart
   for (std::size_t i = 0; i < rank; ++i) {
-    if (memory->strides[i] % memory->itemsize != 0)  // a field of a record: no whole number of elements apart
-      return from_numpy(numpy().module.attr("ascontiguousarray")(x), name, library);
     shape[i] = memory->shape[i];
     strides[i] = memory->strides[i] / memory->itemsize;
+    whole &= memory->strides[i] % memory->itemsize == 0;
+  }
+  if (!whole) {
+    x = numpy().module.attr("ascontiguousarray")(x);
+    return {library, x, dtype, NumpyMemory(x)->data, shape, contiguous(shape), true};
   }
   return {library,
           std::move(x),
@@ -370,6 +374,7 @@ nb::object finish(Library library, nb::object x) {
 }
 
 void bind_arrays(nb::module_& m) {
+  numpy();
   nb::class_<Array>(m, "Array",
                     "One argument: its library, its memory, and what has to stay alive while the engine reads it.")
       .def_prop_ro("kind", [](const Array& a) { return name_of(a.library); })

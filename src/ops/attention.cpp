@@ -94,8 +94,7 @@ class ItemOrder {
   std::optional<Buffer<Item>> items_;
 };
 
-// About how many items read the same key, from what a few tokens of the first sequence see: a key is seen by as many
-// tokens as a token sees keys.
+// About how many items read the same key, from what a few tokens of the first sequence see.
 std::int64_t readers_of_a_key(const AttentionProblem& p, const RowTiles& tiles) {
   constexpr std::int64_t kTokens = 16;
   std::int64_t seen = 0;
@@ -104,7 +103,8 @@ std::int64_t readers_of_a_key(const AttentionProblem& p, const RowTiles& tiles) 
     fill_intervals(*p.mask, 0, (2 * n + 1) * p.M / (2 * kTokens), 1, &lo, &hi);
     seen += std::max<std::int64_t>(0, hi - lo);
   }
-  return seen / kTokens * p.G / tiles.rows_each;
+  const double pairs = static_cast<double>(seen) / kTokens * static_cast<double>(p.M * p.G);
+  return static_cast<std::int64_t>(pairs / static_cast<double>(p.N * tiles.rows_each));
 }
 
 // Rows are the items. When many read the same keys, these are packed once before, a wave of heads at a time; where few

@@ -67,6 +67,16 @@ def test_any_memory(memory, dtype):
     assert [x.tobytes() for x in turned] == before
 
 
+def test_field_of_one_record():
+    """Contiguous to NumPy, although the stride of its first dimension, of size 1, is no whole number of elements."""
+    for x in qkv(1)[:1], on_grid(rng(1), (1, 1, 1, 1)).astype(np.float32)[None]:
+        x = x[0]
+        y = np.zeros(1, np.dtype([("x", x.dtype, x.shape[1:]), ("tag", np.uint8)]))["x"]
+        y[...] = x
+        assert y.strides[0] % y.itemsize and y.flags.c_contiguous
+        assert (attend.attention(y, y, y) == attend.attention(x, x, x)).all()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_repeated_memory(dtype):
     """Stride 0: one head of one sequence, seen as many."""

@@ -142,6 +142,8 @@ inline bool forward_few(const AttentionProblem& p, const RowRange& range, std::i
     Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
     if (!place_next_block(p, s.keys, range.end, block)) return true;
     if (cached) return forward_few_cached(p, block, s);
+    // An inf or NaN at a key that no row sees would not show in the sums, but counts for many rows.
+    if (block.c1 - block.c0 != kKeyTile) return false;
     forward_few_rows(p, block, s);
     return true;
   } else {
