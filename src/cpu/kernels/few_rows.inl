@@ -57,43 +57,37 @@ inline bool finite_rows(const float* x, std::int64_t rows, std::int64_t row, std
   return reduce_add(bad) == 0.0F;
 }
 
-// Keys and values that lie as rows in the caller's memory.
+// A whole tile of keys and values that lie as rows in the caller's memory.
 template <class Math>
 inline void forward_few_rows(const AttentionProblem& p, const Block& block, ForwardScratch<Math>& s) {
   const KeyTile at{block.b, block.hk, block.j0};
-  const std::int64_t columns = block.c1 - block.c0, Ep = round_up(p.E, kLanes), Ap = acc_row(p);
+  const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
   const auto args = [&](auto cells, const Operand& x, const typename Math::Cell* a, std::int64_t a_row, float* c,
                         std::int64_t c_row, std::int64_t inner) {
     using Stored = typename decltype(cells)::Stored;
     const std::int64_t row_bytes = x.row_stride * element_size(x.dtype);
-    const char* b = element(x, at.b, at.hk, at.j0 + block.c0);
-    return ProductArgs<decltype(cells)>{a,
-                                        a_row,
-                                        1,
-                                        reinterpret_cast<const Stored*>(b),
-                                        row_bytes / std::int64_t{sizeof(Stored)},
-                                        c,
-                                        c_row,
-                                        inner,
-                                        kKeyTile * row_bytes};
+    const auto* b = reinterpret_cast<const Stored*>(element(x, at.b, at.hk, at.j0));
+    const std::int64_t b_row = row_bytes / std::int64_t{sizeof(Stored)};
+    return ProductArgs<decltype(cells)>{a, a_row, 1, b, b_row, c, c_row, inner, kKeyTile * row_bytes};
   };
   Math::with_keys(p.k.dtype, [&](auto cells) {
-    turned_product(args(cells, p.k, s.queries, s.query_row, s.scores + block.c0, kKeyTile, Math::depth(p.D)),
-                   block.rows, columns, std::make_integer_sequence<int, kTileRows>{});
+    turned_product(args(cells, p.k, s.queries, s.query_row, s.scores, kKeyTile, Math::depth(p.D)), block.rows, kKeyTile,
+                   std::make_integer_sequence<int, kTileRows>{});
   });
   weigh_block<Math>(p, block, nullptr, nullptr, s, 0);
   // An inf or NaN among the values shows in the sums; then they are made again with care.
-  __builtin_memcpy(s.acc_before, s.part.acc, static_cast<std::size_t>(block.rows * Ap) * sizeof(float));
-  const typename Math::Cell* weights = s.weights + block.c0 / Math::kPack;
+  constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
+  const std::size_t acc_bytes = static_cast<std::size_t>(block.rows * Ap) * sizeof(float);
+  __builtin_memcpy(s.acc_before, s.part.acc, acc_bytes);
   Math::with_values(p.v.dtype, [&](auto cells) {
-    product<true>(args(cells, p.v, weights, Math::kWeightRow, s.part.acc, Ap, columns / Math::kPack), block.rows, Ep);
+    product<true>(args(cells, p.v, s.weights, Math::kWeightRow, s.part.acc, Ap, kTileCells), block.rows, Ep);
   });
   if (finite_rows(s.part.acc, block.rows, Ap, Ep)) return;
-  __builtin_memcpy(s.part.acc, s.acc_before, static_cast<std::size_t>(block.rows * Ap) * sizeof(float));
+  __builtin_memcpy(s.part.acc, s.acc_before, acc_bytes);
   const bool finite = Math::pack_along_keys(p.v, at, kKeyTile, p.E, s.tile_rows, s.tile.v);
-  accumulate(ProductArgs<typename Math::Cells>{weights, Math::kWeightRow, 1, s.tile.v + block.c0 / Math::kPack * Ep, Ep,
-                                               s.part.acc, Ap, columns / Math::kPack},
-             block.rows, Ep, finite);
+  accumulate(
+      ProductArgs<typename Math::Cells>{s.weights, Math::kWeightRow, 1, s.tile.v, Ep, s.part.acc, Ap, kTileCells},
+      block.rows, Ep, finite);
 }
 
 // A tile of a cache. False when its values hold an inf or NaN.
