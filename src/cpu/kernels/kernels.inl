@@ -7,9 +7,13 @@
 #include "cpu/kernels/tile_product.inl"
 constexpr int kBlockRows = 32;  // rows whose scores are worked on at once
 constexpr int kCutRows = 16;    // and where the mask cuts through them
+// Columns of a block begin and end at multiples of this. A tile adds up 16 pairs of keys before they join the sum: which
+// pairs these are must not depend on the rows of the block.
+constexpr int kColumnStep = 2 * kTileSide;
 #else
 constexpr int kBlockRows = 48;
 constexpr int kCutRows = 12;
+constexpr int kColumnStep = kLanes;
 #endif
 #include "cpu/kernels/scores.inl"
 #include "cpu/kernels/operands.inl"

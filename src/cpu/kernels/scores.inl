@@ -88,8 +88,8 @@ inline bool place_block(const AttentionProblem& p, const RowKeys& keys, Block& b
     lo = seen.lo;
     hi = seen.hi;
   }
-  block.c0 = (lo - block.j0) / kLanes * kLanes;
-  block.c1 = round_up(hi - block.j0, kLanes);
+  block.c0 = (lo - block.j0) / kColumnStep * kColumnStep;
+  block.c1 = round_up(hi - block.j0, kColumnStep);
   block.full = block.j0 + block.c1 <= end;
   for (std::int64_t t = t0; t <= t1; ++t)
     block.full &=
