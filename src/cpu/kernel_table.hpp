@@ -63,7 +63,7 @@ struct KernelTable {
   void (*pack_tile)(const AttentionProblem&, const KeyTile&, char* dst, void* scratch);
   void (*forward)(const AttentionProblem&, const RowRange&, std::int64_t first_split, std::int64_t last_split,
                   float* partial, void* scratch);
-  // Tiles of a KV cache: see kernels/cache.inl. cache_write puts rows [i, i + count) of head hk into keys from `at` on.
+  // Tiles of a KV cache: see kernels/tiles.inl. cache_write puts rows [i, i + count) of head hk into keys from `at` on.
   StoredAs (*cache_stored_as)(const CacheShape&);
   std::int64_t (*cache_tile_bytes)(const CacheShape&);
   void (*cache_clear)(const CacheShape&, char* tile);
