@@ -9,6 +9,7 @@
 #include "llm/text/tokenizer.hpp"
 #include "llm/text/unicode.hpp"
 #include "seeded.hpp"
+#include "support/golden.hpp"
 
 namespace {
 
@@ -27,7 +28,7 @@ struct Family {
 
 std::vector<Family> load() {
   std::vector<Family> all;
-  const auto folder = std::filesystem::path(__FILE__).parent_path().parent_path() / "golden" / "tokenizers";
+  const auto folder = attend::test::golden_folder() / "tokenizers";
   for (const char* name : {"gpt2", "smollm2", "qwen2", "llama3", "tekken", "bert"}) {
     const attend::io::MappedFile file(folder / (std::string(name) + ".json"));
     const std::string_view text = attend::io::as_text(file.bytes());

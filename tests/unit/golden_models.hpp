@@ -17,6 +17,7 @@
 
 #include "io/safetensors.hpp"
 #include "llm/model/model.hpp"
+#include "support/golden.hpp"
 
 namespace attend::llm::test {
 
@@ -72,7 +73,7 @@ inline std::string safetensors_bytes(std::span<const io::StoredTensor> tensors) 
 class GoldenModel {
  public:
   explicit GoldenModel(const std::string& name) {
-    const fs::path all = fs::path(__FILE__).parent_path().parent_path() / "golden" / "models";
+    const fs::path all = attend::test::golden_folder() / "models";
     std::string weights = name;
     if (fs::exists(all / name / "weights")) std::ifstream(all / name / "weights") >> weights;
     fs::copy_file(all / name / "config.json", path() / "config.json");

@@ -9,6 +9,7 @@
 
 #include "io/pickle.hpp"
 #include "io/pth.hpp"
+#include "support/golden.hpp"
 #include "support/make_zip.hpp"
 
 namespace attend::io {
@@ -22,7 +23,7 @@ std::span<const std::byte> bytes_of(const std::string& s) {
 }
 
 std::string golden_bytes() {
-  std::ifstream file(fs::path(__FILE__).parent_path().parent_path() / "golden" / "tiny.pth", std::ios::binary);
+  std::ifstream file(test::golden_folder() / "tiny.pth", std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
@@ -77,7 +78,7 @@ std::vector<T> values_of(const StoredTensor* tensor) {
 }
 
 TEST(Pth, ReadsAFileOfTorch) {
-  const fs::path path = fs::path(__FILE__).parent_path().parent_path() / "golden" / "tiny.pth";
+  const fs::path path = test::golden_folder() / "tiny.pth";
   const Pth pth(path);
   std::vector<std::string> names;
   for (const StoredTensor& t : pth.tensors()) names.push_back(t.name);

@@ -14,12 +14,12 @@
 #include "io/gguf.hpp"
 #include "io/json.hpp"
 #include "llm/text/tokenizer.hpp"
+#include "support/golden.hpp"
 
 namespace attend::llm::test {
 
 inline std::string golden_text(const std::string& name) {
-  std::ifstream file(std::filesystem::path(__FILE__).parent_path().parent_path() / "golden" / "tokenizers" / name,
-                     std::ios::binary);
+  std::ifstream file(attend::test::golden_folder() / "tokenizers" / name, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
