@@ -1,4 +1,4 @@
-# cmake --install: headers, library, attendConfig.cmake, attend.pc, licence; the program installs itself.
+# cmake --install: headers, library, attendConfig.cmake, attend.pc and attend-c.pc, licence; the program installs itself.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -25,5 +25,20 @@ install(FILES ${PROJECT_BINARY_DIR}/attendConfig.cmake ${PROJECT_BINARY_DIR}/att
 # Relative to the .pc file, so that the installed tree can be moved.
 file(RELATIVE_PATH ATTEND_PC_PREFIX
   ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-configure_file(cmake/attend.pc.in attend.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/attend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# A static library brings along what it stands on; whoever links the shared one need not name it.
+get_target_property(ATTEND_KIND attend TYPE)
+if(ATTEND_KIND STREQUAL "STATIC_LIBRARY")
+  set(ATTEND_PC_LIBS "-lattend -lstdc++ -lm -pthread")
+else()
+  set(ATTEND_PC_LIBS "-lattend")
+endif()
+# Two files, since a C compiler refuses the flag that a C++ compiler needs.
+foreach(name IN ITEMS attend attend-c)
+  set(ATTEND_PC_NAME ${name})
+  set(ATTEND_PC_CFLAGS "-I\${includedir}")
+  if(name STREQUAL "attend")
+    string(APPEND ATTEND_PC_CFLAGS " -std=c++20")
+  endif()
+  configure_file(cmake/attend.pc.in ${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

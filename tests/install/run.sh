@@ -1,51 +1,68 @@
 #!/usr/bin/env bash
-# Installs attend, moves the installed tree, and builds and runs outside projects against it: in C with pkg-config and
-# with find_package, in C++ with find_package, with the ring where it was built; and the installed program.
+# Installs attend, moves the installed tree, and builds and runs the examples against it: in C and C++ with pkg-config and
+# with find_package, with the ring where it was built; and the installed program.
 # usage: run.sh static <build folder> | run.sh shared <source folder> <folder to build in> <options of cmake>...
+#        run.sh fetched <source folder> <options of cmake>...: the example that has CMake fetch and build attend
 set -euo pipefail
-here=$(cd -- "$(dirname -- "$0")" && pwd)
+examples=$(cd -- "$(dirname -- "$0")/../../examples" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; }
+# example <folder> <options of cmake>...: builds an example
+example() {
+  quietly cmake -S "$examples/$1" -B "$work/$1" -G Ninja -DCMAKE_BUILD_TYPE=Release "${@:2}"
+  quietly cmake --build "$work/$1"
+}
+
+if [[ $1 == fetched ]]; then
+  echo "--- FetchContent"
+  # ccache makes this quick: the objects are those of the source folder's own build.
+  example fetch_content -DFETCHCONTENT_SOURCE_DIR_ATTEND="$2" "${@:3}"
+  "$work/fetch_content/attend_fetched"
+  # Nothing of attend but the library becomes a part of the other project.
+  if grep -qE 'gtest|rapidcheck|attend_cli|attend_bench|attend_ring' "$work/fetch_content/build.ninja"; then
+    echo "more than the library was added to the project"
+    exit 1
+  fi
+  exit
+fi
+
 if [[ $1 == shared ]]; then
-  # ccache makes this quick: the objects are those of the static build.
   build=$3
-  cmake -S "$2" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
-    -DATTEND_TESTS=OFF -DATTEND_BENCH=OFF "${@:4}" >"$work/log" || { cat "$work/log"; exit 1; }
-  ninja -C "$build" >"$work/log" || { cat "$work/log"; exit 1; }
+  quietly cmake -S "$2" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
+    -DATTEND_TESTS=OFF -DATTEND_BENCH=OFF "${@:4}"
+  quietly ninja -C "$build"
 else
   build=$2
 fi
-cmake --install "$build" --prefix "$work/installed" >/dev/null
+quietly cmake --install "$build" --prefix "$work/installed"
 mv "$work/installed" "$work/prefix"
 prefix=$work/prefix
-pc=$(dirname "$(find "$prefix" -name attend.pc)")
 library=$(dirname "$(find "$prefix" -name 'libattend.*' | head -n 1)")
-export PKG_CONFIG_PATH=$pc LD_LIBRARY_PATH=
+export PKG_CONFIG_PATH=$library/pkgconfig LD_LIBRARY_PATH=
 
-echo "--- C, pkg-config ($1)"
-linking=
-if [[ $1 == static ]]; then linking=--static; fi
-# shellcheck disable=SC2046,SC2086  # the flags are meant to be split
-cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$here/c/main.c" -o "$work/outside_pc" -Wl,-rpath,"$library" \
-  $(pkg-config --cflags --libs $linking attend) -lm
-"$work/outside_pc"
+echo "--- C and C++, pkg-config ($1)"
+# shellcheck disable=SC2046  # the flags are meant to be split
+cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$examples/c/main.c" -o "$work/c_pc" -Wl,-rpath,"$library" \
+  $(pkg-config --cflags --libs attend-c)
+"$work/c_pc"
+# shellcheck disable=SC2046
+c++ -Wall -Wextra -Wpedantic -Werror "$examples/cpp/main.cpp" -o "$work/cpp_pc" -Wl,-rpath,"$library" \
+  $(pkg-config --cflags --libs attend)
+"$work/cpp_pc"
 
 for language in c cpp; do
   echo "--- $language, find_package ($1)"
-  cmake -S "$here/$language" -B "$work/$language" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" \
-    >"$work/log" || { cat "$work/log"; exit 1; }
-  cmake --build "$work/$language" >"$work/log" || { cat "$work/log"; exit 1; }
-  "$work/$language/outside_$language"
+  example $language -DCMAKE_PREFIX_PATH="$prefix"
+  "$work/$language/attend_from_$language"
 done
 
 if [[ -n $(find "$prefix" -name attendRingTargets.cmake) ]]; then
   echo "--- the ring, find_package ($1)"
-  cmake -S "$here/ring" -B "$work/ring" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" \
-    >"$work/log" || { cat "$work/log"; exit 1; }
-  cmake --build "$work/ring" >"$work/log" || { cat "$work/log"; exit 1; }
+  example ring -DCMAKE_PREFIX_PATH="$prefix"
   # Root in a container, and more ranks than processors: fine for a test.
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$work/ring/outside_ring"
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$work/ring/attend_over_mpi"
 fi
 
 echo "--- the installed program ($1)"

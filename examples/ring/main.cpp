@@ -1,4 +1,4 @@
-// An outside program over a ring: equal scores, so that each row is the mean of all values.
+// Ring attention over MPI: equal scores, so that each row is the mean of all values, wherever they lie.
 #include <mpi.h>
 
 #include <cmath>
