@@ -49,7 +49,7 @@ enter() {
     [[ -z ${!name:-} ]] || pass+=("$name=${!name}")
   done
   # shellcheck disable=SC2016  # the inner shell expands them
-  unshare --mount --pid --fork --mount-proc="$work/root/proc" bash -c '
+  unshare --mount --pid --fork --kill-child --mount-proc="$work/root/proc" bash -c '
     set -e
     root=$1 work=$2 user=$3
     shift 3
