@@ -1,6 +1,7 @@
 // Which kernels run: decided here, once, and nowhere else.
 #include "cpu/dispatch.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -10,13 +11,12 @@
 namespace attend {
 namespace {
 
+std::atomic<const KernelTable*> current = nullptr;
+
 const KernelTable& choose() {
   const std::vector<const KernelTable*> usable = usable_kernels();
   const char* wanted = std::getenv("ATTEND_ISA");
   if (wanted == nullptr || *wanted == '\0') return *usable.front();
-#if defined(ATTEND_EMULATED_AMX)  // for tests, which name it; nobody else is offered it
-  if (std::string(wanted) == "amx_emulated" && cpu_features().avx512_bf16) return kernels_amx_emulated();
-#endif
   std::string names;
   for (const KernelTable* table : usable) {
     if (std::string(wanted) == table->name) return *table;
@@ -45,8 +45,16 @@ std::vector<const KernelTable*> usable_kernels() {
 }
 
 const KernelTable& kernels() {
-  static const KernelTable& chosen = choose();
-  return chosen;
+  const KernelTable* table = current.load(std::memory_order_acquire);
+  if (table == nullptr) {
+    table = &choose();  // the same one for every thread that is here at once
+    current.store(table, std::memory_order_release);
+  }
+  return *table;
+}
+
+void use_kernels(const KernelTable& table) {
+  current.store(&table, std::memory_order_release);
 }
 
 }  // namespace attend

@@ -13,4 +13,8 @@ const KernelTable& kernels();
 
 std::vector<const KernelTable*> usable_kernels();  // best first
 
+// For tests, which run several sets in one process: these from now on, whatever the CPU has and ATTEND_ISA says. No
+// call may be under way, and what other kernels have packed (Weight, PagedKvCache) is not theirs to read.
+void use_kernels(const KernelTable& table);
+
 }  // namespace attend

@@ -119,6 +119,5 @@ const KernelTable& kernels_avx2();
 const KernelTable& kernels_avx512();
 const KernelTable& kernels_avx512_bf16();
 const KernelTable& kernels_amx();
-const KernelTable& kernels_amx_emulated();  // built for tests alone
 
 }  // namespace attend

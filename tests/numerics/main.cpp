@@ -7,8 +7,10 @@
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
 #include "numerics/peak_memory.hpp"
+#include "support/kernels.hpp"
 
 int main(int argc, char** argv) {
+  attend::test::prepare_kernels();
   if (argc == 2 && std::string(argv[1]) == attend::test::kPeakMemoryChild) {
     return attend::test::run_peak_memory_child();
   }

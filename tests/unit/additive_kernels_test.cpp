@@ -1,4 +1,4 @@
-// The kernels of additive attention, on every instruction set this machine runs.
+// The kernels of additive attention, on every instruction set that tests can run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "cpu/dispatch.hpp"
+#include "support/kernels.hpp"
 
 namespace attend {
 namespace {
@@ -55,7 +55,7 @@ TEST(AdditiveKernels, ExponentsWithinThreeUlp) {
   for (double v = -42; v <= 42; v += 1.0 / 512) x.push_back(static_cast<float>(v + 1e-3 * v));
   x.resize(x.size() / 16 * 16);
   y.resize(x.size());
-  for (const KernelTable* table : usable_kernels()) {
+  for (const KernelTable* table : test::testable_kernels()) {
     table->additive_exponents(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
     double worst = 0;
     for (std::size_t n = 0; n < x.size(); ++n)
@@ -65,7 +65,7 @@ TEST(AdditiveKernels, ExponentsWithinThreeUlp) {
 }
 
 TEST(AdditiveKernels, ScoresAndGradientsOnEveryInstructionSet) {
-  for (const KernelTable* table : usable_kernels()) {
+  for (const KernelTable* table : test::testable_kernels()) {
     for (const auto& [rows, D] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 16}, {64, 33}, {7, 64}}) {
       for (const bool exponents : {true, false}) {
         TileProblem p(rows, D, exponents ? 3.0F : 40.0F);

@@ -1,4 +1,4 @@
-// The kernels' own exp2, the matrix product and the ceiling, on every instruction set this machine runs.
+// The kernels' own exp2, the matrix product and the ceiling, on every instruction set that tests can run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "cpu/dispatch.hpp"
 #include "ops/matmul.hpp"
+#include "support/kernels.hpp"
 
 namespace attend {
 namespace {
@@ -25,7 +25,7 @@ TEST(Exp2, WithinTwoUlpOnEveryInstructionSet) {
     for (std::uint32_t bits = 0x33000000U; bits < 0x42FA0000U; bits += 97)  // 2^-25 to 125
       x.push_back(sign * std::bit_cast<float>(bits));
   std::vector<float> y(x.size());
-  for (const KernelTable* table : usable_kernels()) {
+  for (const KernelTable* table : test::testable_kernels()) {
     table->exp2(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
     double worst = 0;
     for (std::size_t n = 0; n < x.size(); ++n)
@@ -39,7 +39,7 @@ TEST(Exp2, EndsOfTheRange) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const std::vector<float> x = {
       0.0F, -0.0F, 1.0F, -1.0F, -126.0F, -151.0F, -1e30F, -kInf, std::numeric_limits<float>::quiet_NaN()};
-  for (const KernelTable* table : usable_kernels()) {
+  for (const KernelTable* table : test::testable_kernels()) {
     std::vector<float> y(x.size());
     table->exp2(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
     EXPECT_EQ(y[0], 1.0F) << table->name;
@@ -131,7 +131,7 @@ TEST(Matmul, Bf16EqualsTheSum) {
 }
 
 TEST(Ceiling, DoesTheWorkItCounts) {
-  for (const KernelTable* table : usable_kernels()) {
+  for (const KernelTable* table : test::testable_kernels()) {
     EXPECT_GE(table->fma_burst(1000), 1000.0 * 2 * table->lanes);
     EXPECT_GE(table->pair_burst(1000), 1000.0 * 2 * table->lanes);
   }
