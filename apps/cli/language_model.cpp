@@ -126,7 +126,18 @@ llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
   return model;
 }
 
-llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::string& name) {
+void add_chat_arguments(CLI::App& app, ChatArguments& a) {
+  app.add_option("--template", a.chat_template, "Use this chat template instead of the model's own")->type_name("NAME");
+  app.add_option(
+         "--thinking", a.thinking,
+         "Whether answers begin with thoughts: on or off, where the template leaves the choice (MiniMind 3, Qwen 3)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("NAME");
+}
+
+namespace {
+
+llm::ChatTemplate template_by_name(const llm::Tokenizer& tokenizer, const std::string& name) {
   if (!name.empty()) {
     const auto named = llm::ChatTemplate::named(name);
     if (!named)
@@ -140,6 +151,14 @@ llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::s
                     "or name one with --template: {}",
                     fmt::join(llm::ChatTemplate::names(), ", ")));
   return llm::ChatTemplate::detect(tokenizer.chat_template());
+}
+
+}  // namespace
+
+llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& a) {
+  llm::ChatTemplate chat = template_by_name(tokenizer, a.chat_template);
+  if (!a.thinking.empty()) chat.set_thinking(a.thinking == "on");
+  return chat;
 }
 
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
