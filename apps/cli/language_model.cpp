@@ -164,7 +164,7 @@ llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatAr
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
                                     const llm::ChatTemplate* chat) {
   std::vector<llm::Token> stops;
-  if (config.eos) stops.push_back(static_cast<llm::Token>(*config.eos));
+  for (const std::int64_t id : config.eos) stops.push_back(static_cast<llm::Token>(id));
   if (tokenizer.special().eos) stops.push_back(*tokenizer.special().eos);
   if (chat != nullptr)
     for (const std::string& piece : chat->stop_pieces())

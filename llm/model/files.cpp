@@ -215,6 +215,7 @@ void ModelFiles::open_folder() {
   if (!std::filesystem::exists(config))
     throw io::FileError(path_.string() + ": there is no config.json in this folder");
   config_ = config_from_json(io::read_json(config), config.string());
+  read_beside_config(path_, config_);
   for (const std::filesystem::path& file : weight_files(path_)) {
     const io::Safetensors& weights = open_->safetensors.emplace_back(file);
     for (const io::StoredTensor& t : weights.tensors()) add({t.name, t.dtype, format_of(t.dtype), t.shape, t.data});
