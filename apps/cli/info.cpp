@@ -150,6 +150,7 @@ int run_info(const Arguments& a) {
     return kSuccess;
   }
   const llm::ModelFiles files(find_model(a.model));
+  warn_of_unused(files);
   const llm::ModelConfig& c = files.config();
   line("file", files.path().string());
   print_shape(c);

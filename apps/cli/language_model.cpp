@@ -104,11 +104,26 @@ std::string describe(const MemoryPlan& plan) {
   return text + fmt::format(", work {}", bytes(plan.working));
 }
 
+void warn_of_unused(const llm::ModelFiles& files) {
+  const std::vector<std::string>& names = files.unused();
+  if (names.empty()) return;
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i)
+    text += (i > 0 ? ", " : "") + io::json_quoted(names[i]);
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
+  (void)std::fputs(fmt::format("warning: {}: nothing uses {}: {}\n", files.path().string(),
+                               counted(std::ssize(names), "tensor"), text)
+                       .c_str(),
+                   stderr);
+}
+
 OpenModel::OpenModel(const ModelArguments& arguments)
     : files(std::make_unique<llm::ModelFiles>(find_model(arguments.model))),
       tokenizer(llm::load_tokenizer(*files)),
       context(arguments.context > 0 ? arguments.context : files->config().context) {
   if (arguments.threads > 0) set_threads(arguments.threads);
+  if (!arguments.quiet) warn_of_unused(*files);
 }
 
 llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {

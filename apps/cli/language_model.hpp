@@ -45,6 +45,9 @@ MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& ca
                        std::int64_t logits);
 std::string describe(const MemoryPlan& plan);
 
+// Says on standard error which tensors of the files nothing uses.
+void warn_of_unused(const llm::ModelFiles& files);
+
 // Opens the files, so that a plan can be made and the prompt read before the weights are loaded.
 struct OpenModel {
   explicit OpenModel(const ModelArguments& arguments);

@@ -2,10 +2,12 @@
 // settings of Sentence Transformers; and tensors that nothing uses.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "golden_models.hpp"
+#include "pth_files.hpp"
 
 namespace attend::llm::test {
 namespace {
@@ -20,6 +22,37 @@ std::string load_error(const fs::path& path) {
 }
 bool holds(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// --- pytorch_model.bin ---
+
+TEST(BinFolder, GivesTheBitsOfSafetensors) {
+  const GoldenModel golden("llama");
+  Model before = golden.load();
+  std::string whole, parts[2];
+  golden.change_weights([&](std::vector<io::StoredTensor>& tensors) {
+    whole = pth_bytes(tensors);
+    const auto half = static_cast<std::ptrdiff_t>(tensors.size() / 2);
+    parts[0] = pth_bytes(std::span(tensors).first(static_cast<std::size_t>(half)));
+    parts[1] = pth_bytes(std::span(tensors).subspan(static_cast<std::size_t>(half)));
+  });
+  fs::remove(golden.path() / "model.safetensors");
+  EXPECT_TRUE(holds(load_error(golden.path()), "nor is there a pytorch_model.bin"));
+  const std::vector<Token> tokens = golden_tokens(before);
+  const std::vector<float> expected = run_alone(before, tokens, 24);
+  write_text(golden.path() / "pytorch_model.bin", whole);
+  Model one = golden.load();
+  EXPECT_EQ(run_alone(one, tokens, 24), expected);
+  fs::remove(golden.path() / "pytorch_model.bin");
+  write_text(golden.path() / "pytorch_model-1.bin", parts[0]);
+  write_text(golden.path() / "pytorch_model-2.bin", parts[1]);
+  write_text(
+      golden.path() / "pytorch_model.bin.index.json",
+      R"({"metadata": {"total_size": 1}, "weight_map": {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin"}})");
+  Model sharded = golden.load();
+  EXPECT_EQ(run_alone(sharded, tokens, 24), expected);
+  write_text(golden.path() / "pytorch_model.bin.index.json", R"({"weight_map": {"a": "../pytorch_model-1.bin"}})");
+  EXPECT_TRUE(holds(load_error(golden.path()), "is not the name of a file in this folder"));
 }
 
 // --- generation_config.json ---
@@ -127,6 +160,75 @@ TEST(SentenceFolder, TextsEndWhereItsConfigSays) {
   EXPECT_EQ(longest("{}").context, 64);
   write_text(golden.path() / "sentence_bert_config.json", R"({"max_seq_length": 0})");
   EXPECT_TRUE(holds(load_error(golden.path()), "sentence_bert_config.json: \"max_seq_length\" is 0"));
+}
+
+// --- tensors that nothing uses ---
+
+std::string error_with(const char* model, const std::string& name, std::vector<std::string>* unused = nullptr) {
+  const GoldenModel golden(model);
+  static const float kNumbers[4] = {};
+  golden.change_weights([&](std::vector<io::StoredTensor>& tensors) {
+    tensors.push_back({name, "F32", {4}, std::as_bytes(std::span(kNumbers))});
+  });
+  if (unused != nullptr) *unused = ModelFiles(golden.path()).unused();
+  return load_error(golden.path());
+}
+
+TEST(UnusedTensors, OfALayerAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"llama", "model.layers.0.self_attn.q_norm.weight"},
+      {"llama", "model.layers.1.mlp.experts.0.up_proj.weight"},
+      {"llama", "model.layers.1.pre_feedforward_layernorm.weight"},
+      {"llama", "model.layers.1.self_attn.q_proj.weight_scale"},
+      {"llama", "lm_head.bias"},
+      {"llama", "model.embed_tokens.scale"},
+      {"qwen3_moe", "model.layers.0.mlp.up_proj.weight"},
+      {"qwen3_moe", "model.layers.0.mlp.experts.4.up_proj.weight"},
+      {"qwen3_moe", "model.layers.0.mlp.shared_expert.up_proj.weight"},
+      {"gpt2", "transformer.h.0.crossattention.c_attn.weight"},
+      {"bert", "encoder.layer.0.attention.self.distance_embedding.weight"},
+      {"minimind1", "layers.0.attention.q_norm.weight"},
+      {"minimind2_moe", "model.layers.0.mlp.shared_experts.2.up_proj.weight"},
+  };
+  for (const auto& [model, name] : cases) {
+    const std::string bare = std::string(name).starts_with("transformer.") ? name + 12 : name;
+    const std::string error = error_with(model, name);
+    EXPECT_TRUE(holds(error, "nothing uses the tensor \"" + bare + "\"")) << name << ": " << error;
+  }
+  EXPECT_TRUE(holds(error_with("llama", "model.layers.0.self_attn.q_proj.lora_A.default.weight"), "is of LoRA"));
+}
+
+TEST(UnusedTensors, ALayerMoreThanTheConfigHasIsRefused) {
+  for (const char* name : {"llama", "gpt2", "bert", "minimind1", "qwen3_moe"}) {
+    const GoldenModel golden(name);
+    std::string config = read_text(golden.path() / "config.json");
+    for (const char* field : {"\"num_hidden_layers\": 2", "\"n_layer\": 2", "\"n_layers\": 2"})
+      if (const std::size_t at = config.find(field); at != std::string::npos)
+        config[at + std::strlen(field) - 1] = '1';
+    write_text(golden.path() / "config.json", config);
+    const std::string error = load_error(golden.path());
+    EXPECT_TRUE(holds(error, "the config has 1 layers, and the tensor") && holds(error, "belongs to layer 1")) << error;
+  }
+}
+
+TEST(UnusedTensors, OthersAreNamed) {
+  std::vector<std::string> unused;
+  EXPECT_EQ(error_with("llama", "v_head.summary.weight", &unused), "");
+  EXPECT_EQ(unused, std::vector<std::string>{"v_head.summary.weight"});
+  EXPECT_EQ(error_with("bert", "classifier.weight", &unused), "");
+  EXPECT_EQ(unused, std::vector<std::string>{"classifier.weight"});
+  const std::pair<const char*, const char*> computed[] = {{"llama", "model.layers.0.self_attn.rotary_emb.inv_freq"},
+                                                          {"gpt2", "transformer.h.0.attn.bias"},
+                                                          {"gpt2", "transformer.h.1.attn.masked_bias"},
+                                                          {"bert", "embeddings.position_ids"},
+                                                          {"bert", "pooler.dense.other"},
+                                                          {"bert", "cls.predictions.bias"},
+                                                          {"minimind1", "layers.0.attention.mask"},
+                                                          {"minimind1", "pos_cis"}};
+  for (const auto& [model, name] : computed) {
+    EXPECT_EQ(error_with(model, name, &unused), "") << name;
+    EXPECT_TRUE(unused.empty()) << name;
+  }
 }
 
 }  // namespace
