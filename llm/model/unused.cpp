@@ -41,27 +41,47 @@ bool is_computed(std::string_view name) {
   return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
+enum class Endings { weight, linear, norm };  // .weight alone; a bias as well; BERT's first names of both, too
+
+bool ends(std::string_view rest, Endings endings) {
+  if (rest == ".weight" || (rest == ".bias" && endings != Endings::weight)) return true;
+  return endings == Endings::norm && (rest == ".gamma" || rest == ".beta");
+}
+
+// Says which tensors the weights' reader asks for.
 class Usage {
  public:
-  explicit Usage(const ModelFiles& files) : c_(files.config()), n_(files.naming()) {}
+  explicit Usage(const ModelFiles& files) : c_(files.config()), n_(files.naming()) {
+    using enum Endings;
+    top_ = {{n_.embedding, weight, true},
+            {n_.positions, weight, c_.positions == PositionKind::learned},
+            {n_.token_types, weight, c_.token_types > 0},
+            {n_.embedding_norm, norm, !c_.causal},
+            {n_.final_norm, norm, !c_.norm_after},
+            {n_.head, weight, c_.causal && !c_.tied_embeddings},
+            {"rope_freqs", weight, c_.positions == PositionKind::rope}};
+    for (const std::string_view part : {n_.attention_norm, n_.feed_forward_norm})
+      in_layers_.push_back({part, norm, true});
+    for (const std::string_view part : {n_.q, n_.k, n_.v, n_.qkv, n_.o}) in_layers_.push_back({part, linear, true});
+    for (const std::string_view part : {n_.q_norm, n_.k_norm}) in_layers_.push_back({part, weight, c_.qk_norm});
+    plain_ = {{n_.gate, linear, c_.gated}, {n_.up, linear, true}, {n_.down, linear, true}};
+    const Experts& e = c_.experts;
+    experts_.push_back({n_.router, linear, true});
+    for (const std::string_view part : {n_.stacked_gate, n_.stacked_up, n_.stacked_down})
+      experts_.push_back({part, weight, true});
+    for (const std::string_view part : {n_.expert_gate, n_.expert_up, n_.expert_down})
+      experts_.push_back({part, linear, true, e.count});
+    for (const std::string_view part : {n_.shared_gate, n_.shared_up, n_.shared_down})
+      experts_.push_back({part, linear, e.shared > 0, e.shared});
+  }
 
   bool uses(std::string_view name) const {
-    const bool expert_layers = c_.experts.count > 0, stacked = !n_.stacked_up.empty();
-    return one(name, n_.embedding, true, false) ||
-           one(name, n_.positions, c_.positions == PositionKind::learned, false) ||
-           one(name, n_.token_types, c_.token_types > 0, false) || one(name, n_.embedding_norm, !c_.causal) ||
-           one(name, n_.final_norm, !c_.norm_after) || one(name, n_.head, c_.causal && !c_.tied_embeddings, false) ||
-           one(name, "rope_freqs", c_.positions == PositionKind::rope, false) || in_layer(name, n_.attention_norm) ||
-           in_layer(name, n_.feed_forward_norm) || in_layer(name, n_.q) || in_layer(name, n_.k) ||
-           in_layer(name, n_.v) || in_layer(name, n_.qkv) || in_layer(name, n_.o) ||
-           (c_.qk_norm && (in_layer(name, n_.q_norm) || in_layer(name, n_.k_norm))) || (c_.sinks && is_sinks(name)) ||
-           plain_part(name, n_.gate, c_.gated) || plain_part(name, n_.up, true) || plain_part(name, n_.down, true) ||
-           (expert_layers && expert_part(name, n_.router, 1)) ||
-           (expert_layers && stacked &&
-            (expert_part(name, n_.stacked_gate, 1) || expert_part(name, n_.stacked_up, 1) ||
-             expert_part(name, n_.stacked_down, 1))) ||
-           routed(name, n_.expert_gate) || routed(name, n_.expert_up) || routed(name, n_.expert_down) ||
-           shared(name, n_.shared_gate) || shared(name, n_.shared_up) || shared(name, n_.shared_down);
+    if (any(top_, name)) return true;
+    const auto layer = layer_of(name);
+    if (!layer || *layer >= c_.layers) return false;
+    if (any(in_layers_, name) || any(c_.has_experts(*layer) ? experts_ : plain_, name)) return true;
+    const auto sinks = match(n_.sinks, name);
+    return c_.sinks && sinks && sinks->rest.empty();
   }
 
   // Known to be of no use: what is computed, a tied head that repeats the embedding, BERT's heads for training.
@@ -86,38 +106,22 @@ class Usage {
   }
 
  private:
-  static bool ends(std::string_view rest, bool bias = true) {
-    return rest == ".weight" || rest == ".gamma" || (bias && (rest == ".bias" || rest == ".beta"));
-  }
-  static bool one(std::string_view name, std::string_view part, bool used, bool bias = true) {
-    return used && !part.empty() && name.starts_with(part) && ends(name.substr(part.size()), bias);
-  }
-  std::optional<Place> place(std::string_view name, std::string_view pattern) const {
-    const auto found = pattern.empty() ? std::nullopt : match(pattern, name);
-    return found && found->layer < c_.layers && ends(found->rest) ? found : std::nullopt;
-  }
-  bool in_layer(std::string_view name, std::string_view pattern) const { return place(name, pattern).has_value(); }
-  bool is_sinks(std::string_view name) const {
-    const auto found = match(n_.sinks, name);
-    return found && found->layer < c_.layers && found->rest.empty();
-  }
-  bool plain_part(std::string_view name, std::string_view pattern, bool used) const {
-    const auto found = place(name, pattern);
-    return used && found && !c_.has_experts(found->layer);
-  }
-  bool expert_part(std::string_view name, std::string_view pattern, std::int64_t count) const {
-    const auto found = place(name, pattern);
-    return found && c_.has_experts(found->layer) && found->expert < count;
-  }
-  bool routed(std::string_view name, std::string_view pattern) const {
-    return expert_part(name, pattern, c_.experts.count);
-  }
-  bool shared(std::string_view name, std::string_view pattern) const {
-    return c_.experts.shared > 0 && expert_part(name, pattern, c_.experts.shared);
+  struct Part {
+    std::string_view pattern;  // "": the family has none
+    Endings endings;
+    bool used;
+    std::int64_t experts = 1;  // how many there are of it
+  };
+  static bool any(const std::vector<Part>& parts, std::string_view name) {
+    return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+      const auto place = part.used && !part.pattern.empty() ? match(part.pattern, name) : std::nullopt;
+      return place && place->expert < part.experts && ends(place->rest, part.endings);
+    });
   }
 
   const ModelConfig& c_;
   const Naming& n_;
+  std::vector<Part> top_, in_layers_, plain_, experts_;  // the last two: in layers without and with experts
 };
 
 bool is_lora(std::string_view name) {

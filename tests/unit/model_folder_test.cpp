@@ -180,6 +180,8 @@ TEST(UnusedTensors, OfALayerAreRefused) {
       {"llama", "model.layers.1.mlp.experts.0.up_proj.weight"},
       {"llama", "model.layers.1.pre_feedforward_layernorm.weight"},
       {"llama", "model.layers.1.self_attn.q_proj.weight_scale"},
+      {"llama", "model.layers.1.self_attn.q_proj.gamma"},
+      {"qwen3", "model.layers.1.self_attn.q_norm.bias"},
       {"llama", "lm_head.bias"},
       {"llama", "model.embed_tokens.scale"},
       {"qwen3_moe", "model.layers.0.mlp.up_proj.weight"},
@@ -203,8 +205,7 @@ TEST(UnusedTensors, ALayerMoreThanTheConfigHasIsRefused) {
     const GoldenModel golden(name);
     std::string config = read_text(golden.path() / "config.json");
     for (const char* field : {"\"num_hidden_layers\": 2", "\"n_layer\": 2", "\"n_layers\": 2"})
-      if (const std::size_t at = config.find(field); at != std::string::npos)
-        config[at + std::strlen(field) - 1] = '1';
+      if (const std::size_t at = config.find(field); at != std::string::npos) config[at + std::strlen(field) - 1] = '1';
     write_text(golden.path() / "config.json", config);
     const std::string error = load_error(golden.path());
     EXPECT_TRUE(holds(error, "the config has 1 layers, and the tensor") && holds(error, "belongs to layer 1")) << error;
