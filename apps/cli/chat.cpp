@@ -23,7 +23,8 @@ namespace {
 struct Arguments {
   ModelArguments model;
   llm::Sampling sampling{.temperature = 0.7, .top_p = 0.9, .repetition_penalty = 1.1};
-  std::string chat_template, system;
+  ChatArguments form;
+  std::string system;
   std::int64_t tokens = 512;
 };
 
@@ -145,7 +146,7 @@ int run_chat(const Arguments& a) {
   OpenModel open(a.model);
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
-  llm::ChatTemplate chat = chat_template_of(open.tokenizer, a.chat_template);
+  llm::ChatTemplate chat = chat_template_of(open.tokenizer, a.form);
   const auto stops = stop_tokens(open.tokenizer, config, &chat);
   // A conversation may go on for as long as its cache lets it: a stream has no end.
   const std::int64_t longest = a.model.stream > 0 ? std::numeric_limits<std::int64_t>::max() : open.context;
@@ -183,8 +184,7 @@ Command add_chat(CLI::App& program) {
       ->type_name("N")
       ->capture_default_str();
   add_sampling_arguments(*app, a->sampling);
-  app->add_option("--template", a->chat_template, "Use this chat template instead of the model's own")
-      ->type_name("NAME");
+  add_chat_arguments(*app, a->form);
   app->footer(std::string("In the conversation:\n") + kCommands +
               "\nExamples:\n"
               "  attend pull smollm2 && attend chat smollm2\n"

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "command.hpp"
+#include "language_model.hpp"
 #include "llm/model/export.hpp"
 #include "model_store.hpp"
 #include "progress.hpp"
@@ -17,6 +18,7 @@ struct Arguments {
 
 int run_convert(const Arguments& a) {
   const llm::ModelFiles files(find_model(a.model));
+  warn_of_unused(files);
   llm::ExportOptions options;
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0})
     if (a.type == name(format)) options.format = format;

@@ -96,7 +96,7 @@ void demo_model(const Screen& screen) {
   arguments.quiet = true;
   OpenModel open(arguments);
   const llm::ModelConfig config = open.files->config();
-  const llm::ChatTemplate chat = chat_template_of(open.tokenizer, "");
+  const llm::ChatTemplate chat = chat_template_of(open.tokenizer, {});
   const llm::Message messages[] = {{"user", kQuestion}};
   llm::Request request{.prompt = llm::encode_chat(open.tokenizer, chat, messages, true),
                        .max_tokens = 40,

@@ -47,19 +47,19 @@ int run_embed(const Arguments& a) {
   const std::vector<std::string> texts = a.texts.empty() ? lines_of_input() : a.texts;
   constexpr std::int64_t kBatch = 2048;  // tokens at once
   std::vector<std::vector<llm::Token>> encoded;
+  const std::int64_t longest = config.longest_text > 0 ? config.longest_text : config.context;
   std::int64_t cut = 0;
   for (const std::string& text : texts) {
     auto& tokens = encoded.emplace_back(open.tokenizer.encode(text));
-    if (std::ssize(tokens) <= config.context) continue;
+    if (std::ssize(tokens) <= longest) continue;
     ++cut;
     const llm::Token last = tokens.back();  // [SEP] stays at the end
-    tokens.resize(static_cast<std::size_t>(config.context));
+    tokens.resize(static_cast<std::size_t>(longest));
     tokens.back() = last;
   }
   if (cut > 0 && !a.model.quiet)
     (void)std::fputs(
-        fmt::format("{} longer than {} tokens: what comes after is left out\n", counted(cut, "text"), config.context)
-            .c_str(),
+        fmt::format("{} longer than {} tokens: what comes after is left out\n", counted(cut, "text"), longest).c_str(),
         stderr);
   llm::Model model = open.load(plan_memory(*open.files, {}, kBatch, 0), a.model.quiet);
   std::vector<float> rows;

@@ -20,7 +20,8 @@ namespace {
 struct Arguments {
   ModelArguments model;
   llm::Sampling sampling;
-  std::string prompt, chat_template, system;
+  ChatArguments form;
+  std::string prompt, system;
   std::vector<std::string> stop;
   std::int64_t tokens = 128;
   bool chat = false, echo = false;
@@ -39,9 +40,11 @@ void print_likeliest(const llm::Tokenizer& tokenizer, const llm::Choice& choice)
 
 int run_generate(const Arguments& a) {
   llm::check_sampling(a.sampling);
+  if (!a.form.thinking.empty() && !a.chat && a.form.chat_template.empty())
+    throw UsageError("--thinking is about answers in a chat: expected --chat beside it");
   OpenModel open(a.model);
   std::optional<llm::ChatTemplate> chat;
-  if (a.chat || !a.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.chat_template);
+  if (a.chat || !a.form.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.form);
   const std::string text = read_prompt(a.prompt);
   llm::Request request{.max_tokens = a.tokens, .sampling = a.sampling, .stop = a.stop};
   if (chat) {
@@ -117,8 +120,7 @@ Command add_generate(CLI::App& program) {
       ->check(whole_number(0, 100))
       ->type_name("N");
   app->add_flag("--chat", a->chat, "The prompt is a user's message: put it into the model's chat template");
-  app->add_option("--template", a->chat_template, "Use this chat template instead of the model's own")
-      ->type_name("NAME");
+  add_chat_arguments(*app, a->form);
   app->add_option("--system", a->system, "With --chat: what the model is told before the message")->type_name("TEXT");
   app->add_flag("--echo", a->echo, "Print the prompt before its continuation");
   app->footer(

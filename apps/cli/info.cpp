@@ -58,6 +58,7 @@ std::string positions_of(const llm::ModelConfig& c) {
   if (c.rope_scaling.kind != RopeScaling::Kind::none)
     text += fmt::format(", {} scaling by {:g}", scaling[static_cast<std::size_t>(c.rope_scaling.kind)],
                         c.rope_scaling.factor);
+  if (!c.rope_slowdown.empty()) text += ", scaling of MiniMind's own";
   return text;
 }
 
@@ -80,6 +81,10 @@ void print_shape(const llm::ModelConfig& c) {
   line("vocabulary",
        fmt::format("{}{}", c.vocabulary, c.tied_embeddings && c.causal ? ", output tied to the embedding" : ""));
   line("context", counted(c.context, "token"));
+  const char* poolings[] = {"none", "the mean of its tokens", "its first token", "the most of its tokens"};
+  if (!c.causal)
+    line("embedding", fmt::format("of a text: {}{}", poolings[static_cast<std::size_t>(c.pooling)],
+                                  c.longest_text > 0 ? fmt::format(", of the first {}", c.longest_text) : ""));
 }
 
 void print_parameters(const llm::ModelConfig& c) {
@@ -145,6 +150,7 @@ int run_info(const Arguments& a) {
     return kSuccess;
   }
   const llm::ModelFiles files(find_model(a.model));
+  warn_of_unused(files);
   const llm::ModelConfig& c = files.config();
   line("file", files.path().string());
   print_shape(c);

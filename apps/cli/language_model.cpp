@@ -104,11 +104,26 @@ std::string describe(const MemoryPlan& plan) {
   return text + fmt::format(", work {}", bytes(plan.working));
 }
 
+void warn_of_unused(const llm::ModelFiles& files) {
+  const std::vector<std::string>& names = files.unused();
+  if (names.empty()) return;
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i)
+    text += (i > 0 ? ", " : "") + io::json_quoted(names[i]);
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
+  (void)std::fputs(fmt::format("warning: {}: nothing uses {}: {}\n", files.path().string(),
+                               counted(std::ssize(names), "tensor"), text)
+                       .c_str(),
+                   stderr);
+}
+
 OpenModel::OpenModel(const ModelArguments& arguments)
     : files(std::make_unique<llm::ModelFiles>(find_model(arguments.model))),
       tokenizer(llm::load_tokenizer(*files)),
       context(arguments.context > 0 ? arguments.context : files->config().context) {
   if (arguments.threads > 0) set_threads(arguments.threads);
+  if (!arguments.quiet) warn_of_unused(*files);
 }
 
 llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
@@ -126,7 +141,18 @@ llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
   return model;
 }
 
-llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::string& name) {
+void add_chat_arguments(CLI::App& app, ChatArguments& a) {
+  app.add_option("--template", a.chat_template, "Use this chat template instead of the model's own")->type_name("NAME");
+  app.add_option(
+         "--thinking", a.thinking,
+         "Whether answers begin with thoughts: on or off, where the template leaves the choice (MiniMind 3, Qwen 3)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("NAME");
+}
+
+namespace {
+
+llm::ChatTemplate template_by_name(const llm::Tokenizer& tokenizer, const std::string& name) {
   if (!name.empty()) {
     const auto named = llm::ChatTemplate::named(name);
     if (!named)
@@ -142,10 +168,18 @@ llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::s
   return llm::ChatTemplate::detect(tokenizer.chat_template());
 }
 
+}  // namespace
+
+llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& a) {
+  llm::ChatTemplate chat = template_by_name(tokenizer, a.chat_template);
+  if (!a.thinking.empty()) chat.set_thinking(a.thinking == "on");
+  return chat;
+}
+
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
                                     const llm::ChatTemplate* chat) {
   std::vector<llm::Token> stops;
-  if (config.eos) stops.push_back(static_cast<llm::Token>(*config.eos));
+  for (const std::int64_t id : config.eos) stops.push_back(static_cast<llm::Token>(id));
   if (tokenizer.special().eos) stops.push_back(*tokenizer.special().eos);
   if (chat != nullptr)
     for (const std::string& piece : chat->stop_pieces())

@@ -45,6 +45,9 @@ MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& ca
                        std::int64_t logits);
 std::string describe(const MemoryPlan& plan);
 
+// Says on standard error which tensors of the files nothing uses.
+void warn_of_unused(const llm::ModelFiles& files);
+
 // Opens the files, so that a plan can be made and the prompt read before the weights are loaded.
 struct OpenModel {
   explicit OpenModel(const ModelArguments& arguments);
@@ -57,7 +60,12 @@ struct OpenModel {
   std::int64_t context;  // as asked for, or the model's
 };
 
-llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::string& name);
+// Which chat template, and whether its answers begin with thoughts.
+struct ChatArguments {
+  std::string chat_template, thinking;  // "": the model's own; thinking: on or off
+};
+void add_chat_arguments(CLI::App& app, ChatArguments& arguments);
+llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& arguments);
 // The tokens that end an answer: the model's own, and the template's if there is one.
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
                                     const llm::ChatTemplate* chat);

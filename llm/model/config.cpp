@@ -33,7 +33,9 @@ void check_config(const ModelConfig& c, const std::string& what) {
 
 RopeTurns rope_turns(const ModelConfig& config) {
   if (config.positions != PositionKind::rope) return {};
-  return attend::rope_turns(config.rotary(), config.rope_theta, config.rope_scaling);
+  RopeTurns turns = attend::rope_turns(config.rotary(), config.rope_theta, config.rope_scaling);
+  for (std::size_t i = 0; i < config.rope_slowdown.size(); ++i) turns.per_position[i] /= config.rope_slowdown[i];
+  return turns;
 }
 
 }  // namespace attend::llm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ namespace attend::llm {
 enum class NormKind { rms, layer };
 enum class PositionKind { none, rope, learned, sinusoidal };
 enum class ActivationKind { silu, gelu, gelu_tanh, relu };
-enum class PoolingKind { none, mean, first_token };  // of an encoder's rows into one embedding
+enum class PoolingKind { none, mean, first_token, max };  // of an encoder's rows into one embedding
 
 struct Experts {
   std::int64_t count = 0;   // routed; 0: a plain feed-forward
@@ -43,6 +44,7 @@ struct ModelConfig {
   double rope_theta = 10000;
   std::int64_t rotary_dim = 0;  // 0: all of head_dim
   RopeScaling rope_scaling{};
+  std::vector<double> rope_slowdown{};  // each pair turns so many times slower; empty: the scaling says it all
 
   ActivationKind activation = ActivationKind::silu;
   bool gated = true;  // down(act(gate x) * up x); else down(act(up x))
@@ -56,7 +58,9 @@ struct ModelConfig {
   bool sinks = false;                    // a learnt logit per head that takes weight and gives nothing
 
   PoolingKind pooling = PoolingKind::none;
-  std::optional<std::int64_t> bos{}, eos{};
+  std::int64_t longest_text = 0;  // tokens of a text that an embedding is made of; 0: the context
+  std::optional<std::int64_t> bos{};
+  std::vector<std::int64_t> eos{};  // each of them ends an answer
 
   bool has_experts(std::int64_t layer) const;
   std::int64_t window_of(std::int64_t layer) const;  // 0: none
@@ -67,6 +71,9 @@ struct ModelConfig {
 
 // From Hugging Face's config.json, or MiniMind's; FileError names the field that cannot be used.
 ModelConfig config_from_json(const io::Json& json, const std::string& what);
+// What files beside config.json add to it: generation_config.json (the tokens that end an answer), and for an encoder
+// modules.json, 1_Pooling/config.json and sentence_bert_config.json of Sentence Transformers.
+void read_beside_config(const std::filesystem::path& folder, ModelConfig& config);
 ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what);
 // config.json that Transformers reads, as one of the Llama kind: model_type `family`.
 std::string config_to_json(const ModelConfig& config, const std::string& family);

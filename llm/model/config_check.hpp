@@ -10,6 +10,10 @@ inline constexpr std::int64_t kMostLayers = 4096, kMostHeads = 4096, kMostWidth 
                               kMostVocabulary = std::int64_t{1} << 24, kMostContext = std::int64_t{1} << 30,
                               kMostExperts = 4096, kMostHeadDim = 4096;
 
+// The ids of a config's field, one or a list. Small models made for tests often carry ids of a larger vocabulary: those
+// are no ids.
+std::vector<std::int64_t> token_ids(const io::Json* value, std::int64_t vocabulary);
+
 // FileError when the parts do not fit together.
 void check_config(const ModelConfig& config, const std::string& what);
 

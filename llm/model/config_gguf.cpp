@@ -137,6 +137,8 @@ ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what) {
       c.causal = false;
       c.norm_after = true;
       const std::int64_t pooling = k.maybe_integer(k.full("pooling_type"), 0, 4).value_or(1);
+      if (pooling > 2)
+        k.refuse(k.full("pooling_type"), "is " + std::to_string(pooling) + ", expected 1 (mean) or 2 (cls)");
       c.pooling = pooling == 2 ? PoolingKind::first_token : PoolingKind::mean;
       const io::GgufTensor* types = gguf.tensor("token_types.weight");
       c.token_types = types != nullptr && types->shape.size() == 2 ? types->shape[0] : 0;
@@ -156,7 +158,9 @@ ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what) {
       k.refuse(k.full("expert_shared_count"), "is not zero, which is not supported");
   }
   c.bos = k.maybe_integer("tokenizer.ggml.bos_token_id", 0, c.vocabulary - 1);
-  c.eos = k.maybe_integer("tokenizer.ggml.eos_token_id", 0, c.vocabulary - 1);
+  for (const char* key : {"eos", "eot", "eom"})
+    if (const auto id = k.maybe_integer("tokenizer.ggml." + std::string(key) + "_token_id", 0, c.vocabulary - 1))
+      c.eos.push_back(*id);
   check_config(c, what);
   return c;
 }

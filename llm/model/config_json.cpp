@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numbers>
 #include <string_view>
 
 #include "llm/model/config_check.hpp"
@@ -58,16 +59,66 @@ void read_rope_scaling(const Fields& f, RopeScaling& scaling, std::int64_t conte
 // theta and scaling stand at the top (Transformers 4), or together in rope_parameters (5).
 void read_rope(const Fields& f, ModelConfig& c) {
   c.rope_theta = f.maybe_number({"rope_theta"}, kLeastTheta, kMostTheta).value_or(c.rope_theta);
+  auto part = f.maybe_number({"partial_rotary_factor"}, 0, 1);
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     const io::Json* value = f.find({name});
     if (value == nullptr) continue;
     const Fields inner(*value, f.what() + ": \"" + name + "\"");
     c.rope_theta = inner.maybe_number({"rope_theta"}, kLeastTheta, kMostTheta).value_or(c.rope_theta);
+    if (const auto inside = inner.maybe_number({"partial_rotary_factor"}, 0, 1)) part = inside;
     read_rope_scaling(inner, c.rope_scaling, c.context);
     break;
   }
-  if (const auto part = f.maybe_number({"partial_rotary_factor"}, 0, 1); part && *part < 1)
-    c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * *part) / 2 * 2;
+  if (part && *part < 1) {
+    c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * *part);
+    if (c.rotary_dim == 0) c.positions = PositionKind::none;  // nothing turns
+  }
+}
+
+// MiniMind stretches only where its config says so beside rope_scaling, and only for contexts beyond the original
+// length. In October and November 2025 it had a formula of its own, told by a rope_scaling without attention_factor;
+// since then it is YaRN's. The third generation, which never had the first formula, writes head_dim into its config.
+void read_minimind_rope(const Fields& f, ModelConfig& c) {
+  c.rope_theta = f.maybe_number({"rope_theta"}, kLeastTheta, kMostTheta).value_or(1e6);
+  const io::Json* given = f.find({"rope_scaling", "rope_parameters"});
+  const io::Json nothing{io::Json::Value(io::Json::Object{})};
+  const Fields inner(given == nullptr ? nothing : *given, f.what() + ": \"rope_scaling\"");
+  c.rope_theta = inner.maybe_number({"rope_theta"}, kLeastTheta, kMostTheta).value_or(c.rope_theta);
+  if (!f.maybe_boolean({"inference_rope_scaling"}).value_or(false)) return;
+  const bool third = f.find({"head_dim", "num_experts"}) != nullptr;
+  if (given == nullptr && !third)
+    f.refuse("inference_rope_scaling",
+             "is true, and there is no rope_scaling that tells which of MiniMind 2's two formulas is meant; expected "
+             "{\"type\": \"yarn\", \"factor\": 16, \"beta_fast\": 32, \"beta_slow\": 1, \"attention_factor\": 1.0, "
+             "\"original_max_position_embeddings\": 2048}, or its own of October and November 2025");
+  if (const auto kind = inner.maybe_string({"rope_type", "type"}); kind && *kind != "yarn")
+    inner.refuse("type", "is " + io::json_quoted(*kind) + ", expected yarn");
+  const bool own = !third && inner.find({"attention_factor"}) == nullptr;
+  RopeScaling s{.kind = RopeScaling::Kind::yarn};
+  s.factor = inner.maybe_number({"factor"}, 1, kMostFactor).value_or(own ? 4 : 16);
+  s.original_length = inner.maybe_integer({"original_max_position_embeddings"}, 1, kMostContext).value_or(2048);
+  s.beta_fast = inner.maybe_number({"beta_fast"}, 1e-6, kMostFactor).value_or(own ? 4 : 32);
+  s.beta_slow = inner.maybe_number({"beta_slow"}, 1e-6, kMostFactor).value_or(1);
+  s.attention_factor = inner.maybe_number({"attention_factor"}, 0, kMostFactor).value_or(1);
+  const bool stretched = c.context > s.original_length;
+  if (!own) {
+    if (!stretched) s.factor = 1;
+    if (stretched || *s.attention_factor != 1) c.rope_scaling = s;
+    return;
+  }
+  if (!stretched) return;
+  // Pairs slower than a turn over the original length turn `factor` times slower; the others a little, by a beta that
+  // grows from pair to pair.
+  const std::int64_t pairs = c.head_dim / 2;
+  bool slow = false;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(pairs - 1, 1));
+    const double beta = s.beta_slow + (s.beta_fast - s.beta_slow) * part;
+    const double wave =
+        2 * std::numbers::pi * std::pow(c.rope_theta, static_cast<double>(i) / static_cast<double>(pairs));
+    slow = slow || wave > static_cast<double>(s.original_length);
+    c.rope_slowdown.push_back(slow ? s.factor : beta * s.factor / (beta * s.factor - beta + 1));
+  }
 }
 
 // Which layers look through the window: those called sliding_attention, where layers have names.
@@ -121,14 +172,6 @@ void read_experts(const Fields& f, ModelConfig& c) {
   }
 }
 
-void read_token_id(const Fields& f, const char* name, std::int64_t vocabulary, std::optional<std::int64_t>& id) {
-  const io::Json* value = f.find({name});
-  if (value != nullptr && value->array() != nullptr && !value->array()->empty()) value = &value->array()->front();
-  // Small models made for tests often carry ids of a larger vocabulary: those are no ids.
-  if (value != nullptr && value->integer() != nullptr && *value->integer() >= 0 && *value->integer() < vocabulary)
-    id = *value->integer();
-}
-
 // Llama, Mistral, Qwen, MiniMind 2 and 3: pre-norm RMS, rotated, gated.
 void read_llama_like(const Fields& f, ModelConfig& c) {
   c.norm_eps =
@@ -137,11 +180,10 @@ void read_llama_like(const Fields& f, ModelConfig& c) {
   c.qk_norm = c.family == "qwen3" || c.family == "qwen3_moe";
   // MiniMind ties and does not say so.
   c.tied_embeddings = f.maybe_boolean({"tie_word_embeddings"}).value_or(c.family == "minimind");
-  if (c.family == "minimind") c.rope_theta = 1e6;
-  if (c.family == "minimind" && f.maybe_boolean({"inference_rope_scaling"}).value_or(false)) {
-    c.rope_scaling = {.kind = RopeScaling::Kind::yarn, .factor = 16, .original_length = 2048, .attention_factor = 1.0};
-  }
-  read_rope(f, c);
+  if (c.family == "minimind")
+    read_minimind_rope(f, c);
+  else
+    read_rope(f, c);
   read_window(f, c);
   read_experts(f, c);
   if (const auto type = f.maybe_string({"position_embedding_type"}); type && *type != "rope") {
@@ -186,22 +228,35 @@ void read_bert(const Fields& f, ModelConfig& c) {
   if (f.maybe_boolean({"is_decoder"}).value_or(false)) f.refuse("is_decoder", "is true, which is not supported");
 }
 
-// MiniMind v1: its own names, pairs side by side.
+// MiniMind v1, and its successor of spring 2025: names of their own, pairs side by side.
 void read_minimind_v1(const Fields& f, ModelConfig& c) {
   c.rope_style = RopeStyle::interleaved;
   c.norm_eps = f.maybe_number({"norm_eps"}, kLeastEps, kMostEps).value_or(1e-5);
-  c.tied_embeddings = true;
+  c.tied_embeddings = f.maybe_boolean({"tie_word_embeddings"}).value_or(true);
   read_rope(f, c);
   read_experts(f, c);
 }
 
 }  // namespace
 
+std::vector<std::int64_t> token_ids(const io::Json* value, std::int64_t vocabulary) {
+  std::vector<std::int64_t> ids;
+  const auto add = [&](const io::Json& id) {
+    if (id.integer() != nullptr && *id.integer() >= 0 && *id.integer() < vocabulary) ids.push_back(*id.integer());
+  };
+  if (value != nullptr && value->array() != nullptr)
+    for (const io::Json& id : *value->array()) add(id);
+  else if (value != nullptr)
+    add(*value);
+  return ids;
+}
+
 ModelConfig config_from_json(const io::Json& json, const std::string& what) {
   const Fields f(json, what);
   ModelConfig c;
   const std::string type = f.maybe_string({"model_type"}).value_or("");
-  const bool v1 = f.find({"dim"}) != nullptr && f.find({"n_layers"}) != nullptr;
+  // Other families have fields of these names as well: DistilBERT, for one.
+  const bool v1 = (type.empty() || type == "minimind") && f.find({"dim"}) != nullptr && f.find({"n_layers"}) != nullptr;
   constexpr std::string_view kKnown[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "minimind", "gpt2", "bert"};
   c.family = v1 ? "minimind-v1" : type;
   if (!v1 && std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown)) {
@@ -224,8 +279,8 @@ ModelConfig config_from_json(const io::Json& json, const std::string& what) {
   c.feed_forward = f.maybe_integer({"intermediate_size", "n_inner", "hidden_dim"}, 1, kMostWidth).value_or(0);
   c.context =
       f.maybe_integer({"max_position_embeddings", "n_positions", "max_seq_len"}, 1, kMostContext).value_or(2048);
-  read_token_id(f, "bos_token_id", c.vocabulary, c.bos);
-  read_token_id(f, "eos_token_id", c.vocabulary, c.eos);
+  if (const auto bos = token_ids(f.find({"bos_token_id"}), c.vocabulary); !bos.empty()) c.bos = bos.front();
+  c.eos = token_ids(f.find({"eos_token_id"}), c.vocabulary);
   if (v1)
     read_minimind_v1(f, c);
   else if (type == "gpt2")
@@ -304,7 +359,12 @@ std::string config_to_json(const ModelConfig& c, const std::string& family) {
     put("mlp_only_layers", "[" + dense + "]");
   }
   if (c.bos) whole("bos_token_id", *c.bos);
-  if (c.eos) whole("eos_token_id", *c.eos);
+  if (c.eos.size() == 1) whole("eos_token_id", c.eos.front());
+  if (c.eos.size() > 1) {
+    std::string ids;
+    for (const std::int64_t id : c.eos) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
+    put("eos_token_id", "[" + ids + "]");
+  }
   return json + "\n}\n";
 }
 

@@ -77,8 +77,10 @@ class Exporter {
       if (!g)
         refuse(files_, "its rotation is scaled by a table (rope_freqs.weight), which config.json has no place for");
       out_.push_back({"rope_freqs.weight", WeightFormat::f32, divisors->shape, floats(*divisors, 0, 1)});
-    } else if (g && c_.rope_scaling.kind == RopeScaling::Kind::llama3) {
-      out_.push_back(llama3_divisors());
+    } else if (!c_.rope_slowdown.empty() && (!g || target_.family != "llama")) {
+      refuse(files_, "its rotation is scaled as MiniMind did in 2025, which only GGUF's llama has a place for");
+    } else if (g && (c_.rope_scaling.kind == RopeScaling::Kind::llama3 || !c_.rope_slowdown.empty())) {
+      out_.push_back(rope_divisors());
     }
     return std::move(out_);
   }
@@ -230,10 +232,11 @@ class Exporter {
     return data;
   }
 
-  OutTensor llama3_divisors() const {
+  OutTensor rope_divisors() const {
     const RopeTurns scaled = rope_turns(c_);
     ModelConfig plain = c_;
     plain.rope_scaling = {};
+    plain.rope_slowdown.clear();
     const RopeTurns base = rope_turns(plain);
     OutTensor t{"rope_freqs.weight", WeightFormat::f32, {std::ssize(base.per_position)}, {}};
     for (std::size_t i = 0; i < base.per_position.size(); ++i) {

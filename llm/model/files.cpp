@@ -8,7 +8,6 @@
 #include "io/safetensors.hpp"
 
 namespace attend::llm {
-namespace {
 
 constexpr Naming kLlama{
     .embedding = "model.embed_tokens",
@@ -57,6 +56,8 @@ constexpr Naming kMiniMindV1{
     .shared_up = "layers.%.feed_forward.shared_experts.w3",
     .shared_down = "layers.%.feed_forward.shared_experts.w2",
 };
+
+namespace {
 
 constexpr Naming kGpt2{
     .embedding = "wte",
@@ -132,33 +133,40 @@ std::optional<WeightFormat> format_of(std::string_view dtype) {
   return std::nullopt;
 }
 
-// The files that hold the weights: those the index names, else model.safetensors, else the only one there.
-std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
-  const auto index = folder / "model.safetensors.index.json";
+// The files that an index names.
+std::vector<std::filesystem::path> indexed_files(const std::filesystem::path& index) {
   std::vector<std::filesystem::path> files;
-  if (std::filesystem::exists(index)) {
-    const io::Json json = io::read_json(index);
-    const io::Json* map = json.find("weight_map");
-    if (map == nullptr || map->object() == nullptr)
-      throw io::FileError(index.string() + ": \"weight_map\" is missing or no object");
-    for (const auto& [tensor, file] : *map->object()) {
-      const std::string* name = file.string();
-      // A name that leads out of the folder could open anything.
-      if (name == nullptr || name->empty() || name->find('/') != std::string::npos || *name == "." || *name == "..")
-        throw io::FileError(index.string() + ": the file of " + io::json_quoted(tensor) +
-                            " is not the name of a file in this folder");
-      files.push_back(folder / *name);
-    }
-    std::sort(files.begin(), files.end());
-    files.erase(std::unique(files.begin(), files.end()), files.end());
-    return files;
+  const io::Json json = io::read_json(index);
+  const io::Json* map = json.find("weight_map");
+  if (map == nullptr || map->object() == nullptr)
+    throw io::FileError(index.string() + ": \"weight_map\" is missing or no object");
+  for (const auto& [tensor, file] : *map->object()) {
+    const std::string* name = file.string();
+    // A name that leads out of the folder could open anything.
+    if (name == nullptr || name->empty() || name->find('/') != std::string::npos || *name == "." || *name == "..")
+      throw io::FileError(index.string() + ": the file of " + io::json_quoted(tensor) +
+                          " is not the name of a file in this folder");
+    files.push_back(index.parent_path() / *name);
   }
-  if (std::filesystem::exists(folder / "model.safetensors")) return {folder / "model.safetensors"};
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
+  return files;
+}
+
+// The files that hold the weights: those an index names, else the one with the usual name, else the only one there.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
+  for (const char* name : {"model.safetensors", "pytorch_model.bin"}) {
+    if (const auto index = folder / (std::string(name) + ".index.json"); std::filesystem::exists(index))
+      return indexed_files(index);
+    if (std::filesystem::exists(folder / name)) return {folder / name};
+  }
+  std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
   if (files.size() != 1)
     throw io::FileError(folder.string() + ": holds " + std::to_string(files.size()) +
-                        " .safetensors files and none is called model.safetensors; expected one, or an index");
+                        " .safetensors files and none is called model.safetensors, nor is there a pytorch_model.bin; "
+                        "expected one, or an index");
   return files;
 }
 
@@ -167,7 +175,7 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
 struct ModelFiles::Open {
   std::optional<io::Gguf> gguf;
   std::vector<io::Safetensors> safetensors;
-  std::optional<io::Pth> pth;
+  std::vector<io::Pth> pths;
 };
 
 ModelFiles::~ModelFiles() = default;
@@ -204,10 +212,12 @@ ModelFiles::ModelFiles(const std::filesystem::path& path) : path_(path), open_(s
   else if (path.extension() == ".pth" || path.extension() == ".pt" || path.extension() == ".bin")
     open_pth();
   else
-    throw io::FileError(path.string() +
-                        ": expected a .gguf or .pth file, or a folder with config.json and .safetensors");
+    throw io::FileError(
+        path.string() +
+        ": expected a .gguf or .pth file, or a folder with config.json and .safetensors or pytorch_model.bin");
   choose_naming();
   complete_config();
+  unused_ = unused_tensors(*this);
 }
 
 void ModelFiles::open_folder() {
@@ -215,10 +225,22 @@ void ModelFiles::open_folder() {
   if (!std::filesystem::exists(config))
     throw io::FileError(path_.string() + ": there is no config.json in this folder");
   config_ = config_from_json(io::read_json(config), config.string());
-  for (const std::filesystem::path& file : weight_files(path_)) {
-    const io::Safetensors& weights = open_->safetensors.emplace_back(file);
-    for (const io::StoredTensor& t : weights.tensors()) add({t.name, t.dtype, format_of(t.dtype), t.shape, t.data});
-  }
+  read_beside_config(path_, config_);
+  for (const std::filesystem::path& file : weight_files(path_)) add_all(file);
+}
+
+void ModelFiles::add_all(const std::filesystem::path& file) {
+  const bool safe = file.extension() == ".safetensors";
+  const std::vector<io::StoredTensor>& tensors =
+      safe ? open_->safetensors.emplace_back(file).tensors() : open_->pths.emplace_back(file).tensors();
+  // What torch.compile and data-parallel training put before every name.
+  std::string_view prefix;
+  for (const std::string_view wrapper : {"_orig_mod.", "module."})
+    if (!tensors.empty() && std::all_of(tensors.begin(), tensors.end(),
+                                        [&](const io::StoredTensor& t) { return t.name.starts_with(wrapper); }))
+      prefix = wrapper;
+  for (const io::StoredTensor& t : tensors)
+    add({t.name.substr(prefix.size()), t.dtype, format_of(t.dtype), t.shape, t.data});
 }
 
 void ModelFiles::open_gguf() {
@@ -230,59 +252,15 @@ void ModelFiles::open_gguf() {
   }
 }
 
-// What a MiniMind file does not say is known of its generation: it is told by the names of the weights.
-ModelConfig ModelFiles::guess_minimind() const {
-  const auto shape = [&](const char* name) -> std::vector<std::int64_t> {
-    const StoredTensor* t = find(name);
-    if (t == nullptr || t->shape.size() != 2)
-      throw io::FileError(path_.string() + ": there is no config.json beside it, and no tensor " +
-                          io::json_quoted(name) + ": MiniMind's weights were expected");
-    return t->shape;
-  };
-  const bool v1 = find("tok_embeddings.weight") != nullptr;
-  const std::string layer = v1 ? "layers.%.attention.wk.weight" : "model.layers.%.self_attn.k_proj.weight";
-  const auto embedding = shape(v1 ? "tok_embeddings.weight" : "model.embed_tokens.weight");
-  const std::int64_t kv_width = shape(tensor_name(layer).c_str())[0];
-  const StoredTensor* q_norm = find("model.layers.0.self_attn.q_norm.weight");
-  if (q_norm != nullptr && q_norm->shape.size() != 1)
-    throw io::FileError(path_.string() + ": the tensor " + io::json_quoted(q_norm->name) + " is no vector");
-  std::int64_t layers = 0;
-  while (find(tensor_name(layer, layers)) != nullptr) ++layers;
-  const std::int64_t heads = v1 ? 16 : 8, dim = q_norm != nullptr ? q_norm->shape[0] : embedding[1] / heads;
-  if (dim < 1 || kv_width % dim != 0)
-    throw io::FileError(path_.string() + ": keys of width " + std::to_string(kv_width) + " do not fit heads of " +
-                        std::to_string(dim) + "; put the model's config.json beside the file");
-  const auto field = [](const char* name, std::int64_t value) {
-    return std::pair{std::string(name), io::Json(io::Json::Value(value))};
-  };
-  io::Json::Object fields{field("vocab_size", embedding[0]),
-                          field(v1 ? "dim" : "hidden_size", embedding[1]),
-                          field(v1 ? "n_layers" : "num_hidden_layers", layers),
-                          field("num_attention_heads",
-                                q_norm != nullptr ? shape("model.layers.0.self_attn.q_proj.weight")[0] / dim : heads),
-                          field("num_key_value_heads", kv_width / dim),
-                          field("head_dim", dim),
-                          field("max_position_embeddings", 32768)};
-  if (!v1) fields.emplace_back("model_type", io::Json(io::Json::Value(std::string("minimind"))));
-  if (q_norm != nullptr) fields.emplace_back("rms_norm_eps", io::Json(io::Json::Value(1e-6)));
-  const Naming& names = v1 ? kMiniMindV1 : kLlama;
-  if (const std::string router = tensor_name(names.router) + ".weight"; find(router) != nullptr) {
-    std::int64_t shared = 0;
-    while (shared < 64 && find(tensor_name(names.shared_up, 0, shared) + ".weight") != nullptr && !(v1 && shared > 0))
-      ++shared;
-    fields.push_back(field(q_norm != nullptr ? "num_experts" : "n_routed_experts", shape(router.c_str())[0]));
-    fields.push_back(field("num_experts_per_tok", q_norm != nullptr ? 1 : 2));
-    fields.push_back(field("n_shared_experts", shared));
-  }
-  return config_from_json(io::Json(io::Json::Value(std::move(fields))), path_.string());
-}
-
 void ModelFiles::open_pth() {
-  const io::Pth& pth = open_->pth.emplace(path_);
-  for (const io::StoredTensor& t : pth.tensors()) add({t.name, t.dtype, format_of(t.dtype), t.shape, t.data});
+  add_all(path_);
   const auto config = path_.parent_path() / "config.json";
-  config_ =
-      std::filesystem::exists(config) ? config_from_json(io::read_json(config), config.string()) : guess_minimind();
+  if (!std::filesystem::exists(config)) {
+    config_ = minimind_config(*this);
+    return;
+  }
+  config_ = config_from_json(io::read_json(config), config.string());
+  read_beside_config(path_.parent_path(), config_);
 }
 
 void ModelFiles::choose_naming() {
@@ -313,6 +291,10 @@ void ModelFiles::choose_naming() {
 void ModelFiles::complete_config() {
   // MiniMind's third generation is told from the second by its weights alone.
   if (config_.family == "minimind" && find(tensor_name(naming_->q_norm) + ".weight") != nullptr) config_.qk_norm = true;
+  // As Transformers does it: a head in the file that differs from the embedding is used, whatever the config says.
+  const StoredTensor* head = find(std::string(naming_->head) + ".weight");
+  const StoredTensor* embedding = find(std::string(naming_->embedding) + ".weight");
+  if (head != nullptr && embedding != nullptr && !same_numbers(*head, *embedding)) config_.tied_embeddings = false;
   const auto has_bias = [&](std::string_view pattern) {
     return !pattern.empty() && find(tensor_name(pattern) + ".bias") != nullptr;
   };

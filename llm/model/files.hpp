@@ -37,9 +37,12 @@ struct Naming {
   std::string_view shared_gate{}, shared_up{}, shared_down{};
   bool columns_first = false;  // matrices are stored [in, out]
 };
+// MiniMind's names before May 2025, and Hugging Face's Llama, which it has had since.
+extern const Naming kMiniMindV1, kLlama;
 
-// Opened for as long as the model's weights are being read. A Hugging Face folder (config.json and safetensors, one
-// file or several), a GGUF file, or MiniMind's .pth. FileError says which file and which field cannot be used.
+// Opened for as long as the model's weights are being read. A Hugging Face folder (config.json with safetensors or
+// pytorch_model.bin, one file or several), a GGUF file, or a .pth. FileError says which file and which field cannot be
+// used, and which tensor of a layer nothing would use.
 class ModelFiles {
  public:
   explicit ModelFiles(const std::filesystem::path& path);
@@ -52,7 +55,8 @@ class ModelFiles {
   const io::Gguf* gguf() const;  // null: another kind of file
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
-  std::int64_t bytes() const;  // of all tensors
+  std::int64_t bytes() const;                                         // of all tensors
+  const std::vector<std::string>& unused() const { return unused_; }  // tensors outside the layers that nothing uses
 
  private:
   struct Open;
@@ -60,7 +64,7 @@ class ModelFiles {
   void open_folder();
   void open_gguf();
   void open_pth();
-  ModelConfig guess_minimind() const;
+  void add_all(const std::filesystem::path& file);  // the tensors of a .safetensors, .bin or .pth
   void choose_naming();
   void complete_config();
 
@@ -70,7 +74,19 @@ class ModelFiles {
   const Naming* naming_ = nullptr;
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string, std::size_t> places_;
+  std::vector<std::string> unused_;
 };
+
+// The config of a .pth of MiniMind, which holds weights alone: its generation is told by names and shapes. FileError
+// where they leave a doubt.
+ModelConfig minimind_config(const ModelFiles& files);
+
+// Whether two tensors hold the same: a head that is tied to the embedding is often written a second time.
+bool same_numbers(const StoredTensor& a, const StoredTensor& b);
+
+// Tensors that the model's description has no use for. FileError names those inside its layers and those of a part that
+// is used, since the model would compute something else without them; the names of others come back.
+std::vector<std::string> unused_tensors(const ModelFiles& files);
 
 // `pattern` with its '%' and '#' filled in.
 std::string tensor_name(std::string_view pattern, std::int64_t layer = 0, std::int64_t expert = 0);

@@ -160,8 +160,12 @@ std::vector<float> Model::embed(std::span<const Token> tokens, std::span<const s
     double squares = 0;
     for (std::int64_t j = 0; j < H; ++j) {
       double sum = 0;
-      for (std::int64_t i = 0; i < used; ++i) sum += static_cast<double>(x[(first + i) * H + j]);
-      y[j] = static_cast<float>(sum / static_cast<double>(used));
+      float most = x[first * H + j];
+      for (std::int64_t i = 0; i < used; ++i) {
+        sum += static_cast<double>(x[(first + i) * H + j]);
+        most = std::max(most, x[(first + i) * H + j]);
+      }
+      y[j] = config_.pooling == PoolingKind::max ? most : static_cast<float>(sum / static_cast<double>(used));
       squares += static_cast<double>(y[j]) * static_cast<double>(y[j]);
     }
     const double length = std::sqrt(squares);

@@ -134,7 +134,7 @@ class Loader {
     const std::string name = tensor_name(names_.qkv, n);
     const std::int64_t Q = config_.query_width(), K = config_.kv_width(), all = Q + 2 * K;
     const StoredTensor& t = get(name + ".weight", matrix_shape(all, config_.hidden));
-    const Tensor bias = config_.bias_qkv ? vector(name + ".bias", all) : Tensor();
+    const Tensor bias = config_.bias_qkv ? vector(name + ".bias", all) : maybe_vector(name + ".bias", all);
     std::int64_t first = 0;
     for (auto [part, rows] : {std::pair{&l.q, Q}, {&l.k, K}, {&l.v, K}}) {
       part->weight = rows_of(t, all, first, rows, config_.hidden);

@@ -45,18 +45,28 @@ std::vector<ChatStyle> make_styles() {
   chatml("smollm2", "You are a helpful AI assistant named SmolLM, trained by Hugging Face", false);
   chatml("qwen2", "You are a helpful assistant.", false);
   chatml("qwen2.5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", true);
-  chatml("qwen3", "", true).thoughts = Thoughts::latest;
+  ChatStyle& qwen3 = chatml("qwen3", "", true);
+  qwen3.thoughts = Thoughts::latest;
+  qwen3.opening_thinking = "";  // the model begins them itself
+  qwen3.opening_at_once = kEmptyThought;
   ChatStyle& thinking = chatml("qwen3-thinking", "", true);
   thinking.thoughts = Thoughts::latest;
   thinking.opening = "<think>\n";
+  thinking.opening_thinking = thinking.opening;
   chatml("minimind", "You are a helpful assistant", true);
   ChatStyle& minimind3 = chatml("minimind3", "", true);
   minimind3.thoughts = Thoughts::always;
   minimind3.opening = kEmptyThought;
-  ChatStyle& minimind1 = chatml("minimind-v1", "你是 MiniMind，是一个有用的人工智能助手。", false);
-  minimind1.family = Family::minimind1;
-  minimind1.start = "<s>";
-  minimind1.end = "</s>";
+  minimind3.opening_thinking = "<think>\n";
+  minimind3.opening_at_once = kEmptyThought;
+  for (const bool bare : {false, true}) {
+    ChatStyle& style = bare ? chatml("minimind-v1-2024", "", false)
+                            : chatml("minimind-v1", "你是 MiniMind，是一个有用的人工智能助手。", false);
+    style.family = Family::minimind1;
+    style.start = "<s>";
+    style.end = "</s>";
+    style.bare_system = bare;
+  }
   for (const bool dated : {false, true}) {
     ChatStyle& style = chatml(dated ? "llama-3.1" : "llama-3", "", false);
     style.family = Family::llama3;
@@ -217,13 +227,13 @@ class Renderer {
   }
 
   void minimind1() {
-    own(style_.start + "system\n");
+    if (!style_.bare_system) own(style_.start + "system\n");
     if (is(0, "system")) {
       content(messages_[0].content);
     } else {
       own(style_.system);
     }
-    own(style_.end + "\n");
+    if (!style_.bare_system) own(style_.end + "\n");
     for (const Message& message : messages_) {
       if (message.role == "user") {
         own(style_.start + "user\n");
@@ -336,7 +346,7 @@ ChatStyle detect_chatml(string_view source) {
   const bool thoughts = has(source, "reasoning_content");
   ChatStyle style = *find_style("chatml");
   if (has(source, std::string(end) + "\n" + std::string(start) + "assistant\n")) {
-    style = *find_style("minimind-v1");
+    style = *find_style(has(source, std::string(start) + "system\n") ? "minimind-v1" : "minimind-v1-2024");
   } else if (has(source, "open_thinking")) {
     style = *find_style("minimind3");
   } else if (thoughts) {
@@ -383,7 +393,8 @@ ChatTemplate ChatTemplate::detect(string_view jinja_source) {
     if (line_end) ++i;
   }
 
-  if (has(source, "<|im_start|>") || has(source, "<s>system\n")) return ChatTemplate(detect_chatml(source));
+  if (has(source, "<|im_start|>") || has(source, "<s>system\n") || has(source, "</s>\n<s>assistant\n"))
+    return ChatTemplate(detect_chatml(source));
   if (has(source, "<|start_header_id|>")) {
     return ChatTemplate(*find_style(has(source, "Cutting Knowledge Date") ? "llama-3.1" : "llama-3"));
   }
@@ -398,6 +409,14 @@ ChatTemplate ChatTemplate::detect(string_view jinja_source) {
   text += io::json_quoted(jinja_source.substr(0, 100)) + "; known are:";
   for (const std::string& name : names()) text += " " + name;
   throw io::FileError(text);
+}
+
+void ChatTemplate::set_thinking(bool on) {
+  const auto& opening = on ? style_.opening_thinking : style_.opening_at_once;
+  if (!opening)
+    throw InvalidArgument("chat: thinking cannot be turned " + std::string(on ? "on" : "off") + " in the template " +
+                          style_.name + "; in qwen3 and minimind3 it can");
+  style_.opening = *opening;
 }
 
 std::vector<ChatPart> ChatTemplate::parts(std::span<const Message> messages, bool add_generation_prompt) const {

@@ -44,8 +44,10 @@ struct ChatStyle {
   std::string start = "<|im_start|>", end = "<|im_end|>";
   bool tool_answers = false;  // tools answer inside a user's turn
   Thoughts thoughts = Thoughts::kept;
-  std::string opening;                                         // of the answer to come, behind the assistant's header
-  std::string before_question, after_question, before_answer;  // of mistral
+  bool bare_system = false;  // minimind1: a system message stands there without role and markers
+  std::string opening;       // of the answer to come, behind the assistant's header
+  std::optional<std::string> opening_thinking{}, opening_at_once{};  // the same where thinking is asked for, or none
+  std::string before_question, after_question, before_answer;        // of mistral
   System system_place = System::anywhere;
   bool dated = false;  // llama-3.1 states dates in the system message
 };
@@ -59,6 +61,9 @@ class ChatTemplate {
   static ChatTemplate detect(std::string_view jinja_source);
 
   const std::string& name() const { return style_.name; }
+  // Whether the answer to come begins with thoughts: open_thinking of MiniMind's template, enable_thinking of Qwen's.
+  // InvalidArgument where the template leaves no choice.
+  void set_thinking(bool on);
   // What Hugging Face's apply_chat_template gives, without tools. InvalidArgument for no messages, for roles the
   // template has no place for, and for an order it refuses.
   std::string render(std::span<const Message> messages, bool add_generation_prompt) const;

@@ -1,6 +1,9 @@
 // The strict reader of JSON, on nlohmann's parser. The only file that includes its header.
 #include "io/json.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -12,6 +15,31 @@ namespace {
 
 using Parser = nlohmann::json;
 
+constexpr int kNumberOverflow = 406;  // nlohmann's number of this error
+
+// The text with every number beyond the largest double replaced by 1e308: the parser has no way to go on behind one.
+std::string without_overflows(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const bool begins_number = !in_string && (text[i] == '-' || (text[i] >= '0' && text[i] <= '9'));
+    if (begins_number) {
+      const std::size_t end = std::min(text.find_first_not_of("0123456789+-.eE", i), text.size());
+      const std::string number(text.substr(i, end - i));
+      char* behind = nullptr;
+      const double x = std::strtod(number.c_str(), &behind);
+      out += std::isinf(x) && *behind == '\0' ? (x < 0 ? "-1e308" : "1e308") : number;
+      i = end;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
+    out += text[i++];
+  }
+  return out;
+}
+
 // Builds the tree; says no, and why, where a limit is met.
 class Builder : public nlohmann::json_sax<Parser> {
  public:
@@ -19,20 +47,17 @@ class Builder : public nlohmann::json_sax<Parser> {
 
   Json root;
   std::string error;
+  bool overflowed = false;  // the error is a number beyond the largest double
 
   bool null() override { return add(Json(nullptr)); }
   bool boolean(bool x) override { return add(Json(x)); }
   bool number_integer(std::int64_t x) override { return add(Json(x)); }
   bool number_unsigned(std::uint64_t x) override {
     if (x > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-      return refuse("the number " + std::to_string(x) + " is beyond 2^63 - 1");
+      return add(Json(static_cast<double>(x)));
     return add(Json(static_cast<std::int64_t>(x)));
   }
-  bool number_float(double x, const std::string& text) override {
-    // A whole number too long for 64 bits comes here as well, rounded.
-    if (text.find_first_of(".eE") == std::string::npos) return refuse("the number " + text + " is beyond 64 bits");
-    return add(Json(x));
-  }
+  bool number_float(double x, const std::string&) override { return add(Json(x)); }
   bool string(std::string& x) override { return add(Json(std::move(x))); }
   bool binary(Parser::binary_t&) override { return refuse("binary data"); }
   bool start_array(std::size_t) override { return open(Json(Json::Array{})); }
@@ -48,6 +73,7 @@ class Builder : public nlohmann::json_sax<Parser> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    overflowed = e.id == kNumberOverflow;
     if (error.empty()) {
       const std::string text = e.what();  // "[json.exception.parse_error.101] parse error at ...: what"
       const std::size_t after = text.find("] ");
@@ -122,9 +148,14 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
   if (text.size() > limits.bytes)
     throw FileError(what + ": it has " + std::to_string(text.size()) + " bytes, expected at most " +
                     std::to_string(limits.bytes));
-  Builder builder(limits.depth);
-  if (!Parser::sax_parse(text.begin(), text.end(), &builder) || !builder.error.empty())
-    throw FileError(what + ": " + builder.error);
+  const auto parse = [&](std::string_view from) {
+    Builder builder(limits.depth);
+    if (!Parser::sax_parse(from.begin(), from.end(), &builder) && builder.error.empty()) builder.error = "is no JSON";
+    return builder;
+  };
+  Builder builder = parse(text);
+  if (builder.overflowed) builder = parse(without_overflows(text));
+  if (!builder.error.empty()) throw FileError(what + ": " + builder.error);
   return std::move(builder.root);
 }
 

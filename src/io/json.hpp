@@ -46,8 +46,9 @@ struct JsonLimits {
   int depth = 64;
 };
 
-// UTF-8, one value and nothing after it but white space, no key twice in an object, no number beyond int64 or double.
-// FileError begins with `what` and names the place.
+// UTF-8, one value and nothing after it but white space, no key twice in an object. A whole number beyond int64 is a
+// number that is not whole: whoever needs it refuses it by name, everybody else reads on; one beyond double becomes
+// 1e308. FileError begins with `what` and names the place.
 Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits = {});
 
 Json read_json(const std::filesystem::path& path, const JsonLimits& limits = {});  // of a whole file

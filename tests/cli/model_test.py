@@ -84,6 +84,46 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(self.ok("generate", "model", "abc", "-n", "40", "-q", "--stop", stop).stdout,
                          text[: text.index(stop)] + "\n")
 
+    def test_every_token_that_generation_config_lists_ends_an_answer(self):
+        self.write(eos=None, end_text="<|nothing|>")
+        text = self.ok("generate", "model", "abc", "-n", "40", "-q").stdout.rstrip("\n")
+        last = text[10]
+        ids = [62, LETTERS.index(last) if last in LETTERS else len(LETTERS)]
+        (self.model / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+        ended = self.ok("generate", "model", "abc", "-n", "40", "-q").stdout.rstrip("\n")
+        cut = min(text.index(c) for c in (last, " ") if c in text)
+        self.assertEqual(ended, text[:cut])
+
+    def test_tensors_that_nothing_uses_are_named(self):
+        weights = self.model / "model.safetensors"
+        data = weights.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header, body = json.loads(data[8:8 + size]), data[8 + size:]
+        header["value_head.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [len(body), len(body) + 4]}
+        text = json.dumps(header).encode()
+        weights.write_bytes(len(text).to_bytes(8, "little") + text + body + bytes(4))
+        for command in (("info", "model"), ("generate", "model", "abc", "-n", "2"), ("convert", "model", "m.gguf")):
+            self.assertIn('nothing uses 1 tensor: "value_head.weight"', self.ok(*command).stderr, command)
+        self.assertEqual(self.ok("generate", "model", "abc", "-n", "2", "-q").stderr, "")
+
+    def test_texts_are_cut_where_sentence_bert_config_says(self):
+        folder = pathlib.Path(self.folder.name, "bert")
+        shutil.copytree(GOLDEN / "bert", folder)
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.ascii_lowercase]
+        (folder / "vocab.txt").write_text("\n".join(words + [f"[unused{n}]" for n in range(96 - len(words))]) + "\n")
+        (folder / "1_Pooling").mkdir()
+        vectors = {}
+        for mode in ("cls", "mean", "max"):
+            (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": mode}))
+            vectors[mode] = self.ok("embed", "bert", "a b c").stdout
+        self.assertEqual(len(set(vectors.values())), 3)
+        whole = self.ok("embed", "bert", "a b c d e f")
+        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+        cut = self.ok("embed", "bert", "a b c d e f")
+        self.assertNotEqual(cut.stdout, whole.stdout)
+        self.assertEqual(cut.stdout, vectors["max"])
+        self.assertIn("1 text longer than 5 tokens", cut.stderr)
+
     def test_streams_without_end(self):
         self.write(eos=None, end_text="<|nothing|>")
         result = self.ok("generate", "model", "abc", "-n", "700", "--stream", "64")
@@ -152,6 +192,8 @@ class ModelTest(unittest.TestCase):
             (("generate", "model", "abc", "-t", "-1"), "temperature"),
             (("chat", "model"), "--template"),
             (("chat", "model", "--template", "nosuch"), "chatml"),
+            (("chat", "model", "--template", "chatml", "--thinking", "on"), "thinking cannot be turned on"),
+            (("generate", "model", "abc", "--thinking", "on"), "expected --chat"),
             (("embed", "model", "abc"), "attend pull minilm"),
             (("generate", "model", "a" * 500), "the context is"),
         ):

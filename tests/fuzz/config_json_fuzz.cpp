@@ -22,8 +22,8 @@ void use(const attend::llm::ModelConfig& c) {
   check(c.kv_heads > 0 && c.heads % c.kv_heads == 0, "heads that cannot share");
   check(c.norm_eps >= 0 && c.norm_eps <= 1, "an eps");
   check(c.experts.count == 0 || (c.experts.used >= 1 && c.experts.used <= c.experts.count), "experts");
-  check((!c.bos || (*c.bos >= 0 && *c.bos < c.vocabulary)) && (!c.eos || (*c.eos >= 0 && *c.eos < c.vocabulary)),
-        "an id");
+  check(!c.bos || (*c.bos >= 0 && *c.bos < c.vocabulary), "an id");
+  for (const std::int64_t id : c.eos) check(id >= 0 && id < c.vocabulary, "an id that ends");
   for (std::int64_t n = 0; n < std::min<std::int64_t>(c.layers, 8); ++n)
     check(c.window_of(n) >= 0 && (c.experts.count > 0 || !c.has_experts(n)), "a layer");
   const attend::RopeTurns turns = attend::llm::rope_turns(c);

@@ -79,6 +79,46 @@ TEST(ChatTemplate, TakesTheSystemMessageOfTheSource) {
             "<|im_start|>system\nTalk like a pirate.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
 }
 
+// MiniMind's first template puts the system message there bare; the same with ChatML's markers is common elsewhere.
+TEST(ChatTemplate, ASystemMessageMayStandBare) {
+  for (const auto& [start, end] :
+       {std::pair<std::string, std::string>{"<s>", "</s>"}, {"<|im_start|>", "<|im_end|>"}}) {
+    const ChatTemplate found = ChatTemplate::detect(
+        "{% if messages[0]['role'] == 'system' %}{% set first = messages[0]['content'] %}{% endif %}{% if first is "
+        "defined %}{{ first }}{% endif %}{% for message in messages %}{% if message['role'] == 'user' %}{{ '" +
+        start + "user\\n' + message['content'] + '" + end + "\\n" + start +
+        "assistant\\n' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + '" + end +
+        "' + '\\n' }}{% endif %}{% endfor %}");
+    EXPECT_EQ(found.name(), "minimind-v1-2024");
+    const std::string turn = start + "user\nHi" + end + "\n" + start + "assistant\n";
+    EXPECT_EQ(found.render(std::vector<Message>{{"user", "Hi"}}, true), turn);
+    EXPECT_EQ(found.render(std::vector<Message>{{"system", "Be kind."}, {"user", "Hi"}, {"assistant", "Ho"}}, true),
+              "Be kind." + turn + "Ho" + end + "\n");
+    EXPECT_EQ(found.stop_pieces().front(), end);
+  }
+}
+
+// As MiniMind's template does with open_thinking, and Qwen's with enable_thinking.
+TEST(ChatTemplate, ThinkingIsTurnedOnAndOff) {
+  const auto rendered = [](const char* name, bool on, bool prompt = true) {
+    ChatTemplate chat = *ChatTemplate::named(name);
+    chat.set_thinking(on);
+    return chat.render(std::vector<Message>{{"user", "Hi"}}, prompt);
+  };
+  const std::string question = "<|im_start|>user\nHi<|im_end|>\n", answer = question + "<|im_start|>assistant\n";
+  const std::string none = "<think>\n\n</think>\n\n";
+  EXPECT_EQ(rendered("minimind3", true), answer + "<think>\n");
+  EXPECT_EQ(rendered("minimind3", false), answer + none);
+  EXPECT_EQ(rendered("minimind3", true, false), question);
+  EXPECT_EQ(rendered("qwen3", true), answer);
+  EXPECT_EQ(rendered("qwen3", false), answer + none);
+  EXPECT_EQ(rendered("qwen3-thinking", true), answer + "<think>\n");
+  const auto refusal = [&](const char* name, bool on) { return attend::test::error_of([&] { rendered(name, on); }); };
+  EXPECT_NE(refusal("qwen3-thinking", false).find("turned off in the template qwen3-thinking"), std::string::npos);
+  EXPECT_NE(refusal("chatml", true).find("turned on in the template chatml"), std::string::npos);
+  EXPECT_NE(refusal("llama-3", false).find("turned off"), std::string::npos);
+}
+
 TEST(ChatTemplate, SaysWhatItDoesNotKnow) {
   for (const char* source : {"", "{{ messages }}", "[INST] <<SYS>>", "[SYSTEM_PROMPT] [INST]", "<start_of_turn>user",
                              "<|user|>\n<|end|>\n<|assistant|>"}) {

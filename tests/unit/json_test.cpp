@@ -46,9 +46,6 @@ TEST(Json, SaysWhatIsWrong) {
                                    {"{\"a\":1,\"b\":{\"a\":2,\"a\":3}}", "twice"},
                                    {"{'a':1}", "byte"},
                                    {"NaN", "byte"},
-                                   {"1e999", "overflow"},
-                                   {"9223372036854775808", "2^63"},
-                                   {"123456789012345678901234567890", "64 bits"},
                                    {"\"\xFF\"", "UTF-8"},
                                    {"\"\\ud800\"", "surrogate"},
                                    {"\"a\nb\"", "control character"},
@@ -57,6 +54,33 @@ TEST(Json, SaysWhatIsWrong) {
     EXPECT_NE(said.find("it: "), std::string::npos) << text;
     EXPECT_NE(said.find(word), std::string::npos) << text << " -> " << said;
   }
+}
+
+// Python writes numbers without bound (model_max_length is often 10^30): a file must not be refused for one nobody
+// needs.
+TEST(Json, NumbersBeyondTheirTypesAreReadOver) {
+  const auto value = [](const std::string& text) {
+    const Json json = parse_json("[\"a \\\" 1e999\", " + text + ", 7]", "it");
+    const Json::Array& list = *json.array();
+    EXPECT_EQ(*list[0].string(), "a \" 1e999") << text;
+    EXPECT_EQ(list[1].integer(), nullptr) << text;
+    EXPECT_EQ(*list[2].integer(), 7) << text;
+    double x = 0;
+    EXPECT_TRUE(list[1].number(x)) << text;
+    return x;
+  };
+  EXPECT_EQ(value("1000000000000000019884624838656"), 1e30);
+  EXPECT_EQ(value("-1000000000000000019884624838656"), -1e30);
+  EXPECT_EQ(value("9223372036854775808"), 0x1p63);
+  EXPECT_EQ(value("-9223372036854775809"), -0x1p63);
+  EXPECT_EQ(value("18446744073709551616"), 0x1p64);
+  EXPECT_EQ(value("1e999"), 1e308);
+  EXPECT_EQ(value("-1.5E+999"), -1e308);
+  EXPECT_EQ(value("1" + std::string(400, '0')), 1e308);
+  EXPECT_EQ(value("1e-999"), 0);
+  EXPECT_NE(refusal("[1e999, 2"), "");
+  EXPECT_NE(refusal("[1e999, x]"), "");
+  EXPECT_NE(refusal("[1e999e5]"), "");
 }
 
 TEST(Json, KeepsItsLimits) {

@@ -23,6 +23,10 @@ Model with(const char* name, const std::string& field, const std::string& value)
   const std::size_t begin = config.find(' ', at) + 1, end = config.find_first_of(",\n", begin);
   config.replace(begin, end - begin, value);
   write_text(golden.path() / "config.json", config);
+  if (field == "num_hidden_layers")  // of one: the second layer's tensors go, too
+    golden.change_weights([](std::vector<io::StoredTensor>& tensors) {
+      std::erase_if(tensors, [](const io::StoredTensor& t) { return t.name.starts_with("model.layers.1."); });
+    });
   return golden.load();
 }
 

@@ -210,12 +210,47 @@ TEST(ModelConfig, WindowsAndExpertsPerLayer) {
   EXPECT_EQ(read(with(kLlama, {{"sliding_window", "null"}})).window, 0);
 }
 
-TEST(ModelConfig, IdsOutsideTheVocabularyAreNone) {
-  const ModelConfig c = read(with(kLlama, {{"bos_token_id", "1"}, {"eos_token_id", "[95, 2]"}}));
+TEST(ModelConfig, EveryIdOfAListEndsAnAnswer) {
+  using Ids = std::vector<std::int64_t>;
+  const ModelConfig c = read(with(kLlama, {{"bos_token_id", "1"}, {"eos_token_id", "[95, 2, 96, -1, 7]"}}));
   EXPECT_EQ(c.bos, 1);
-  EXPECT_EQ(c.eos, 95);
+  EXPECT_EQ(c.eos, (Ids{95, 2, 7}));  // those outside the vocabulary are none
+  EXPECT_EQ(read(with(kLlama, {{"eos_token_id", "5"}})).eos, Ids{5});
   const ModelConfig none = read(with(kLlama, {{"bos_token_id", "96"}, {"eos_token_id", "[]"}}));
-  EXPECT_FALSE(none.bos || none.eos);
+  EXPECT_FALSE(none.bos || !none.eos.empty());
+  const ModelConfig again = config_from_json(io::parse_json(config_to_json(c, "llama"), "c"), "c");
+  EXPECT_EQ(again.eos, c.eos);
+}
+
+TEST(ModelConfig, APartOfAHeadTurns) {
+  const auto config = [](const Raw& fields) { return read(with(kLlama, fields)); };
+  EXPECT_EQ(config({{"partial_rotary_factor", "0.5"}}).rotary(), 4);
+  EXPECT_EQ(config({{"rope_parameters", R"({"rope_type": "default", "partial_rotary_factor": 0.5})"}}).rotary(), 4);
+  EXPECT_EQ(config({{"partial_rotary_factor", "1"}}).rotary(), 8);
+  for (const char* nothing : {"0", "0.0", "0.1"}) {
+    const ModelConfig none = config({{"partial_rotary_factor", nothing}});
+    EXPECT_EQ(none.positions, PositionKind::none) << nothing;
+    EXPECT_TRUE(rope_turns(none).per_position.empty()) << nothing;
+  }
+  EXPECT_NE(error_of(with(kLlama, {{"partial_rotary_factor", "0.4"}})).find("the rotation covers 3 of 8"),
+            std::string::npos);
+}
+
+TEST(ModelConfig, OtherFamiliesAreNotMiniMind) {
+  const Raw distilbert = {{"model_type", "\"distilbert\""},
+                          {"vocab_size", "96"},
+                          {"dim", "32"},
+                          {"n_layers", "2"},
+                          {"n_heads", "4"},
+                          {"hidden_dim", "128"},
+                          {"activation", "\"gelu\""},
+                          {"pad_token_id", "0"},
+                          {"sinusoidal_pos_embds", "false"},
+                          {"tie_weights_", "true"},
+                          {"initializer_range", "1"}};
+  EXPECT_TRUE(error_of(distilbert).starts_with("c: \"model_type\" is \"distilbert\", expected one of llama"));
+  EXPECT_EQ(read(with(distilbert, {{"model_type", "\"minimind\""}})).family, "minimind-v1");
+  EXPECT_EQ(read(with(distilbert, {{"model_type", ""}})).family, "minimind-v1");
 }
 
 TEST(ModelConfig, TurnsFollowTheirFormulas) {
@@ -230,11 +265,8 @@ TEST(ModelConfig, TurnsFollowTheirFormulas) {
   const RopeTurns linear = scaled(R"("rope_type": "linear", "factor": 4)");
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(linear.per_position[i], plain.per_position[i] / 4);
   // MiniMind's YaRN: the ramp runs over pairs 8 to 21 of 48, and nothing is multiplied.
-  const Raw minimind3 = {{"model_type", "\"minimind\""},
-                         {"hidden_size", "768"},
-                         {"num_attention_heads", "8"},
-                         {"num_key_value_heads", "4"},
-                         {"max_position_embeddings", "32768"}};
+  const Raw minimind3 = {{"model_type", "\"minimind\""}, {"hidden_size", "768"}, {"num_attention_heads", "8"},
+                         {"num_key_value_heads", "4"},   {"head_dim", "96"},     {"max_position_embeddings", "32768"}};
   const RopeTurns before = rope_turns(read(with(kLlama, minimind3)));
   const RopeTurns after = rope_turns(read(with(with(kLlama, minimind3), {{"inference_rope_scaling", "true"}})));
   EXPECT_EQ(after.magnitude, 1);
@@ -243,6 +275,62 @@ TEST(ModelConfig, TurnsFollowTheirFormulas) {
     EXPECT_NEAR(after.per_position[i] / before.per_position[i], 1 - ramp + ramp / 16, 1e-12) << i;
   }
   EXPECT_NEAR(scaled(R"("rope_type": "yarn", "factor": 16)").magnitude, 0.1 * std::log(16.0) + 1, 1e-12);
+}
+
+const Raw kMiniMind2 = {{"model_type", "\"minimind\""}, {"vocab_size", "96"},
+                        {"hidden_size", "512"},         {"num_hidden_layers", "2"},
+                        {"num_attention_heads", "8"},   {"num_key_value_heads", "2"},
+                        {"intermediate_size", "1408"},  {"max_position_embeddings", "32768"}};
+const char* const kAutumn =
+    R"({"beta_fast": 4, "beta_slow": 1, "factor": 4, "original_max_position_embeddings": 2048, "type": "yarn"})";
+const char* const kLater = R"({"beta_fast": 32, "beta_slow": 1, "factor": 16, "attention_factor": 1.0,
+                               "original_max_position_embeddings": 2048, "type": "yarn"})";
+
+std::vector<double> slowdown(const Raw& fields) {
+  const RopeTurns plain = rope_turns(read(kMiniMind2)), turns = rope_turns(read(with(kMiniMind2, fields)));
+  std::vector<double> times;
+  for (std::size_t i = 0; i < plain.per_position.size(); ++i)
+    times.push_back(plain.per_position[i] / turns.per_position.at(i));
+  return times;
+}
+
+TEST(MiniMindYarn, IsThatOfItsGeneration) {
+  const std::vector<double> autumn = slowdown({{"inference_rope_scaling", "true"}, {"rope_scaling", kAutumn}});
+  const std::vector<double> later = slowdown({{"inference_rope_scaling", "true"}, {"rope_scaling", kLater}});
+  ASSERT_EQ(autumn.size(), 32U);
+  // Pair 13 is the last to turn once within 2048 tokens: 2 pi 10^(6 * 13 / 32) < 2048.
+  for (std::size_t i = 0; i < 32; ++i) {
+    const double beta = 1 + 3 * static_cast<double>(i) / 31;
+    EXPECT_NEAR(autumn[i], i < 14 ? beta * 4 / (beta * 4 - beta + 1) : 4, 1e-9) << i;
+    const double ramp = std::min(std::max((static_cast<double>(i) - 5) / 9, 0.0), 1.0);
+    EXPECT_NEAR(later[i], 1 / (1 - ramp + ramp / 16), 1e-9) << i;
+  }
+}
+
+TEST(MiniMindYarn, StretchesOnlyWhereItsCodeDoes) {
+  const std::vector<double> none(32, 1.0);
+  EXPECT_EQ(slowdown({{"rope_scaling", kLater}}), none);  // the switch stands beside it
+  EXPECT_EQ(slowdown({{"inference_rope_scaling", "false"}, {"rope_scaling", kAutumn}}), none);
+  for (const char* scaling : {kAutumn, kLater})
+    for (const char* context : {"2048", "512"})
+      EXPECT_EQ(
+          slowdown(
+              {{"inference_rope_scaling", "true"}, {"rope_scaling", scaling}, {"max_position_embeddings", context}}),
+          none)
+          << scaling;
+  const ModelConfig louder = read(with(kMiniMind2, {{"inference_rope_scaling", "true"},
+                                                    {"rope_scaling", R"({"attention_factor": 1.5, "type": "yarn"})"},
+                                                    {"max_position_embeddings", "2048"}}));
+  EXPECT_EQ(rope_turns(louder).magnitude, 1.5);  // its code multiplies all the same
+}
+
+TEST(MiniMindYarn, SaysWhatDoesNotTellTheFormula) {
+  const std::string doubt = error_of(with(kMiniMind2, {{"inference_rope_scaling", "true"}}));
+  EXPECT_TRUE(doubt.starts_with("c: \"inference_rope_scaling\" is true, and there is no rope_scaling")) << doubt;
+  EXPECT_EQ(error_of(with(kMiniMind2, {{"inference_rope_scaling", "true"}, {"head_dim", "64"}})), "");
+  EXPECT_TRUE(
+      error_of(with(kMiniMind2, {{"inference_rope_scaling", "true"}, {"rope_scaling", R"({"type": "linear"})"}}))
+          .starts_with("c: \"rope_scaling\": \"type\" is \"linear\", expected yarn"));
 }
 
 }  // namespace

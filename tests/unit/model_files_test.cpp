@@ -263,7 +263,7 @@ TEST(GgufModels, WrongShapesAreNamed) {
   EXPECT_TRUE(holds(flat, "\"blk.0.ffn_down.weight\" is [384], expected [32, 12]")) << flat;
   const std::string table = error([](GgufModel& g) { g.tensor("token_embd.weight").shape = {64, 2, 16}; });
   EXPECT_TRUE(holds(table, "token_embd.weight is missing or no matrix")) << table;
-  const std::string gone = error([](GgufModel& g) { g.tensor("blk.1.ffn_up.weight").name = "blk.1.other"; });
+  const std::string gone = error([](GgufModel& g) { g.tensor("blk.1.ffn_up.weight").name = "other"; });
   EXPECT_TRUE(holds(gone, "\"blk.1.ffn_up.weight\" is missing")) << gone;
   const std::string embedding = error([](GgufModel& g) { g.tensor("token_embd.weight").name = "other"; });
   EXPECT_TRUE(holds(embedding, "token_embd.weight is missing")) << embedding;

@@ -245,6 +245,17 @@ TEST_F(TokenizerFolder, ReadsSettingsBesideIt) {
   EXPECT_EQ(Tokenizer::from_folder(folder_).chat_template(), "{{ messages }}");
 }
 
+// What Transformers writes for "no limit".
+TEST_F(TokenizerFolder, LongNumbersThatNobodyNeedsAreReadOver) {
+  std::string json = test::golden_text("gpt2.json");
+  const std::string number = "1000000000000000019884624838656";
+  json.insert(json.find('{') + 1, "\"model_max_length\": " + number + ", ");
+  write("tokenizer.json", json);
+  write("tokenizer_config.json",
+        "{\"model_max_length\": " + number + ", \"eos_token\": \"<|im_end|>\", \"x\": -1e999}");
+  EXPECT_EQ(Tokenizer::from_folder(folder_).special().eos, 2);
+}
+
 TEST_F(TokenizerFolder, ReadsAVocabularyAlone) {
   const Tokenizer golden = golden_tokenizer("bert");
   std::string lines;

@@ -87,7 +87,7 @@ def main():
         rope_type="linear", rope_theta=10000.0, factor=4.0)), llama)
     transformers_model("mistral", MistralConfig(**base, tie_word_embeddings=False, sliding_window=5), llama)
     minimind = {key: value for key, value in base.items() if key != "intermediate_size"}
-    transformers_model("minimind2", LlamaConfig(**base, tie_word_embeddings=True, rms_norm_eps=1e-5, rope_theta=1e6), llama,
+    transformers_model("minimind2", LlamaConfig(**base, tie_word_embeddings=False, rms_norm_eps=1e-5, rope_theta=1e6), llama,
                        dict(minimind, model_type="minimind", use_moe=False, flash_attn=True, rope_theta=1e6))
     small = dict(vocab_size=96, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                  max_position_embeddings=128, tie_word_embeddings=True)

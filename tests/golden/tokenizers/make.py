@@ -188,6 +188,10 @@ TEMPLATES = {
         "{% for m in messages %}{% if m.role == 'user' %}{{ '<s>user\n' + m.content + '</s>\n<s>assistant\n' }}"
         "{% elif m.role == 'assistant' %}{{ m.content + '</s>\n' }}{% endif %}{% endfor %}"
         "{# '<s>system\n你是 MiniMind，是一个有用的人工智能助手。</s>\n' #}",
+    "minimind-v1-2024":
+        "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
+        "{% for m in messages %}{% if m.role == 'user' %}{{ '<s>user\n' + m.content + '</s>\n<s>assistant\n' }}"
+        "{% elif m.role == 'assistant' %}{{ m.content + '</s>' + '\n' }}{% endif %}{% endfor %}",
     "llama-3": "{% for m in messages %}{% if loop.first %}{{ bos_token }}{% endif %}" + LLAMA3_TURN,
     "llama-3.1":
         "{{ bos_token + '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"

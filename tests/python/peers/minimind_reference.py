@@ -65,13 +65,23 @@ def random_weights(first, vocabulary, hidden, layers, heads, kv_heads, width, ex
     return w
 
 
-def logits(w, ids, first, layers, heads, kv_heads, theta, experts=0, used=0, shared=0, normalised=True, eps=1e-5):
-    """All rows' logits of one sequence of ids."""
+def autumn_scale(dim, theta, factor, original, fast, slow):
+    """What each pair's turn is multiplied by in MiniMind's scaling of October and November 2025."""
+    pair = torch.arange(dim // 2).double()
+    wave = 2 * torch.pi * theta ** (2 * pair / dim)
+    beta = slow + (fast - slow) * pair / max(dim // 2 - 1, 1)
+    beyond = int((wave > original).int().argmax()) if bool((wave > original).any()) else dim // 2
+    return torch.where(pair < beyond, (beta * factor - beta + 1) / (beta * factor), torch.tensor(1 / factor).double())
+
+
+def logits(w, ids, first, layers, heads, kv_heads, theta, experts=0, used=0, shared=0, normalised=True, eps=1e-5, scale=1,
+           head=None):
+    """All rows' logits of one sequence of ids; `scale` of each pair's turn, a head of its own."""
     names = Names(first)
     x = w[names.embedding + ".weight"][ids]
     length, hidden = x.shape
     dim = hidden // heads
-    turns = torch.arange(length)[:, None] * theta ** (-torch.arange(0, dim, 2).double() / dim)
+    turns = torch.arange(length)[:, None] * theta ** (-torch.arange(0, dim, 2).double() / dim) * scale
     cos, sin = turns.cos().float()[:, None], turns.sin().float()[:, None]
     hidden_from = torch.full((length, length), float("-inf")).triu(1)
 
@@ -114,4 +124,4 @@ def logits(w, ids, first, layers, heads, kv_heads, theta, experts=0, used=0, sha
         x = x + mixed @ w[p + names.attention("o") + ".weight"].T
         h = norm(x, between)
         x = x + (mixture if experts else feed_forward)(h, p + names.feed_forward())
-    return norm(x, names.norm) @ w[names.embedding + ".weight"].T
+    return norm(x, names.norm) @ (w[names.embedding + ".weight"] if head is None else head).T

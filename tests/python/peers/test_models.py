@@ -201,11 +201,56 @@ def test_shards(tmp_path, saved, name):
     assert np.array_equal(program(tmp_path, "logits", [ids]), program(folder, "logits", [ids]))
 
 
+def test_pytorch_bins(tmp_path, saved):
+    """Weights as torch.save writes them, in one file and in several."""
+    from safetensors.torch import load_file
+    for name in ("llama", "llama_tied", "qwen3_moe", "gpt2", "bert"):
+        _, folder = saved(name)
+        tensors = load_file(folder / "model.safetensors")
+        mode = "hidden" if name == "bert" else "logits"
+        ids = sequence(40)
+        theirs = program(folder, mode, [ids])
+        for parts in (1, 3):
+            to = tmp_path / f"{name}-{parts}"
+            to.mkdir()
+            (to / "config.json").write_text((folder / "config.json").read_text())
+            files = [f"pytorch_model-{n}.bin" for n in range(parts)] if parts > 1 else ["pytorch_model.bin"]
+            for n, file in enumerate(files):
+                torch.save(dict(list(tensors.items())[n::parts]), to / file)
+            if parts > 1:
+                where = {key: files[n % parts] for n, key in enumerate(tensors)}
+                (to / "pytorch_model.bin.index.json").write_text(json.dumps(dict(metadata={}, weight_map=where)))
+            assert np.array_equal(program(to, mode, [ids]), theirs), (name, parts)
+
+
+def test_a_head_that_differs_is_not_tied(tmp_path, saved):
+    model, folder = saved("llama")
+    model.save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    write_config(tmp_path, **dict(fields, tie_word_embeddings=True))
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    ids = sequence(40)
+    assert_close(our_rows(tmp_path, [ids])[0], their_rows(theirs, ids))
+
+
 def test_half_caches_are_close(saved):
     model, folder = saved("llama")
     ids = sequence(100)
     for dtype, bound in (("f16", 5e-3), ("bf16", 4e-2)):
         assert_close(our_rows(folder, [ids], "logits", 16, dtype)[0], their_rows(model, ids), bound)
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean", "max"])
+def test_pooling_of_sentence_transformers(tmp_path, saved, mode):
+    model, _ = saved("bert")
+    model.save_pretrained(tmp_path)
+    (tmp_path / "1_Pooling").mkdir()
+    flags = {f"pooling_mode_{name}": name.startswith(mode) for name in ("cls_token", "mean_tokens", "max_tokens")}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(dict(word_embedding_dimension=64, **flags)))
+    ids = sequence(30)
+    rows = their_rows(model, ids)
+    theirs = dict(cls=rows[0], mean=rows.mean(0), max=rows.max(0))[mode]
+    assert_close(program(tmp_path, "embed", [ids]), theirs / np.linalg.norm(theirs))
 
 
 def test_embeddings(saved):
@@ -280,21 +325,22 @@ def test_minimind_yarn(tmp_path, fields):
     assert_close(our_rows(tmp_path, [ids])[0], their_rows(model, ids))
 
 
-REFERENCES = {  # first generation or second, theta, experts
-    "first": (True, 1e4, {}),
-    "first_moe": (True, 1e4, dict(experts=4, shared=1)),
-    "second": (False, 1e6, {}),
-    "second_moe": (False, 1e6, dict(experts=4, shared=1)),
-    "second_moe_two_shared": (False, 1e6, dict(experts=5, shared=2)),
+REFERENCES = {  # the first names or the later ones, heads, theta, experts
+    "first": (True, (16, 8), 1e4, {}),
+    "first_moe": (True, (16, 8), 1e4, dict(experts=4, shared=1)),
+    "spring": (True, (8, 2), 1e6, {}),  # February to April 2025
+    "spring_moe": (True, (8, 2), 1e6, dict(experts=4, shared=1)),
+    "second": (False, (8, 2), 1e6, {}),
+    "second_moe": (False, (8, 2), 1e6, dict(experts=4, shared=1)),
+    "second_moe_two_shared": (False, (8, 2), 1e6, dict(experts=5, shared=2)),
 }
 
 
-# How many experts a token uses is in the config alone.
-@pytest.mark.parametrize("name, with_config", [(name, True) for name in REFERENCES] + [("first", False), ("second", False)])
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("with_config", [False, True])
 @pytest.mark.parametrize("half", [False, True])
 def test_minimind_pth(tmp_path, name, half, with_config):
-    first, theta, experts = REFERENCES[name]
-    heads, kv_heads = (16, 8) if first else (8, 2)
+    first, (heads, kv_heads), theta, experts = REFERENCES[name]
     shape = dict(layers=2, heads=heads, kv_heads=kv_heads)
     weights = minimind_reference.random_weights(first, 160, 64, width=192, **shape, **experts)
     if half:
@@ -309,13 +355,60 @@ def test_minimind_pth(tmp_path, name, half, with_config):
                n_shared_experts=experts.get("shared", 1), scoring_func="softmax", norm_topk_prob=True)
     if with_config and first:
         write_config(tmp_path, model_type="minimind", dim=64, n_layers=2, n_heads=heads, n_kv_heads=kv_heads, vocab_size=160,
-                     hidden_dim=None, multiple_of=64, norm_eps=1e-5, max_seq_len=512, dropout=0.0, flash_attn=True, **moe)
+                     hidden_dim=None, multiple_of=64, norm_eps=1e-5, max_seq_len=512, dropout=0.0, flash_attn=True, **moe,
+                     **(dict(rope_theta=theta) if theta != 1e4 else {}))
     elif with_config:
         write_config(tmp_path, **minimind_fields(MINIMIND2, rms_norm_eps=1e-5, **moe))
     ids = sequence(50, vocabulary=160)
     theirs = minimind_reference.logits({key: value.float() for key, value in weights.items()}, ids, first, theta=theta, **shape,
                                        **experts, **(dict(used=2) if experts else {}))
     assert_close(our_rows(tmp_path / "full_sft_64.pth", [ids])[0], theirs.numpy())
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_minimind_pth_with_a_head_of_its_own(tmp_path, first):
+    shape = dict(layers=2, heads=8, kv_heads=2)
+    weights = minimind_reference.random_weights(first, 6400, 64, width=192, **shape)
+    head = torch.randn(6400, 64, generator=torch.Generator().manual_seed(4))
+    torch.save(dict(weights, **{"output.weight" if first else "lm_head.weight": head}), tmp_path / "full_sft_64.pth")
+    ids = sequence(30, vocabulary=6400)
+    theirs = minimind_reference.logits(weights, ids, first, theta=1e6, head=head, **shape)
+    assert_close(our_rows(tmp_path / "full_sft_64.pth", [ids])[0], theirs.numpy())
+
+
+AUTUMN = dict(beta_fast=4, beta_slow=1, factor=4, original_max_position_embeddings=2048, type="yarn")
+
+
+@pytest.mark.parametrize("longest, original", [(32768, 2048), (2048, 2048), (512, 2048), (32768, 64)])
+def test_minimind_yarn_of_autumn_2025(tmp_path, longest, original):
+    shape = dict(layers=2, heads=8, kv_heads=2)
+    weights = minimind_reference.random_weights(False, 160, 128, width=384, **shape)
+    torch.save(weights, tmp_path / "full_sft_128.pth")
+    write_config(tmp_path, **minimind_fields(
+        dict(MINIMIND2, hidden_size=128, max_position_embeddings=longest), rms_norm_eps=1e-5, use_moe=False,
+        inference_rope_scaling=True, rope_scaling=dict(AUTUMN, original_max_position_embeddings=original)))
+    ids = sequence(300, vocabulary=160)
+    scale = minimind_reference.autumn_scale(16, 1e6, 4, original, 4, 1) if longest > original else 1
+    theirs = minimind_reference.logits(weights, ids, False, theta=1e6, scale=scale, **shape)
+    assert_close(our_rows(tmp_path / "full_sft_128.pth", [ids])[0], theirs.numpy())
+
+
+@pytest.mark.parametrize("longest", [512, 2048])
+def test_minimind_yarn_within_the_original_length(tmp_path, longest):
+    model, fields = minimind3()
+    model.save_pretrained(tmp_path)
+    scaling = dict(beta_fast=32, beta_slow=1, factor=16, original_max_position_embeddings=2048, attention_factor=1.0, type="yarn")
+    write_config(tmp_path, **dict(fields, max_position_embeddings=longest, inference_rope_scaling=True, rope_scaling=scaling))
+    ids = sequence(100, vocabulary=160)
+    assert_close(our_rows(tmp_path, [ids])[0], their_rows(model, ids))
+
+
+@pytest.mark.parametrize("name", ["llama", "llama_tied", "qwen3", "gpt2"])
+def test_a_pth_of_another_family_is_refused(tmp_path, saved, name):
+    model, _ = saved(name)
+    torch.save(model.state_dict(), tmp_path / "model.pth")
+    done = subprocess.run([PROGRAM, tmp_path / "model.pth", "logits"], input=b"1 2 3\n", capture_output=True)
+    assert done.returncode == 1 and "config.json beside" in done.stderr.decode()
 
 
 @pytest.mark.parametrize("half", [False, True])
