@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "llm/generate/engine.hpp"
 #include "llm/model/plan.hpp"
@@ -54,8 +55,11 @@ struct OpenModel {
 
   std::unique_ptr<llm::ModelFiles> files;
   llm::Tokenizer tokenizer;
-  std::int64_t context;  // as asked for, or the model's
+  std::int64_t context;  // as asked for, or the model's; where positions are learnt, never more than the model's
 };
+
+// UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
+void check_utf8(const std::string& what, std::string_view text);
 
 llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const std::string& name);
 // The tokens that end an answer: the model's own, and the template's if there is one.

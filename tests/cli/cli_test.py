@@ -105,7 +105,7 @@ class CliTest(unittest.TestCase):
                                "variants": ["--only", "--png", "Examples:"],
                                "cpu": ["Examples:", "ATTEND_ISA=avx2 attend cpu"],
                                "pull": ["--check", "--wheel", "SHA-256", "Examples:", "Exit codes"],
-                               "models": ["Examples:", "ATTEND_HOME"]}.items():
+                               "models": ["Examples:", "ATTEND_HOME"], "rm": ["Examples:"]}.items():
             result = self.run_attend(command, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for word in words:
@@ -286,6 +286,8 @@ class CliTest(unittest.TestCase):
             (["--threads", "-1"], ["--threads"]),
             (["--threads", "100000"], ["--threads"]),
             (["--seed", "-1"], ["--seed"]),
+            (["--seed", ""], ["--seed", "got ''"]),
+            (["--dim", "010"], ["--dim", "got '010'"]),
             (["--head", "8"], ["--head is 8", "0 to 7"]),
             (["--dtype", "f64"], ["'f64'", "f32, bf16 or f16"]),
             (["--dtype"], ["--dtype"]),
@@ -307,6 +309,16 @@ class CliTest(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
             self.assertIn("--help", result.stderr)
         self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_a_mistyped_command_is_understood(self):
+        for typed, meant in (("generat", "generate"), ("moedls", "models"), ("Demo", "demo"), ("vairants", "variants")):
+            result = self.run_attend(typed, "x")
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(f"there is no command '{typed}'; did you mean '{meant}'?", result.stderr)
+        far = self.run_attend("xylophone")
+        self.assertIn("there is no command 'xylophone'", far.stderr)
+        self.assertNotIn("did you mean", far.stderr)
+        self.assertIn("did you mean '--length'?", self.run_attend("demo", "--lenght", "5").stderr)
 
     def test_an_old_picture_survives_a_failed_one(self):
         self.path("attend-demo.png").write_bytes(b"old")
