@@ -194,6 +194,23 @@ class ModelTest(GoldenModel):
                       self.ok("generate", "model", "abc", "-n", "2", "--context", "100000").stderr)
         self.assertEqual(self.ok("generate", "model", "abc", "-n", "2", "--context", "100000", "-q").stderr, "")
 
+    def test_the_demo_shows_words_and_marks_a_cut_answer(self):
+        """With the golden model in the place of the one that the demo asks."""
+        store = pathlib.Path(self.env["ATTEND_HOME"], "models", "smollm2")
+        shutil.copytree(self.model, store)
+        (store / "tokenizer_config.json").write_text(json.dumps({"chat_template": "<|im_start|>system\\n<|im_end|>"}))
+        (store / "attend.json").write_text(json.dumps({"package": "x", "version": "1", "files": [
+            {"path": "config.json", "bytes": 1, "sha256": ""}, {"path": "tokenizer.json", "bytes": 1, "sha256": ""}]}))
+        small = ("demo", "--length", "64", "--heads", "2", "--kv-heads", "1", "--dim", "16")
+        out = self.ok(*small).stdout
+        self.assertRegex(out, r"(?s)  answer    .*\.\.\. \(cut after 40\s+tokens\)")
+        map_of_model = out[out.index("looks most at other tokens"):]
+        words = re.findall(r"(?m)^ *(\S+) [.:\-=+*#%@]+$", map_of_model)
+        self.assertIn("".join("What_does_a_compiler_do"), "".join(words))  # a letter a token here, _ for a space
+        self.assertRegex(map_of_model, r"(?m)^ +\S*What_does_a_compiler_do\S*$")  # downward, so all in one line
+        self.assertIn("attend-demo-model.png", out)
+        self.assertEqual(pathlib.Path(self.folder.name, "attend-demo-model.png").read_bytes()[:4], b"\x89PNG")
+
     # A file of prompts.
 
     def write_prompts(self, text, name="prompts.txt"):
