@@ -15,6 +15,7 @@ import zlib
 import model_test
 import pull_test
 from chart_test import ChartTest  # noqa: F401
+from chat_test import ChatTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 
