@@ -227,7 +227,8 @@ class PullTest(unittest.TestCase):
 
     def test_a_mistyped_model_is_understood(self):
         self.assertEqual(self.pull().returncode, 0)
-        for typed, meant in (("smolm2", "smollm2"), ("minlm", "minilm"), ("mien", "mine"), ("SmolLM2", "smollm2")):
+        for typed, meant in (("smolm2", "smollm2"), ("minlm", "minilm"), ("mien", "mine"), ("SmolLM2", "smollm2"),
+                             ("lama-3-8b", "llama-3-8b")):
             self.assertIn(f"did you mean '{meant}'?", self.attend("info", typed).stderr)
         self.assertIn("did you mean 'smollm2'?", self.attend("pull", "smolm2").stderr)
         self.assertNotIn("did you mean", self.attend("info", "something-else").stderr)
