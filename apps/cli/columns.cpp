@@ -36,7 +36,8 @@ std::string cut_to(std::string_view text, int columns) {
   std::size_t place = 0;
   while (place < text.size()) {
     const llm::CodePoint c = llm::code_point(text, place);
-    if ((columns -= columns_of(c.value)) < 0) break;
+    columns -= columns_of(c.value);
+    if (columns < 0) break;
     place += c.bytes;
   }
   return std::string(text.substr(0, place));

@@ -15,6 +15,8 @@ namespace {
 // WordPiece keeps its vocabulary in tries, at some 60 bytes for each byte of it; that of BERT for all languages has 1
 // MiB.
 constexpr std::size_t kLargestWordPiece = std::size_t{8} << 20;
+// A word of so many bytes takes some 20 times its size to be merged; the longest of any model has 1,024.
+constexpr std::size_t kLongestToken = std::size_t{1} << 16;
 // A text is searched for added tokens from every place on; this bounds what one place can cost.
 constexpr std::size_t kLongestAdded = 4096;
 // Added tokens lie in tries, too; the most of any model are 100 KiB.
@@ -43,6 +45,10 @@ void make_room(TokenizerData& data, const TokenizerPlan& plan) {
   }
   std::int64_t size = 0;
   for (const VocabularyEntry& entry : plan.vocabulary) {
+    if (entry.text.size() > kLongestToken) {
+      refuse(plan, "token " + shown(entry.text) + " has " + std::to_string(entry.text.size()) +
+                       " bytes, expected at most " + std::to_string(kLongestToken));
+    }
     check_id(plan, entry.text, entry.id);
     size = std::max(size, entry.id + 1);
   }
@@ -87,7 +93,8 @@ void read_added(TokenizerData& data, const TokenizerPlan& plan, Ids& ids) {
       refuse(plan, name + " has " + std::to_string(token.content.size()) + " bytes, expected at most " +
                        std::to_string(kLongestAdded));
     }
-    if ((bytes += token.content.size()) > kMostAddedBytes) {
+    bytes += token.content.size();
+    if (bytes > kMostAddedBytes) {
       refuse(plan, name + " brings the added tokens to more than " + std::to_string(kMostAddedBytes) + " bytes");
     }
     std::uint8_t& kind = data.kinds[static_cast<std::size_t>(token.id)];

@@ -249,6 +249,9 @@ void read_vocabulary(const Field& vocabulary, TokenizerPlan& plan) {
 }
 
 void read_merges(const Field& merges, BpePlan& bpe) {
+  if (merges.array().size() > kMostMerges) {
+    merges.refuse(std::to_string(merges.array().size()) + " merges, expected at most " + std::to_string(kMostMerges));
+  }
   bpe.merges.reserve(merges.array().size());
   for (std::size_t i = 0; i < merges.array().size(); ++i) {
     const Json& merge = merges.array()[i];

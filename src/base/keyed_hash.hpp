@@ -1,7 +1,6 @@
 // A hash with a secret of the process: no file can be made whose keys all fall on one place of a table.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -20,10 +19,10 @@ class KeyedHash {
   std::uint64_t operator()(std::string_view bytes) const {
     std::uint64_t hash = secret_.mask ^ bytes.size();
     while (bytes.size() >= 8) {
-      hash = folded(hash ^ word(bytes.data(), 8));
+      hash = folded(hash ^ word(bytes.substr(0, 8)));
       bytes.remove_prefix(8);
     }
-    return folded(hash ^ word(bytes.data(), bytes.size()));
+    return folded(hash ^ word(bytes));
   }
 
  private:
@@ -40,9 +39,9 @@ class KeyedHash {
     }();
     return secret;
   }
-  static std::uint64_t word(const char* bytes, std::size_t count) {
+  static std::uint64_t word(std::string_view bytes) {  // at most 8
     std::uint64_t x = 0;
-    if (count > 0) std::memcpy(&x, bytes, count);
+    if (!bytes.empty()) std::memcpy(&x, bytes.data(), bytes.size());
     return x;
   }
   // Both halves of the 128-bit product, so that every bit of x reaches high and low bits of the result.

@@ -100,6 +100,18 @@ TEST(HostileTokenizer, AddedTokensAreBoundedTogether) {
   EXPECT_NE(refusal(with(257)).find("brings the added tokens to more than 1048576 bytes"), std::string::npos);
 }
 
+TEST(HostileTokenizer, TokensAndMergesAreBounded) {
+  const std::string good = tokenizer("null", "");
+  std::string text = good;
+  text.replace(text.find("\"ab\": 2"), 7, "\"ab\": 2, \"" + std::string(65'536, 'a') + "\": 3");
+  EXPECT_EQ(refusal(text), "");
+  text.replace(text.find("aaaa"), 1, "aa");
+  EXPECT_NE(refusal(text).find("has 65537 bytes, expected at most 65536"), std::string::npos) << refusal(text);
+  text = good;
+  text.replace(text.find("\"a b\""), 5, repeated((std::size_t{1} << 21) + 1, "\"a b\""));
+  EXPECT_NE(refusal(text).find("merges: 2097153 merges, expected at most 2097152"), std::string::npos) << refusal(text);
+}
+
 TEST(HostileTokenizer, JsonHoldsSoManyValues) {
   const std::string numbers = "[" + repeated(5'000'000, "0") + "]";  // 10 MB of text, 200 MB of values
   EXPECT_NE(file_error([&] { io::parse_json(numbers, "it"); }).find("it holds more than 4194304 values"),
