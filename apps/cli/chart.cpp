@@ -17,6 +17,7 @@ namespace {
 constexpr double kLeft = 90, kWidth = 520, kLabels = 300, kTop = 70, kHeight = 330, kPanel = 430, kNote = 34;
 constexpr double kLabelStep = 17;  // between two names at the right
 constexpr Rgb kGrid = {225, 228, 233};
+constexpr Rgb kWarning = {179, 38, 30};
 // Told apart by colour-blind eyes too (Okabe and Ito), then the same again dashed, then dotted.
 constexpr Rgb kColours[] = {{0, 0, 0},       {0, 114, 178}, {213, 94, 0},   {0, 158, 115},
                             {204, 121, 167}, {230, 159, 0}, {86, 180, 233}, {140, 86, 75}};
@@ -179,6 +180,7 @@ auto draw(const Chart& chart) {
     top += kPanel;
   }
   pen.text(20, top - 24, Anchor::start, false, kFaint, chart.note);
+  pen.text(20, top - 6, Anchor::start, false, kWarning, chart.warning);
   return pen.take();
 }
 

@@ -24,7 +24,8 @@ struct Panel {
 
 struct Chart {
   std::string title;
-  std::string note;  // under the panels
+  std::string note;     // under the panels
+  std::string warning;  // under the note; may be empty
   std::vector<Panel> panels;
 };
 

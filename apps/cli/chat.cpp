@@ -5,17 +5,23 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <iostream>
 #include <limits>
 #include <memory>
 #include <optional>
 
+#include "closest.hpp"
 #include "command.hpp"
+#include "environment.hpp"
 #include "interrupt.hpp"
+#include "io/json.hpp"
 #include "language_model.hpp"
+#include "line_reader.hpp"
+#include "llm/text/unicode.hpp"
 #include "progress.hpp"
 #include "readable.hpp"
 #include "screen.hpp"
+#include "terminal_lines.hpp"
+#include "wrapped_text.hpp"
 
 namespace attend::cli {
 namespace {
@@ -29,8 +35,8 @@ struct Arguments {
 };
 
 constexpr const char* kCommands =
-    "  /reset          forget the conversation\n"
-    "  /system TEXT    forget it, and tell the model TEXT first\n"
+    "  /reset          forget the conversation; what the model was told first (--system) stays\n"
+    "  /system TEXT    forget it, and tell the model TEXT first; without TEXT, nothing\n"
     "  /stats          tokens, rates and memory so far\n"
     "  /help           these lines\n"
     "  /quit           end (so does Ctrl-D)\n"
@@ -39,18 +45,32 @@ constexpr const char* kCommands =
 class Conversation {
  public:
   Conversation(const Arguments& a, llm::Engine& engine, const llm::Tokenizer& tokenizer, llm::ChatTemplate chat,
-               std::vector<llm::Token> stops)
-      : a_(a), engine_(engine), tokenizer_(tokenizer), chat_(std::move(chat)), stops_(std::move(stops)) {
-    reset(a.system);
+               std::vector<llm::Token> stops, bool on_terminal)
+      : a_(a),
+        engine_(engine),
+        tokenizer_(tokenizer),
+        chat_(std::move(chat)),
+        stops_(std::move(stops)),
+        on_terminal_(on_terminal),
+        system_(a.system) {
+    reset();
   }
 
-  void reset(const std::string& system) {
+  void reset() {
     messages_.clear();
-    if (!system.empty()) messages_.push_back({"system", system});
+    if (!system_.empty()) messages_.push_back({"system", system_});
+  }
+  void set_system(std::string text) {
+    system_ = std::move(text);
+    reset();
   }
 
   // Streams the answer; what Ctrl-C leaves of it stays part of the conversation.
   void say(const std::string& text) {
+    if (!llm::is_utf8(text)) {
+      note("(that line is not UTF-8: it was not sent)\n");
+      return;
+    }
     messages_.push_back({"user", text});
     llm::Request request{.prompt = llm::encode_chat(tokenizer_, chat_, messages_, true),
                          .max_tokens = a_.tokens,
@@ -59,17 +79,20 @@ class Conversation {
     if (a_.model.stream == 0) request.max_tokens = std::min(a_.tokens, engine_.context() - std::ssize(request.prompt));
     if (request.max_tokens < 1) {
       messages_.pop_back();
-      fmt::print("(the conversation has filled the context of {} tokens; /reset begins a new one)\n",
-                 engine_.context());
+      note(fmt::format("(the conversation has filled the context of {} tokens; /reset begins a new one)\n",
+                       engine_.context()));
       return;
     }
     request.sampling.seed = a_.sampling.seed + static_cast<std::uint64_t>(turns_++);  // answers differ, and repeat
     messages_.push_back({"assistant", stream(std::move(request))});
   }
 
+  // What the program itself says, wrapped like an answer.
+  void note(const std::string& text) const { WrappedText(on_terminal_).put(text); }
+
   void stats() const {
-    fmt::print("{}; {} in the cache, {} each\n", describe(total_), counted(engine_.kept_tokens(), "token"),
-               readable_bytes(static_cast<double>(engine_.cache().bytes_per_token())));
+    note(fmt::format("{}; {} in the cache, {} each\n", describe(total_), counted(engine_.kept_tokens(), "token"),
+                     readable_bytes(static_cast<double>(engine_.cache().bytes_per_token()))));
   }
 
  private:
@@ -81,6 +104,8 @@ class Conversation {
     auto first = start;
     std::int64_t made = 0;
     std::string answer;
+    WrappedText shown(on_terminal_);
+    llm::Finish finish = llm::Finish::not_yet;
     std::optional<ProgressBar> bar;
     if (!a_.model.quiet) bar.emplace("reading", std::ssize(request.prompt), "tokens");
     const std::int64_t number = engine_.submit(std::move(request));
@@ -90,7 +115,7 @@ class Conversation {
       } catch (const Interrupted& interrupted) {
         engine_.cancel(number);
         if (interrupted.signal != SIGINT) throw;
-        fmt::print(" ...");
+        shown.put(" ...");
       }
       const std::vector<llm::Event> events = engine_.step();
       const auto& now = engine_.stats();
@@ -99,11 +124,15 @@ class Conversation {
         bar.reset();  // the answer has begun
         if (event.has_token && ++made == 1) first = Clock::now();
         answer += event.text;
-        fmt::print("{}", event.text);
+        shown.put(event.text);
+        finish = event.finish;
       }
       (void)std::fflush(stdout);
     }
     fmt::print("\n");
+    if (on_terminal_ && (finish == llm::Finish::length || finish == llm::Finish::context))
+      note(fmt::format("(cut after {}: {})\n", counted(made, "token"),
+                       made == a_.tokens ? "-n allows longer answers" : "the context is full, /reset empties it"));
     const auto& after = engine_.stats();
     total_.prompt += after.prompt_tokens - before.prompt_tokens;
     total_.reused += after.reused_tokens - before.reused_tokens;
@@ -118,6 +147,8 @@ class Conversation {
   const llm::Tokenizer& tokenizer_;
   llm::ChatTemplate chat_;
   std::vector<llm::Token> stops_;
+  bool on_terminal_;
+  std::string system_;  // what the model is told before the conversation
   std::vector<llm::Message> messages_;
   std::int64_t turns_ = 0;
   Tally total_;
@@ -128,17 +159,40 @@ bool obey(Conversation& conversation, const std::string& line) {
   const std::string command = line.substr(0, line.find(' '));
   if (command == "/quit" || command == "/exit") return false;
   if (command == "/reset") {
-    conversation.reset({});
-    fmt::print("(a new conversation)\n");
+    conversation.reset();
+    conversation.note("(a new conversation)\n");
   } else if (command == "/system") {
-    conversation.reset(line.size() > command.size() ? line.substr(command.size() + 1) : "");
-    fmt::print("(a new conversation)\n");
+    conversation.set_system(line.size() > command.size() ? line.substr(command.size() + 1) : "");
+    conversation.note("(a new conversation)\n");
   } else if (command == "/stats") {
     conversation.stats();
+  } else if (command == "/help") {
+    conversation.note(kCommands);
   } else {
-    fmt::print("{}", kCommands);
+    const std::vector<std::string> known = {"/reset", "/system", "/stats", "/help", "/quit", "/exit"};
+    conversation.note(fmt::format("(there is no command {}{})\n{}", io::json_quoted(command),
+                                  did_you_mean(command, known), kCommands));
   }
   return true;
+}
+
+void converse(Conversation& conversation, bool asks) {
+  std::optional<LineReader> reader;
+  if (asks) {
+    reader.emplace("> ", look_at_screen(true).colours != Colours::none);
+    fmt::print("Type a message; /help lists commands.\n");
+  }
+  while (true) {
+    if (asks) fmt::print("\n");
+    const std::optional<std::string> line = asks ? reader->read() : read_plain_line("");
+    if (!line) break;
+    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line->front() != '/')
+      conversation.say(*line);
+    else if (!obey(conversation, *line))
+      return;
+  }
+  if (asks) fmt::print("\n");
 }
 
 int run_chat(const Arguments& a) {
@@ -153,22 +207,11 @@ int run_chat(const Arguments& a) {
   const llm::CacheOptions cache = cache_options(a.model, *open.files, longest);
   llm::Model model = open.load(plan_memory(*open.files, cache, kTokensPerStep, 1), a.model.quiet);
   llm::Engine engine(model, open.tokenizer, engine_options(a.model, cache, open.context));
-  Conversation conversation(a, engine, open.tokenizer, std::move(chat), stops);
   const bool asks = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  const Screen screen = look_at_screen(true);
-  if (asks) fmt::print("Type a message; /help lists commands.\n");
-  for (std::string line;;) {
-    if (asks) fmt::print("\n{} ", emphasised(screen, ">"));
-    (void)std::fflush(stdout);
-    if (!std::getline(std::cin, line)) break;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (line.front() == '/') {
-      if (!obey(conversation, line)) break;
-      continue;
-    }
-    conversation.say(line);
-  }
-  if (asks) fmt::print("\n");
+  const std::string_view terminal = environment("TERM");
+  const bool wraps = ::isatty(STDOUT_FILENO) == 1 && !terminal.empty() && terminal != "dumb";
+  Conversation conversation(a, engine, open.tokenizer, std::move(chat), stops, wraps);
+  converse(conversation, asks);
   return kSuccess;
 }
 

@@ -22,6 +22,7 @@ Command add_demo(CLI::App& program);
 Command add_cpu(CLI::App& program);
 Command add_pull(CLI::App& program);
 Command add_models(CLI::App& program);
+Command add_rm(CLI::App& program);
 Command add_info(CLI::App& program);
 Command add_generate(CLI::App& program);
 Command add_chat(CLI::App& program);
@@ -36,7 +37,10 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Lets an option take whole numbers from `least` to `most` only.
+// Let an option take numbers from `least` to `most` only; without one of them CLI11 reads "" as 0 and "010" as 8. Every
+// numeric option has one.
 CLI::Validator whole_number(std::int64_t least, std::int64_t most);
+CLI::Validator seed_number();  // whole, 0 to 2^64 - 1
+CLI::Validator real_number(double least, double most);
 
 }  // namespace attend::cli

@@ -20,6 +20,7 @@
 #include "io/atomic_file.hpp"
 #include "io/png.hpp"
 #include "memory.hpp"
+#include "neighbours.hpp"
 #include "plot.hpp"
 #include "readable.hpp"
 #include "screen.hpp"
@@ -102,6 +103,7 @@ struct Timing {
   double median = 0, fastest = 0;
   int repetitions = 0;
   std::optional<std::int64_t> memory;  // beyond inputs and output
+  std::string warning;                 // of others at work on the machine
 };
 
 Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) {
@@ -113,6 +115,7 @@ Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) 
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   Timing timing;
+  const Neighbours neighbours;
   const MemoryWatch memory;
   const double first = seconds_of_one();  // the warm-up: threads start, memory is touched for the first time
   timing.memory = memory.growth();
@@ -122,6 +125,7 @@ Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) 
   std::sort(times.begin(), times.end());
   timing.median = times[times.size() / 2];
   timing.fastest = times.front();
+  timing.warning = neighbours.warning();
   return timing;
 }
 
@@ -130,6 +134,7 @@ void report_timing(const Report& report, const Problem& p, const Timing& timing)
                           ? fmt::format("{} (one run, after a warm-up)", readable_time(timing.median))
                           : fmt::format("{} (median of {}, fastest {})", readable_time(timing.median),
                                         timing.repetitions, readable_time(timing.fastest)));
+  if (!timing.warning.empty()) report.line("", timing.warning);
   const double flop = 4.0 * visible_pairs(p) * static_cast<double>(p.heads) * static_cast<double>(p.dim);
   report.line("speed", fmt::format("{:.1f} GFLOP/s ({:.3g} GFLOP: 4 x dim for each visible pair)",
                                    flop / timing.median * 1e-9, flop * 1e-9));
@@ -196,7 +201,7 @@ int run_demo(const Arguments& arguments) {
                               io::encode_png(plot(maps[1], captions), {{"Title", "attend demo: " + captions.title}}));
     report.line("picture", arguments.png);
   }
-  if (!arguments.no_model) demo_model(screen);
+  if (!arguments.no_model) demo_model(screen, arguments.no_png ? "" : arguments.png);
   return check.passed ? kSuccess : kFailure;
 }
 

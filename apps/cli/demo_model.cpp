@@ -10,8 +10,13 @@
 #include <vector>
 
 #include "attend/attention.hpp"
+#include "columns.hpp"
+#include "io/atomic_file.hpp"
+#include "io/png.hpp"
 #include "language_model.hpp"
+#include "llm/text/unicode.hpp"
 #include "model_store.hpp"
+#include "plot.hpp"
 #include "readable.hpp"
 
 namespace attend::cli {
@@ -84,9 +89,56 @@ void line(const Screen& screen, const char* label, const std::string& text) {
   (void)std::fflush(stdout);
 }
 
+// A token as it stands on an axis: without the space before a word, and with line ends that show.
+std::string word_of(std::string_view piece) {
+  std::string word;
+  for (const char c : llm::utf8_repaired(piece)) {
+    const auto byte = static_cast<unsigned char>(c);
+    word += c == '\n' ? "\\n" : c == '\t' ? "\\t" : byte < 0x20 || byte == 0x7F ? "?" : std::string(1, c);
+  }
+  const std::size_t first = word.find_first_not_of(' ');
+  return first == std::string::npos ? std::string(std::max<std::size_t>(word.size(), 1), '_') : word.substr(first);
+}
+
+// Words below one another as wide as the screen, behind the label.
+std::string wrapped(const std::string& text, int columns) {
+  constexpr int kIndent = 12;
+  const int room = std::max(columns - kIndent - 1, 20);
+  std::string out;
+  int column = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (column > 0 && column + 1 + columns_of(word) > room) {
+      out += "\n" + std::string(kIndent, ' ');
+      column = 0;
+    }
+    if (column > 0) out += ' ';
+    out += word;
+    column += columns_of(word) + 1;
+    at = end + 1;
+  }
+  return out;
+}
+
+// "attend-demo.png" -> "attend-demo-model.png".
+void draw_picture(const Screen& screen, const std::filesystem::path& png, const Head& head,
+                  const std::vector<std::string>& words) {
+  std::filesystem::path path = png;
+  path.replace_filename(png.stem().string() + "-model" + png.extension().string());
+  const std::int64_t T = std::ssize(words);
+  const Captions captions{fmt::format("layer {}, head {}", head.layer, head.head),
+                          {fmt::format("{}, reading a question", kModel), "cell: one query and one key",
+                           "colour: share of the query's attention"},
+                          words};
+  io::write_file_atomically(
+      path, io::encode_png(plot(map_of(head, T, T), captions), {{"Title", "attend demo: " + captions.title}}));
+  line(screen, "picture", path.string());
+}
+
 }  // namespace
 
-void demo_model(const Screen& screen) {
+void demo_model(const Screen& screen, const std::string& png) {
   if (!stored_model(kModel)) {
     fmt::print("\n  'attend pull {}' brings a small language model; then this demo asks it a question.\n", kModel);
     return;
@@ -114,15 +166,18 @@ void demo_model(const Screen& screen) {
   auto first = start;
   Tally tally{.prompt = T};
   std::string answer;
+  llm::Finish finish = llm::Finish::not_yet;
   engine.submit(request);
   while (!engine.idle())
     for (const llm::Event& event : engine.step()) {
       if (event.has_token && ++tally.generated == 1) first = Clock::now();
       answer += event.text;
+      finish = event.finish;
     }
   tally.prompt_seconds = std::chrono::duration<double>(first - start).count();
   tally.generate_seconds = std::chrono::duration<double>(Clock::now() - first).count();
-  line(screen, "answer", answer);
+  if (finish == llm::Finish::length) answer += fmt::format(" ... (cut after {})", counted(tally.generated, "token"));
+  line(screen, "answer", wrapped(answer, screen.columns));
   line(screen, "speed", describe(tally));
   const std::int64_t held = T + tally.generated;
   line(screen, "cache",
@@ -137,12 +192,15 @@ void demo_model(const Screen& screen) {
   model.encode(request.prompt, lengths);
   model.observe({});
   const Head& head = finder.best();
-  const HeadMap map = map_of(head, T, cells_that_fit(screen));
+  std::vector<std::string> words;
+  for (const llm::Token token : request.prompt) words.push_back(word_of(open.tokenizer.piece(token)));
   fmt::print(
       "\n  Of its {} heads, head {} of layer {} looks most at other tokens while it reads the\n"
       "  prompt: {:.0f} % of its attention; {:.0f} % goes to the first token and {:.0f} % to the one before.\n\n{}\n",
       finder.heads(), head.head, head.layer, 100 * head.other, 100 * head.first, 100 * head.previous,
-      draw(map, screen));
+      words_fit(words, screen) ? draw_words(map_of(head, T, T), words, screen)
+                               : draw(map_of(head, T, cells_that_fit(screen)), screen));
+  if (!png.empty()) draw_picture(screen, png, head, words);
 }
 
 }  // namespace attend::cli

@@ -7,6 +7,6 @@ namespace attend::cli {
 
 // Answers a question with SmolLM2 if it has been pulled, and draws where one of its heads looked; else says how to get
 // it.
-void demo_model(const Screen& screen);
+void demo_model(const Screen& screen, const std::string& png);
 
 }  // namespace attend::cli

@@ -45,6 +45,8 @@ int run_embed(const Arguments& a) {
     throw UsageError(config.family +
                      " was made to continue text, not to embed it; 'attend pull minilm' brings a model for that");
   const std::vector<std::string> texts = a.texts.empty() ? lines_of_input() : a.texts;
+  for (std::size_t n = 0; n < texts.size(); ++n)
+    check_utf8(fmt::format("{} {}", a.texts.empty() ? "line" : "text", n + 1), texts[n]);
   constexpr std::int64_t kBatch = 2048;  // tokens at once
   std::vector<std::vector<llm::Token>> encoded;
   const std::int64_t longest = config.longest_text > 0 ? config.longest_text : config.context;

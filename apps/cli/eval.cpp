@@ -24,6 +24,11 @@ struct Arguments {
 int run_eval(const Arguments& a) {
   OpenModel open(a.model);
   const io::MappedFile text(a.file);
+  try {
+    check_utf8(a.file, io::as_text(text.bytes()));  // replaced characters would be predicted as if they were there
+  } catch (const UsageError& error) {
+    throw io::FileError(error.what());
+  }
   const std::vector<llm::Token> tokens = open.tokenizer.encode(io::as_text(text.bytes()), false);
   if (tokens.size() < 2) throw UsageError(a.file + " has fewer than two tokens: there is nothing to predict");
   const llm::ModelConfig config = open.files->config();

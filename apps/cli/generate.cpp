@@ -12,6 +12,7 @@
 #include "language_model.hpp"
 #include "memory.hpp"
 #include "progress.hpp"
+#include "prompts.hpp"
 #include "readable.hpp"
 
 namespace attend::cli {
@@ -23,13 +24,25 @@ struct Arguments {
   ChatArguments form;
   std::string prompt, system;
   std::vector<std::string> stop;
+  PromptsJob prompts;
   std::int64_t tokens = 128;
   bool chat = false, echo = false;
 };
 
 std::string read_prompt(const std::string& given) {
-  if (given != "-") return given;
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text = given;
+  if (given == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  check_utf8(given == "-" ? "standard input" : "the prompt", text);
+  return text;
+}
+
+std::vector<llm::Token> encode_prompt(const Arguments& a, const llm::Tokenizer& tokenizer,
+                                      const std::optional<llm::ChatTemplate>& chat, const std::string& text) {
+  if (!chat) return tokenizer.encode(text);
+  std::vector<llm::Message> messages;
+  if (!a.system.empty()) messages.push_back({"system", a.system});
+  messages.push_back({"user", text});
+  return llm::encode_chat(tokenizer, *chat, messages, true);
 }
 
 void print_likeliest(const llm::Tokenizer& tokenizer, const llm::Choice& choice) {
@@ -38,28 +51,8 @@ void print_likeliest(const llm::Tokenizer& tokenizer, const llm::Choice& choice)
     fmt::print("            {:>10.4f}  {}\n", logprob, io::json_quoted(tokenizer.piece(token)));
 }
 
-int run_generate(const Arguments& a) {
-  llm::check_sampling(a.sampling);
-  if (!a.form.thinking.empty() && !a.chat && a.form.chat_template.empty())
-    throw UsageError("--thinking is about answers in a chat: expected --chat beside it");
-  OpenModel open(a.model);
-  std::optional<llm::ChatTemplate> chat;
-  if (a.chat || !a.form.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.form);
-  const std::string text = read_prompt(a.prompt);
-  llm::Request request{.max_tokens = a.tokens, .sampling = a.sampling, .stop = a.stop};
-  if (chat) {
-    std::vector<llm::Message> messages;
-    if (!a.system.empty()) messages.push_back({"system", a.system});
-    messages.push_back({"user", text});
-    request.prompt = llm::encode_chat(open.tokenizer, *chat, messages, true);
-  } else {
-    request.prompt = open.tokenizer.encode(text);
-  }
-  if (request.prompt.empty())
-    throw UsageError("the prompt is empty; give some text, or '-' to read it from standard input");
-  const llm::ModelConfig& config = open.files->config();
-  if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
-  request.stop_tokens = stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
+// One prompt, its answer shown as it grows.
+int answer_one(const Arguments& a, OpenModel& open, const std::string& text, llm::Request request) {
   const std::int64_t prompt = std::ssize(request.prompt),
                      longest = a.model.stream > 0 ? prompt + a.tokens : std::min(prompt + a.tokens, open.context);
   const llm::CacheOptions cache = cache_options(a.model, *open.files, longest);
@@ -102,13 +95,49 @@ int run_generate(const Arguments& a) {
   return kSuccess;
 }
 
+int run_generate(const Arguments& a) {
+  llm::check_sampling(a.sampling);
+  const bool many = !a.prompts.path.empty();
+  if (!a.form.thinking.empty() && !a.chat && a.form.chat_template.empty())
+    throw UsageError("--thinking is about answers in a chat: expected --chat beside it");
+  if (many && !a.prompt.empty()) throw UsageError("got a prompt and --prompts, expected one of them");
+  OpenModel open(a.model);
+  std::optional<llm::ChatTemplate> chat;
+  if (a.chat || !a.form.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.form);
+  const llm::ModelConfig& config = open.files->config();
+  if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
+  const auto stops = stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
+  const auto request_of = [&](const std::string& text) {
+    return llm::Request{.prompt = encode_prompt(a, open.tokenizer, chat, text),
+                        .max_tokens = a.tokens,
+                        .sampling = a.sampling,
+                        .stop = a.stop,
+                        .stop_tokens = stops};
+  };
+  if (many) return answer_prompts(open, a.model, a.prompts, request_of);
+  const std::string text = read_prompt(a.prompt);
+  llm::Request request = request_of(text);
+  if (request.prompt.empty())
+    throw UsageError("the prompt is empty; give some text, or '-' to read it from standard input");
+  return answer_one(a, open, text, std::move(request));
+}
+
 }  // namespace
 
 Command add_generate(CLI::App& program) {
   auto a = std::make_shared<Arguments>();
   CLI::App* app = program.add_subcommand("generate", "Continue a text with a language model");
   add_model_arguments(*app, a->model, true);
-  app->add_option("prompt", a->prompt, "The text to continue; '-' reads standard input")->required()->type_name("TEXT");
+  app->add_option("prompt", a->prompt, "The text to continue; '-' reads standard input")->type_name("TEXT");
+  CLI::Option* prompts = app->add_option("--prompts", a->prompts.path,
+                                         "A file of prompts, one a line (.jsonl: a JSON string, or an object with "
+                                         "\"prompt\"); '-' reads standard input; answers are printed as JSON lines")
+                             ->type_name("FILE");
+  app->add_option("--batch", a->prompts.batch, "With --prompts: answers under way at once, if there is memory")
+      ->check(whole_number(1, 1024))
+      ->needs(prompts)
+      ->type_name("N")
+      ->capture_default_str();
   app->add_option("--tokens,-n", a->tokens, "At most so many new tokens")
       ->check(whole_number(1, std::int64_t{1} << 30))
       ->type_name("N")
@@ -118,11 +147,12 @@ Command add_generate(CLI::App& program) {
   app->add_option("--logprobs", a->sampling.logprobs,
                   "Instead of the text, each token with its log-probability and the N likeliest")
       ->check(whole_number(0, 100))
+      ->excludes(prompts)
       ->type_name("N");
   app->add_flag("--chat", a->chat, "The prompt is a user's message: put it into the model's chat template");
   add_chat_arguments(*app, a->form);
   app->add_option("--system", a->system, "With --chat: what the model is told before the message")->type_name("TEXT");
-  app->add_flag("--echo", a->echo, "Print the prompt before its continuation");
+  app->add_flag("--echo", a->echo, "Print the prompt before its continuation")->excludes(prompts);
   app->footer(
       "Examples:\n"
       "  attend pull smollm2\n"
@@ -130,6 +160,7 @@ Command add_generate(CLI::App& program) {
       "  attend generate smollm2 --chat \"Why is the sky blue?\" -t 0.7 --top-p 0.9 --seed 7\n"
       "  attend generate smollm2 \"1, 2, 3,\" -n 8 --logprobs 3     what else it thought of\n"
       "  attend generate model.gguf - -q < prompt.txt > answer.txt\n"
+      "  attend generate smollm2 --chat --prompts questions.txt > answers.jsonl     many at once\n"
       "\nThe same prompt, seed and options give the same text, whatever the threads.");
   return {app, [a] { return run_generate(*a); }};
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "closest.hpp"
 #include "command.hpp"
 #include "language_model.hpp"
 #include "model_store.hpp"
@@ -139,6 +140,16 @@ void print_tensors(const llm::ModelFiles& files) {
     fmt::print("  {:<6} {:<24} {}\n", t.dtype, fmt::format("[{}]", fmt::join(t.shape, ", ")), t.name);
 }
 
+// find_model, which knows nothing of shapes, and the shape that may have been meant.
+std::filesystem::path find_file(const std::string& name) try {
+  return find_model(name);
+} catch (const UsageError& error) {
+  std::vector<std::string> shapes;
+  for (const llm::NamedShape& shape : llm::named_shapes()) shapes.emplace_back(shape.name);
+  const std::string text = error.what();
+  throw UsageError(text.find("did you mean") != text.npos ? text : text + did_you_mean(name, shapes));
+}
+
 int run_info(const Arguments& a) {
   std::error_code error;
   if (const llm::ModelConfig* shape = llm::find_shape(a.model);
@@ -149,7 +160,7 @@ int run_info(const Arguments& a) {
     print_memory(*shape, a.context > 0 ? a.context : shape->context, nullptr);
     return kSuccess;
   }
-  const llm::ModelFiles files(find_model(a.model));
+  const llm::ModelFiles files(find_file(a.model));
   warn_of_unused(files);
   const llm::ModelConfig& c = files.config();
   line("file", files.path().string());

@@ -7,7 +7,9 @@
 #include <cstdio>
 
 #include "attend/runtime.hpp"
+#include "closest.hpp"
 #include "command.hpp"
+#include "llm/text/unicode.hpp"
 #include "memory.hpp"
 #include "model_store.hpp"
 #include "progress.hpp"
@@ -44,21 +46,35 @@ void add_model_arguments(CLI::App& app, ModelArguments& a, bool with_cache) {
 }
 
 void add_sampling_arguments(CLI::App& app, llm::Sampling& s) {
+  // The ranges are those of llm::check_sampling.
   app.add_option("--temperature,-t", s.temperature, "0: always the likeliest token")
+      ->check(real_number(0, 100))
       ->type_name("T")
       ->capture_default_str();
-  app.add_option("--top-k", s.top_k, "Only the K likeliest tokens; 0: all")->type_name("K")->capture_default_str();
-  app.add_option("--top-p", s.top_p, "Only the likeliest that reach P together")->type_name("P")->capture_default_str();
+  app.add_option("--top-k", s.top_k, "Only the K likeliest tokens; 0: all")
+      ->check(whole_number(0, INT64_MAX))
+      ->type_name("K")
+      ->capture_default_str();
+  app.add_option("--top-p", s.top_p, "Only the likeliest that reach P together")
+      ->check(real_number(0, 1))
+      ->type_name("P")
+      ->capture_default_str();
   app.add_option("--min-p", s.min_p, "Only those at least P times as likely as the likeliest")
+      ->check(real_number(0, 1))
       ->type_name("P")
       ->capture_default_str();
   app.add_option("--repetition-penalty", s.repetition_penalty, "Above 1: tokens seen before become less likely")
+      ->check(real_number(0.01, 100))
       ->type_name("X")
       ->capture_default_str();
   app.add_option("--presence-penalty", s.presence_penalty, "Taken off the logits of tokens already generated")
+      ->check(real_number(-100, 100))
       ->type_name("X")
       ->capture_default_str();
-  app.add_option("--seed", s.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
+  app.add_option("--seed", s.seed, "The same seed gives the same text")
+      ->check(seed_number())
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 llm::CacheOptions cache_options(const ModelArguments& a, const llm::ModelFiles& files, std::int64_t tokens) {
@@ -124,6 +140,17 @@ OpenModel::OpenModel(const ModelArguments& arguments)
       context(arguments.context > 0 ? arguments.context : files->config().context) {
   if (arguments.threads > 0) set_threads(arguments.threads);
   if (!arguments.quiet) warn_of_unused(*files);
+  const llm::ModelConfig& config = files->config();
+  if (!config.causal || context <= config.context) return;
+  const bool learnt = config.positions == llm::PositionKind::learned;
+  if (learnt) context = config.context;
+  if (arguments.quiet) return;
+  (void)std::fputs(fmt::format("warning: --context is {}, and the model was made for {}: {}\n", arguments.context,
+                               counted(config.context, "token"),
+                               learnt ? "its learnt positions end there, and so does the context"
+                                      : "what it writes beyond them may make no sense")
+                       .c_str(),
+                   stderr);
 }
 
 llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
@@ -141,6 +168,15 @@ llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
   return model;
 }
 
+void check_utf8(const std::string& what, std::string_view text) {
+  for (std::size_t place = 0; place < text.size();) {
+    const llm::Utf8Step step = llm::utf8_step(text, place);
+    if (step.kind != llm::Utf8Step::Kind::whole)
+      throw UsageError(fmt::format("{} is not UTF-8 at byte {}, expected text in UTF-8", what, place));
+    place += step.bytes;
+  }
+}
+
 void add_chat_arguments(CLI::App& app, ChatArguments& a) {
   app.add_option("--template", a.chat_template, "Use this chat template instead of the model's own")->type_name("NAME");
   app.add_option(
@@ -155,9 +191,10 @@ namespace {
 llm::ChatTemplate template_by_name(const llm::Tokenizer& tokenizer, const std::string& name) {
   if (!name.empty()) {
     const auto named = llm::ChatTemplate::named(name);
+    const std::vector<std::string> known = llm::ChatTemplate::names();
     if (!named)
-      throw UsageError(
-          fmt::format("--template is '{}', expected one of {}", name, fmt::join(llm::ChatTemplate::names(), ", ")));
+      throw UsageError(fmt::format("--template is '{}', expected one of {}{}", name, fmt::join(known, ", "),
+                                   did_you_mean(name, known)));
     return *named;
   }
   if (tokenizer.chat_template().empty())

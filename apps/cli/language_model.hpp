@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "llm/generate/engine.hpp"
 #include "llm/model/plan.hpp"
@@ -57,7 +58,7 @@ struct OpenModel {
 
   std::unique_ptr<llm::ModelFiles> files;
   llm::Tokenizer tokenizer;
-  std::int64_t context;  // as asked for, or the model's
+  std::int64_t context;  // as asked for, or the model's; where positions are learnt, never more than the model's
 };
 
 // Which chat template, and whether its answers begin with thoughts.
@@ -66,6 +67,9 @@ struct ChatArguments {
 };
 void add_chat_arguments(CLI::App& app, ChatArguments& arguments);
 llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& arguments);
+// UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
+void check_utf8(const std::string& what, std::string_view text);
+
 // The tokens that end an answer: the model's own, and the template's if there is one.
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
                                     const llm::ChatTemplate* chat);

@@ -8,6 +8,8 @@
 
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
+#include "closest.hpp"
+#include "columns.hpp"
 #include "command.hpp"
 
 namespace attend::cli {
@@ -18,6 +20,23 @@ int complain(const std::string& who, const std::string& what, int code) {
   (void)std::fflush(stdout);
   (void)std::fputs(fmt::format("{}: {}\n", who, what).c_str(), stderr);
   return code;
+}
+
+// What CLI11 says, and the name that may have been meant.
+std::string explain(const CLI::ParseError& error, CLI::App& program, const CLI::App* command) {
+  const CLI::App& app = command != nullptr ? *command : program;
+  const std::vector<std::string> left = program.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || left.empty()) return error.what();
+  const std::string& typed = left.front();
+  std::vector<std::string> names;
+  if (typed.starts_with("-")) {
+    for (const CLI::Option* option : app.get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    return error.what() + did_you_mean(typed.substr(0, typed.find('=')), names);
+  }
+  if (command != nullptr) return error.what();
+  for (const CLI::App* other : program.get_subcommands({})) names.push_back(other->get_name());
+  return fmt::format("there is no command '{}'{}", typed, did_you_mean(typed, names));
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -39,9 +58,9 @@ int parse_and_run(int argc, char** argv) {
       "  ATTEND_HOME=FOLDER              keep models there instead of in the user's cache folder\n"
       "  NO_COLOR=1                      print no colours\n"
       "\nExit codes: 0 success, 1 the job failed, 2 wrong use.");
-  const Command commands[] = {add_demo(program), add_cpu(program),      add_pull(program),    add_models(program),
-                              add_info(program), add_generate(program), add_chat(program),    add_embed(program),
-                              add_eval(program), add_convert(program),  add_variants(program)};
+  const Command commands[] = {add_demo(program),  add_cpu(program),  add_pull(program),     add_models(program),
+                              add_rm(program),    add_info(program), add_generate(program), add_chat(program),
+                              add_embed(program), add_eval(program), add_convert(program),  add_variants(program)};
 
   std::string who = "attend";
   try {
@@ -55,10 +74,11 @@ int parse_and_run(int argc, char** argv) {
     return kSuccess;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);
+    const CLI::App* parsed = nullptr;
     for (const Command& command : commands) {
-      if (command.app->parsed()) who += " " + command.app->get_name();
+      if (command.app->parsed()) who += " " + command.app->get_name(), parsed = command.app;
     }
-    return complain(who, fmt::format("{}\nSee '{} --help'.", error.what(), who), kUsage);
+    return complain(who, fmt::format("{}\nSee '{} --help'.", explain(error, program, parsed), who), kUsage);
   } catch (const UsageError& error) {
     return complain(who, error.what(), kUsage);
   } catch (const InvalidArgument& error) {
@@ -75,6 +95,7 @@ int parse_and_run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    attend::cli::use_utf8();
     const int code = attend::cli::parse_and_run(argc, argv);
     // A report that did not arrive (a full disk behind a redirection) is no success.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "closest.hpp"
 #include "command.hpp"
 #include "environment.hpp"
 #include "interrupt.hpp"
@@ -86,7 +87,9 @@ std::string advice(const std::string& name) {
   for (const ModelSource& model : known_models())
     if (std::find(names.begin(), names.end(), model.name) == names.end()) others.push_back(model.name);
   if (!others.empty()) text += fmt::format("; 'attend pull' brings {}", fmt::join(others, " or "));
-  return text;
+  std::vector<std::string> all = names;
+  all.insert(all.end(), others.begin(), others.end());
+  return text + did_you_mean(name, all);
 }
 
 }  // namespace

@@ -9,20 +9,39 @@
 
 #include "canvas.hpp"
 #include "colours.hpp"
+#include "font.hpp"
 
 namespace attend::cli {
 namespace {
 
-constexpr int kLeft = 112, kTop = 96, kRight = 40, kBottom = 40;
+constexpr int kRight = 40, kBottom = 40;
 constexpr int kSide = 1024;  // pixels of the map, nearly
+constexpr int kWordDots = 2;
 
-void draw_cells(Canvas& canvas, const HeadMap& map, int pixels, double brightest) {
+// Where the map begins, and the pixels of a cell.
+struct Frame {
+  int left = 112, top = 96, pixels = 1;
+};
+
+// Words take the room they need.
+Frame frame_of(const HeadMap& map, const Captions& captions) {
+  Frame frame;
+  frame.pixels = std::max(1, kSide / static_cast<int>(map.cells));
+  for (const std::string& word : captions.words) {
+    frame.left = std::max(frame.left, kWordDots * text_width(word) + 76);
+    frame.top = std::max(frame.top, kWordDots * text_width(word) + 76);
+  }
+  return frame;
+}
+
+void draw_cells(Canvas& canvas, const HeadMap& map, const Frame& frame, double brightest) {
+  const int pixels = frame.pixels;
   for (std::int64_t row = 0; row < map.cells; ++row) {
     for (std::int64_t col = 0; col < map.cells; ++col) {
       const double share = map.share(row, col);
       if (std::isnan(share)) continue;
-      canvas.fill(kLeft + static_cast<int>(col) * pixels, kTop + static_cast<int>(row) * pixels, pixels, pixels,
-                  viridis(brightness(share, brightest)));
+      canvas.fill(frame.left + static_cast<int>(col) * pixels, frame.top + static_cast<int>(row) * pixels, pixels,
+                  pixels, viridis(brightness(share, brightest)));
     }
   }
 }
@@ -36,19 +55,38 @@ std::vector<std::int64_t> ticks(std::int64_t length) {
   return tokens;
 }
 
-void draw_axes(Canvas& canvas, const HeadMap& map, int pixels) {
-  const int side = static_cast<int>(map.cells) * pixels;
-  canvas.fill(kLeft - 2, kTop - 2, side + 2, 2, kInk);
-  canvas.fill(kLeft - 2, kTop - 2, 2, side + 2, kInk);
-  canvas.text(kLeft + side / 2, 18, 0.5, 3, kInk, "keys");
-  canvas.upward_text(14, kTop + side / 2, 3, kInk, "queries");
+void draw_ticks(Canvas& canvas, const HeadMap& map, const Frame& f) {
   for (const std::int64_t token : ticks(map.length)) {
-    const int at = static_cast<int>(std::lround(static_cast<double>(token) / static_cast<double>(map.cell) * pixels));
-    canvas.fill(kLeft + at - 2, kTop - 10, 2, 8, kInk);
-    canvas.text(kLeft + at - 1, kTop - 30, 0.5, 2, kInk, std::to_string(token));
-    canvas.fill(kLeft - 10, kTop + at - 2, 8, 2, kInk);
-    canvas.text(kLeft - 16, kTop + at - 8, 1, 2, kInk, std::to_string(token));
+    const int at = static_cast<int>(std::lround(static_cast<double>(token) / static_cast<double>(map.cell) * f.pixels));
+    canvas.fill(f.left + at - 2, f.top - 10, 2, 8, kInk);
+    canvas.text(f.left + at - 1, f.top - 30, 0.5, 2, kInk, std::to_string(token));
+    canvas.fill(f.left - 10, f.top + at - 2, 8, 2, kInk);
+    canvas.text(f.left - 16, f.top + at - 8, 1, 2, kInk, std::to_string(token));
   }
+}
+
+// Where cells are smaller than the letters, some words are left out.
+void draw_word_labels(Canvas& canvas, const std::vector<std::string>& words, const Frame& f) {
+  constexpr int kHeight = kWordDots * 9;
+  const int step = (kHeight + f.pixels) / f.pixels;
+  for (int n = 0; n < static_cast<int>(words.size()); n += step) {
+    const std::string& word = words[static_cast<std::size_t>(n)];
+    const int middle = n * f.pixels + f.pixels / 2, width = kWordDots * text_width(word);
+    canvas.upward_text(f.left + middle - kHeight / 2 + 2, f.top - 12 - width / 2, kWordDots, kInk, word);
+    canvas.text(f.left - 12, f.top + middle - kHeight / 2 + 2, 1, kWordDots, kInk, word);
+  }
+}
+
+void draw_axes(Canvas& canvas, const HeadMap& map, const Frame& f, const std::vector<std::string>& words) {
+  const int side = static_cast<int>(map.cells) * f.pixels;
+  canvas.fill(f.left - 2, f.top - 2, side + 2, 2, kInk);
+  canvas.fill(f.left - 2, f.top - 2, 2, side + 2, kInk);
+  canvas.text(f.left + side / 2, 18, 0.5, 3, kInk, "keys");
+  canvas.upward_text(14, f.top + side / 2, 3, kInk, "queries");
+  if (words.empty())
+    draw_ticks(canvas, map, f);
+  else
+    draw_word_labels(canvas, words, f);
 }
 
 void draw_legend(Canvas& canvas, int right, int top, double brightest) {
@@ -68,15 +106,15 @@ void draw_legend(Canvas& canvas, int right, int top, double brightest) {
 }  // namespace
 
 io::RgbImage plot(const HeadMap& map, const Captions& captions) {
-  const int pixels = std::max(1, kSide / static_cast<int>(map.cells));
-  const int side = static_cast<int>(map.cells) * pixels;
+  const Frame frame = frame_of(map, captions);
+  const int side = static_cast<int>(map.cells) * frame.pixels;
   const double brightest = map.brightest();
-  Canvas canvas(kLeft + side + kRight, kTop + side + kBottom);
-  draw_cells(canvas, map, pixels, brightest);
-  draw_axes(canvas, map, pixels);
+  Canvas canvas(frame.left + side + kRight, frame.top + side + kBottom);
+  draw_cells(canvas, map, frame, brightest);
+  draw_axes(canvas, map, frame, captions.words);
 
-  const int right = kLeft + side;
-  int y = kTop + 28;
+  const int right = frame.left + side;
+  int y = frame.top + 28;
   canvas.text(right, y, 1, 4, kInk, captions.title);
   y += 52;
   for (const std::string& line : captions.lines) {

@@ -14,6 +14,7 @@ inline constexpr std::int64_t kPlotCells = 512;  // the most that a picture show
 struct Captions {
   std::string title;
   std::vector<std::string> lines;
+  std::vector<std::string> words{};  // of a map of single tokens: on both axes, in place of numbers
 };
 
 // Keys from left to right, queries from top to bottom. The upper right half, which causal attention never fills, holds

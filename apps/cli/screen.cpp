@@ -14,7 +14,9 @@
 #include <utility>
 
 #include "colours.hpp"
+#include "columns.hpp"
 #include "environment.hpp"
+#include "llm/text/unicode.hpp"
 
 namespace attend::cli {
 namespace {
@@ -92,6 +94,43 @@ std::int64_t tick_of(const HeadMap& map) {
                                 static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(map.length))) / 4);
 }
 
+constexpr int kLongestLabel = 14;
+
+int label_columns(const std::vector<std::string>& words) {
+  int most = 0;
+  for (const std::string& word : words) most = std::max(most, columns_of(word));
+  return std::min(most, kLongestLabel);
+}
+
+// The words read from top to bottom, side by side, each ending at the last line.
+std::vector<std::string> downward(const std::vector<std::string>& words, int wide) {
+  std::vector<std::vector<std::string>> letters;  // of each word, padded to the width of a cell
+  std::size_t most = 0;
+  for (const std::string& word : words) {
+    std::vector<std::string>& all = letters.emplace_back();
+    const std::string text = cut_to(word, kLongestLabel);
+    for (std::size_t place = 0; place < text.size();) {
+      const llm::CodePoint c = llm::code_point(text, place);
+      const int columns = columns_of(c.value);
+      // A wide letter has no room in a narrow cell; a mark alone is left out.
+      if (columns > wide) all.push_back("?");
+      if (columns > 0 && columns <= wide)
+        all.push_back(text.substr(place, c.bytes) + std::string(static_cast<std::size_t>(wide - columns), ' '));
+      place += c.bytes;
+    }
+    most = std::max(most, all.size());
+  }
+  std::vector<std::string> lines(most);
+  for (std::size_t n = 0; n < most; ++n) {
+    for (const std::vector<std::string>& word : letters) {
+      const std::size_t above = most - word.size();
+      lines[n] += n < above ? std::string(static_cast<std::size_t>(wide), ' ') : word[n - above];
+    }
+    while (lines[n].ends_with(' ')) lines[n].pop_back();
+  }
+  return lines;
+}
+
 }  // namespace
 
 Screen look_at_screen(bool allowed) {
@@ -133,6 +172,31 @@ std::string draw(const HeadMap& map, const Screen& screen) {
     out += '\n';
   }
   return out + fmt::format("\n{:{}}{}\n", "", kMargin, legend(screen.colours, brightest));
+}
+
+bool words_fit(const std::vector<std::string>& words, const Screen& screen) {
+  return label_columns(words) + 1 + static_cast<int>(words.size()) < screen.columns;
+}
+
+std::string draw_words(const HeadMap& map, const std::vector<std::string>& words, const Screen& screen) {
+  const double brightest = map.brightest();
+  const int margin = label_columns(words), count = static_cast<int>(words.size());
+  const int wide = margin + 1 + 2 * count < screen.columns ? 2 : 1;  // columns of a cell: two are about a square
+  std::string out = fmt::format("{:{}} keys\n", "", margin);
+  for (const std::string& line : downward(words, wide)) out += fmt::format("{:{}} {}\n", "", margin, line);
+  for (std::int64_t row = 0; row < map.cells; ++row) {
+    const std::string label = cut_to(words[static_cast<std::size_t>(row)], margin);
+    out += std::string(static_cast<std::size_t>(margin - columns_of(label)), ' ') + label + ' ';
+    for (std::int64_t col = 0; col <= row; ++col) {
+      const double bright = brightness(map.share(row, col), brightest);
+      const bool plain = screen.colours == Colours::none;
+      if (!plain) out += escape(screen.colours, 48, viridis(bright));
+      out += std::string(static_cast<std::size_t>(wide), plain ? shade(bright) : ' ');
+      if (!plain) out += kReset;
+    }
+    out += '\n';
+  }
+  return out + fmt::format("\n{:{}} {}\n", "", margin, legend(screen.colours, brightest));
 }
 
 Progress::Progress(std::string label) : label_(std::move(label)) {

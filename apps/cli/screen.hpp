@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "head_map.hpp"
 
@@ -26,6 +27,10 @@ std::string emphasised(const Screen& screen, const std::string& text);
 std::int64_t cells_that_fit(const Screen& screen);
 // Two rows of cells a line, with axes and a legend: coloured half blocks, or shades of plain characters.
 std::string draw(const HeadMap& map, const Screen& screen);
+
+// The same for a map of single tokens, with their words on both axes: a row a line.
+bool words_fit(const std::vector<std::string>& words, const Screen& screen);
+std::string draw_words(const HeadMap& map, const std::vector<std::string>& words, const Screen& screen);
 
 // From one second on, and only on a terminal, a line on standard error says what is going on; gone when it is done.
 class Progress {

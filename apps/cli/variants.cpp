@@ -15,6 +15,7 @@
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
 #include "memory.hpp"
+#include "neighbours.hpp"
 #include "progress.hpp"
 #include "readable.hpp"
 #include "screen.hpp"
@@ -251,11 +252,13 @@ std::string advice(const Result& result, const Result& exact) {
                      since, percent(lost.best));
 }
 
-std::string sentence(const Result& result, const Result& exact) {
+// On a machine that others used meanwhile a power is what it seemed, not what it is.
+std::string sentence(const Result& result, const Result& exact, bool busy) {
   const auto power = growth(result.points);
   const Point& common = last_common(result, exact);
   const double gain = at_length(exact, common.length)->seconds / common.seconds;
-  std::string text = power ? fmt::format("Time grows as L^{:.2f}", *power) : "One length measured";
+  std::string text = "One length measured";
+  if (power) text = fmt::format("Time {} as L^{:.2f}", busy ? "seemed to grow (busy machine)" : "grows", *power);
   if (&result != &exact) {
     text += gain >= 1 ? fmt::format(", {:.3g}x faster than {} at {}", gain, exact.name, tokens_text(common.length))
                       : fmt::format(", {:.3g}x slower than {} at {}", 1 / gain, exact.name, tokens_text(common.length));
@@ -312,7 +315,7 @@ void print_wrapped(const std::string& name, const std::string& text, int columns
   fmt::print("{}\n", line);
 }
 
-Chart chart_of(const std::vector<Result>& results, const Arguments& arguments) {
+Chart chart_of(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
   const auto panel = [&](std::string title, double step, std::string (*label)(double),
                          const std::function<double(const Point&)>& value) {
     Panel made{std::move(title), step, label, {}};
@@ -328,6 +331,7 @@ Chart chart_of(const std::vector<Result>& results, const Arguments& arguments) {
   return {"Attention variants against length",
           fmt::format("{} heads of {}, f32, forward; {}, {}, kernels {}", arguments.heads, arguments.dim,
                       cpu_info().model, counted(threads(), "thread"), kernel_name()),
+          warning,
           {panel(
                "time", 10, [](double v) { return readable_time(v); }, [](const Point& p) { return p.seconds; }),
            panel(
@@ -341,8 +345,8 @@ Chart chart_of(const std::vector<Result>& results, const Arguments& arguments) {
                [](const Point& p) { return p.error ? p.error->all : 0; })}};
 }
 
-void write_charts(const std::vector<Result>& results, const Arguments& arguments) {
-  const Chart chart = chart_of(results, arguments);
+void write_charts(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
+  const Chart chart = chart_of(results, arguments, warning);
   if (!arguments.svg.empty()) {
     const std::string text = to_svg(chart);
     io::write_file_atomically(arguments.svg, std::as_bytes(std::span(text)));
@@ -392,6 +396,7 @@ int run_variants(const Arguments& arguments) {
              arguments.heads, arguments.dim, kernel_name(), counted(threads(), "thread"));
   (void)std::fflush(stdout);
 
+  const Neighbours neighbours;
   std::vector<Result> results;
   for (const Variant& variant : variants) results.push_back({variant.name, variant.against, {}});
   {
@@ -400,11 +405,14 @@ int run_variants(const Arguments& arguments) {
     for (const std::int64_t length : lengths)
       measure(variants, arguments, length, results, [&] { bar.update(++done); });
   }
+  const std::string warning = neighbours.warning();
   print_table(screen, results, lengths);
+  if (!warning.empty()) fmt::print("{}.\n\n", warning);
   for (const Result& result : results) {
-    if (!result.points.empty()) print_wrapped(result.name, sentence(result, results[result.against]), screen.columns);
+    if (!result.points.empty())
+      print_wrapped(result.name, sentence(result, results[result.against], !warning.empty()), screen.columns);
   }
-  write_charts(results, arguments);
+  write_charts(results, arguments, warning);
   return kSuccess;
 }
 
@@ -429,7 +437,8 @@ Command add_variants(CLI::App& program) {
   app->add_option("--png", arguments->png, "Draw the charts here, as a picture")->type_name("PATH");
   app->footer(
       "Every figure is measured in this run, and the sentence about each variant is made from\n"
-      "its figures: what it costs, what it keeps, how far it is from softmax attention.\n"
+      "its figures: what it costs, what it keeps, how far it is from softmax attention. When other\n"
+      "processes take more than 3 % of the CPUs meanwhile, BUSY MACHINE says so.\n"
       "\nExamples:\n"
       "  attend variants                              all of them, 1k to 64k tokens\n"
       "  attend variants --to 8192 --png charts.png   a quick look, with pictures\n"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from xml.sax.saxutils import escape
 
 RIVAL = "PyTorch SDPA"
 WIDTH, LABELS, GAP, MARGIN = 960, 280, 44, 20
 BAR, STEP, TOP = 13, 36, 92
+LETTER, LINE = 6.6, 18  # room of a letter of the notes, more than the fonts need; between two lines of them
 STYLE = """
 .card { fill: #ffffff; stroke: #d0d7de } .text { fill: #1f2328 } .quiet { fill: #59636e } .grid { stroke: #d8dee4 }
 .one { stroke: #59636e; stroke-width: 1.5 } .f32 { fill: #0072b2 } .bf16 { fill: #e69f00 } .spread { stroke: #1f2328 }
+.warn { fill: #b3261e; font-weight: 600 }
 @media (prefers-color-scheme: dark) {
 .card { fill: #0d1117; stroke: #3d444d } .text { fill: #f0f6fc } .quiet { fill: #9198a1 } .grid { stroke: #2a313c }
-.one { stroke: #9198a1 } .f32 { fill: #56b4e9 } .bf16 { fill: #e69f00 } .spread { stroke: #f0f6fc } }
+.one { stroke: #9198a1 } .f32 { fill: #56b4e9 } .bf16 { fill: #e69f00 } .spread { stroke: #f0f6fc }
+.warn { fill: #ff8a80 } }
 text { font: 12px -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif }
 .title { font-size: 16px; font-weight: 600 } .head { font-weight: 600 } .end { text-anchor: end }
 .middle { text-anchor: middle }
@@ -64,6 +68,19 @@ def _range(ratios):
     return 2.0 ** min(math.floor(math.log2(low)), -1), 2.0 ** (math.ceil(math.log2(high)) + 0.4)
 
 
+def _notes(card):
+    """What stands under the bars: lines that fit, each with its classes; the warning first."""
+    notes = []
+    if card.get("busy"):
+        share = card.get("others_cpu_share")
+        taken = f": others took {100 * share:.0f} % of the CPUs" if share is not None else ""
+        notes.append((f"Made on a BUSY machine{taken}; not fit to be published.", "warn"))
+    notes.append((f"{card['cpu']['model']}, {card['threads']} threads, {card['date'][:10]}. Median of interleaved "
+                  "rounds, thin line: quartiles. Right of 1× attend is faster.", "quiet"))
+    most = int((WIDTH - 2 * MARGIN) / LETTER)
+    return [(line, classes) for text, classes in notes for line in textwrap.wrap(text, most)]
+
+
 def draw(card, rows):
     """The SVG's text; None when no row has a ratio to PyTorch."""
     found = {(r["shape"], r["direction"], r["dtype"]): r["peers"][RIVAL]["ratio"] for r in rows
@@ -73,7 +90,8 @@ def draw(card, rows):
     shapes = list(dict.fromkeys(shape for shape, _, _ in found))
     directions = [d for d in ("forward", "backward") if any(key[1] == d for key in found)]
     bottom = TOP + STEP * len(shapes)
-    height = bottom + 44
+    notes = _notes(card)
+    height = bottom + 26 + LINE * len(notes)
     low, high = _range(found.values())
     width = (WIDTH - LABELS - MARGIN - GAP * (len(directions) - 1)) / len(directions)
     version = card["versions"].get(RIVAL, "")
@@ -97,10 +115,8 @@ def draw(card, rows):
                 y += BAR + 1
     for row, shape in enumerate(shapes):
         parts.append(_text(LABELS - 14, TOP + STEP * row + STEP / 2 + 4, shape, "text end"))
-    unfit = " Made on a BUSY machine: not fit to be published." if card.get("busy") else ""
-    parts.append(_text(MARGIN, height - 16, f"{card['cpu']['model']}, {card['threads']} threads, {card['date'][:10]}. "
-                       f"Median of interleaved rounds, thin line: quartiles. Right of 1× attend is faster.{unfit}",
-                       "quiet"))
+    for n, (line, classes) in enumerate(notes):
+        parts.append(_text(MARGIN, bottom + 28 + LINE * n, line, classes))
     return "\n".join(parts) + "\n</svg>\n"
 
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attend/weight.hpp"
+#include "base/keyed_hash.hpp"
 #include "llm/model/config.hpp"
 
 namespace attend::llm {
@@ -73,7 +74,7 @@ class ModelFiles {
   ModelConfig config_;
   const Naming* naming_ = nullptr;
   std::vector<StoredTensor> tensors_;
-  std::unordered_map<std::string, std::size_t> places_;
+  std::unordered_map<std::string, std::size_t, KeyedHash> places_;
   std::vector<std::string> unused_;
 };
 

@@ -64,7 +64,7 @@ Bpe::Bpe(const std::vector<std::string>& pieces, const BpeParts& parts)
 }
 
 std::size_t Bpe::slot(std::uint64_t pair) const {
-  std::size_t i = (pair * 0x9E3779B97F4A7C15U) >> shift_;
+  std::size_t i = hash_(pair) >> shift_;
   while (entries_[i].pair != pair && entries_[i].pair != kNoMerge) i = (i + 1) & (entries_.size() - 1);
   return i;
 }

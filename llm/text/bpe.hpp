@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/keyed_hash.hpp"
 #include "llm/text/piece_map.hpp"
 #include "llm/text/word_model.hpp"
 
@@ -51,6 +52,7 @@ class Bpe : public WordModel {
 
   const std::vector<std::string>& pieces_;
   std::array<std::int32_t, 256> byte_tokens_;
+  KeyedHash hash_;
   std::vector<Entry> entries_;
   int shift_;
   PieceMap words_;  // words that merge into one token: most words take this way

@@ -311,12 +311,15 @@ bool has(string_view text, string_view part) {
 
 // What stands between `before` and `after` inside one string of the source; "" if nothing does.
 std::string literal_between(string_view source, string_view before, string_view after) {
+  std::size_t end = 0;  // each character is looked at once or twice, however often the two stand there
   for (std::size_t at = 0; (at = source.find(before, at)) != string_view::npos;) {
     at += before.size();
-    const std::size_t end = source.find(after, at);
+    if (end < at) end = source.find(after, at);
     if (end == string_view::npos) break;
     const string_view text = source.substr(at, end - at);
-    if (!text.empty() && text.find_first_of("'\"{}") == string_view::npos) return std::string(text);
+    const std::size_t other = text.find_first_of("'\"{}");
+    if (!text.empty() && other == string_view::npos) return std::string(text);
+    if (!text.empty()) at += other;  // whatever begins before it has it inside, too
   }
   return "";
 }

@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "base/keyed_hash.hpp"
 
 namespace attend::llm {
 
@@ -38,20 +40,7 @@ class PieceMap {
     std::int32_t id = -1;
   };
 
-  static std::uint32_t hash_of(std::string_view bytes) {
-    constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15U;
-    std::uint64_t hash = bytes.size() * kFactor;
-    while (bytes.size() >= 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, bytes.data(), 8);
-      hash = std::rotl((hash ^ word) * kFactor, 29);
-      bytes.remove_prefix(8);
-    }
-    std::uint64_t word = 0;
-    if (!bytes.empty()) std::memcpy(&word, bytes.data(), bytes.size());
-    hash = (hash ^ word) * kFactor;
-    return static_cast<std::uint32_t>((hash ^ (hash >> 29)) >> 16);
-  }
+  std::uint32_t hash_of(std::string_view bytes) const { return static_cast<std::uint32_t>(hash_(bytes)); }
   std::size_t place(const std::vector<std::string>& pieces, std::string_view piece, std::uint32_t hash) const {
     std::size_t i = hash & (slots_.size() - 1);
     while (slots_[i].id >= 0 && (slots_[i].hash != hash || pieces[static_cast<std::size_t>(slots_[i].id)] != piece)) {
@@ -68,6 +57,7 @@ class PieceMap {
     add(pieces, id);
   }
 
+  KeyedHash hash_;
   std::vector<Slot> slots_;
   std::size_t used_ = 0;
 };

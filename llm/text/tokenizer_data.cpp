@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/keyed_hash.hpp"
 #include "llm/text/bpe.hpp"
 #include "llm/text/wordpiece.hpp"
 
@@ -14,10 +15,14 @@ namespace {
 // WordPiece keeps its vocabulary in tries, at some 60 bytes for each byte of it; that of BERT for all languages has 1
 // MiB.
 constexpr std::size_t kLargestWordPiece = std::size_t{8} << 20;
+// A word of so many bytes takes some 20 times its size to be merged; the longest of any model has 1,024.
+constexpr std::size_t kLongestToken = std::size_t{1} << 16;
 // A text is searched for added tokens from every place on; this bounds what one place can cost.
 constexpr std::size_t kLongestAdded = 4096;
+// Added tokens lie in tries, too; the most of any model are 100 KiB.
+constexpr std::size_t kMostAddedBytes = std::size_t{1} << 20;
 
-using Ids = std::unordered_map<std::string_view, Token>;
+using Ids = std::unordered_map<std::string_view, Token, KeyedHash>;
 constexpr auto kPresent = TokenizerData::kPresent, kSpecial = TokenizerData::kSpecial, kAdded = TokenizerData::kAdded;
 
 [[noreturn]] void refuse(const TokenizerPlan& plan, const std::string& text) {
@@ -34,8 +39,16 @@ void check_id(const TokenizerPlan& plan, std::string_view text, std::int64_t id)
 }
 
 void make_room(TokenizerData& data, const TokenizerPlan& plan) {
+  if (plan.vocabulary.size() > kMostTokens) {
+    refuse(plan, "the vocabulary has " + std::to_string(plan.vocabulary.size()) + " tokens, expected at most " +
+                     std::to_string(kMostTokens));
+  }
   std::int64_t size = 0;
   for (const VocabularyEntry& entry : plan.vocabulary) {
+    if (entry.text.size() > kLongestToken) {
+      refuse(plan, "token " + shown(entry.text) + " has " + std::to_string(entry.text.size()) +
+                       " bytes, expected at most " + std::to_string(kLongestToken));
+    }
     check_id(plan, entry.text, entry.id);
     size = std::max(size, entry.id + 1);
   }
@@ -72,12 +85,17 @@ Ids read_vocabulary(TokenizerData& data, const TokenizerPlan& plan) {
 // by what the file says, so with a file that says otherwise nobody knows which is meant.
 void read_added(TokenizerData& data, const TokenizerPlan& plan, Ids& ids) {
   auto next = static_cast<Token>(plan.vocabulary.size());
+  std::size_t bytes = 0;
   for (const AddedToken& token : plan.added) {
     const std::string name = "added token " + shown(token.content);
     if (token.content.empty()) refuse(plan, "the added token of id " + std::to_string(token.id) + " is empty");
     if (token.content.size() > kLongestAdded) {
       refuse(plan, name + " has " + std::to_string(token.content.size()) + " bytes, expected at most " +
                        std::to_string(kLongestAdded));
+    }
+    bytes += token.content.size();
+    if (bytes > kMostAddedBytes) {
+      refuse(plan, name + " brings the added tokens to more than " + std::to_string(kMostAddedBytes) + " bytes");
     }
     std::uint8_t& kind = data.kinds[static_cast<std::size_t>(token.id)];
     const auto found = ids.find(token.content);

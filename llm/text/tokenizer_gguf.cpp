@@ -40,10 +40,13 @@ class Reader {
     const auto* value = find<std::string_view>(key, "a string");
     return value == nullptr ? "" : std::string(*value);
   }
-  std::vector<std::string_view> strings(const std::string& key) const {
+  std::vector<std::string_view> strings(const std::string& key, std::size_t most) const {
     const auto* value = find<GgufArray>(key, "an array of strings");
     if (value == nullptr) throw FileError(what_ + ": there is no tokenizer." + key);
     if (value->type != io::GgufType::string) refuse(key, "expected an array of strings");
+    if (value->count > most) {
+      refuse(key, "has " + std::to_string(value->count) + " strings, expected at most " + std::to_string(most));
+    }
     std::vector<std::string_view> all = value->strings();
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!is_utf8(all[i])) refuse(key + "[" + std::to_string(i) + "]", "expected UTF-8, got " + shown(all[i]));
@@ -53,12 +56,12 @@ class Reader {
   std::vector<std::int64_t> types(std::size_t tokens) const {
     const auto* value = find<GgufArray>("ggml.token_type", "an array of whole numbers");
     if (value == nullptr) return std::vector<std::int64_t>(tokens, 1);
-    std::vector<std::int64_t> all = value->integers();
-    if (all.size() != value->count) refuse("ggml.token_type", "expected an array of whole numbers");
-    if (all.size() != tokens) {
-      refuse("ggml.token_type", "has " + std::to_string(all.size()) + " entries, expected " + std::to_string(tokens) +
+    if (value->count != tokens) {  // before they are unpacked: a byte of them becomes eight
+      refuse("ggml.token_type", "has " + std::to_string(value->count) + " entries, expected " + std::to_string(tokens) +
                                     ", one for each of ggml.tokens");
     }
+    std::vector<std::int64_t> all = value->integers();
+    if (all.size() != tokens) refuse("ggml.token_type", "expected an array of whole numbers");
     return all;
   }
   std::optional<Token> id(const std::string& key, std::size_t tokens) const {
@@ -150,7 +153,7 @@ void read_bpe(const Reader& reader, const std::vector<std::string_view>& tokens,
   read_added(tokens, reader.types(tokens.size()), plan);
   BpePlan bpe;
   bpe.ignore_merges = pre.ignore_merges;
-  const std::vector<std::string_view> merges = reader.strings("ggml.merges");
+  const std::vector<std::string_view> merges = reader.strings("ggml.merges", kMostMerges);
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const std::size_t space = merges[i].find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merges[i].size()) {
@@ -219,7 +222,7 @@ void read_bert(const Reader& reader, const std::vector<std::string_view>& tokens
 Tokenizer Tokenizer::from_gguf(const Gguf& gguf, const std::string& what) {
   const Reader reader(gguf, what);
   const std::string model = reader.text("ggml.model");
-  const std::vector<std::string_view> tokens = reader.strings("ggml.tokens");
+  const std::vector<std::string_view> tokens = reader.strings("ggml.tokens", kMostTokens);
   auto data = std::make_unique<TokenizerData>();
   if (model == "gpt2") {
     read_bpe(reader, tokens, *data);

@@ -1,4 +1,5 @@
 // tokenizer.json of Hugging Face's `tokenizers`.
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -176,13 +177,22 @@ void read_pre_tokenizer(const Field& field, Splits& splits) {
 
 // --- post_processor ---
 
+constexpr std::size_t kMostAround = 64;  // tokens around every text; the models there are have three at most
+
+void check_around(const Field& field, std::size_t tokens) {
+  if (tokens <= kMostAround) return;
+  field.refuse("it puts more than " + std::to_string(kMostAround) + " tokens around a text");
+}
+
 void append_special(const Field& special_tokens, const Field& piece, std::vector<Token>& tokens) {
   const Field ids = special_tokens.at(piece.at("id").string()).at("ids");
+  check_around(ids, tokens.size() + ids.array().size());
   for (std::size_t i = 0; i < ids.array().size(); ++i) tokens.push_back(ids.at(i).token());
 }
 
 void read_template(const Field& field, std::vector<Token>& before, std::vector<Token>& after) {
   const Field single = field.at("single");
+  check_around(single, std::max<std::size_t>(single.array().size(), 1) - 1);  // each special token is looked up
   bool text = false;
   for (std::size_t i = 0; i < single.array().size(); ++i) {
     const Field piece = single.at(i);
@@ -221,6 +231,8 @@ void read_post_processor(const Field& field, TokenizerData& data) {
   } else if (type != "ByteLevel") {  // that one only moves offsets
     field.at("type").expected("TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing or Sequence");
   }
+  check_around(field, data.before.size() + before.size());
+  check_around(field, data.after.size() + after.size());
   // Of several, each goes around what the one before it made.
   data.before.insert(data.before.begin(), before.begin(), before.end());
   data.after.insert(data.after.end(), after.begin(), after.end());
@@ -237,6 +249,9 @@ void read_vocabulary(const Field& vocabulary, TokenizerPlan& plan) {
 }
 
 void read_merges(const Field& merges, BpePlan& bpe) {
+  if (merges.array().size() > kMostMerges) {
+    merges.refuse(std::to_string(merges.array().size()) + " merges, expected at most " + std::to_string(kMostMerges));
+  }
   bpe.merges.reserve(merges.array().size());
   for (std::size_t i = 0; i < merges.array().size(); ++i) {
     const Json& merge = merges.array()[i];

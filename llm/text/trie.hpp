@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/keyed_hash.hpp"
+
 namespace attend::llm {
 
 class Trie {
@@ -47,7 +49,7 @@ class Trie {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   std::size_t slot(std::uint64_t key) const {
-    std::size_t i = (key * 0x9E3779B97F4A7C15U) >> shift_;
+    std::size_t i = hash_(key) >> shift_;
     while (edges_[i].key != key && edges_[i].key != kNone) i = (i + 1) & (edges_.size() - 1);
     return i;
   }
@@ -56,6 +58,7 @@ class Trie {
   }
   void grow();
 
+  KeyedHash hash_;
   std::vector<Edge> edges_;
   int shift_;
   std::vector<std::int32_t> values_;  // by node

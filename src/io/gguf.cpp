@@ -14,7 +14,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is little-endian, and read as it lies");
 
-constexpr std::uint64_t kMostDims = 4, kDefaultAlignment = 32, kMostAlignment = 1 << 16, kLongestName = 1 << 16;
+constexpr std::uint64_t kMostDims = 4, kDefaultAlignment = 32, kMostAlignment = 1 << 16, kLongestName = 1 << 16,
+                        kMostSettings = 1 << 16, kMostTensors = 1 << 18;  // an entry of 13 bytes takes 100 in memory
 
 std::size_t size_of(GgufType type) {  // 0 for strings and arrays
   static constexpr std::size_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -172,6 +173,8 @@ class GgufReader {
     // The least an entry takes: a key's length, a type and a byte; a name's length, dims, type and offset.
     check_count("settings", values, 8 + 4 + 1);
     check_count("tensors", tensors, 8 + 4 + 4 + 8);
+    if (values > kMostSettings) fail_count("settings", values, kMostSettings);
+    if (tensors > kMostTensors) fail_count("tensors", tensors, kMostTensors);
     for (std::uint64_t n = 0; n < values; ++n) read_value();
     for (std::uint64_t n = 0; n < tensors; ++n) read_tensor();
     place_tensors();
@@ -191,6 +194,9 @@ class GgufReader {
     if (count > left_.size() / least_bytes)
       fail("it should hold " + std::to_string(count) + " " + what + ", more than fit in the " +
            std::to_string(left_.size()) + " bytes that are left");
+  }
+  [[noreturn]] void fail_count(const char* what, std::uint64_t count, std::uint64_t most) const {
+    fail("it should hold " + std::to_string(count) + " " + what + ", expected at most " + std::to_string(most));
   }
   std::string_view take_string(const char* of, std::uint64_t longest = std::numeric_limits<std::uint64_t>::max()) {
     const auto length = take<std::uint64_t>(of);

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/keyed_hash.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::io {
@@ -66,7 +67,7 @@ class Gguf {
   std::uint32_t version_ = 0;
   std::vector<std::pair<std::string_view, GgufValue>> values_;
   std::vector<GgufTensor> tensors_;
-  std::unordered_map<std::string_view, std::size_t> value_places_, tensor_places_;
+  std::unordered_map<std::string_view, std::size_t, KeyedHash> value_places_, tensor_places_;
 };
 
 Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& what);  // views into `bytes`

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/keyed_hash.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::io {
@@ -43,7 +44,7 @@ std::string without_overflows(std::string_view text) {
 // Builds the tree; says no, and why, where a limit is met.
 class Builder : public nlohmann::json_sax<Parser> {
  public:
-  explicit Builder(int most_depth) : most_depth_(most_depth) {}
+  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
 
   Json root;
   std::string error;
@@ -92,13 +93,20 @@ class Builder : public nlohmann::json_sax<Parser> {
     if (auto* array = std::get_if<Json::Array>(&open_.back()->value())) return &array->emplace_back();
     return &std::get<Json::Object>(open_.back()->value()).back().second;
   }
+  // Two bytes of text can be a value of forty: a bound on the text alone would not bound the memory.
+  bool count() {
+    if (++values_ <= limits_.values) return true;
+    return refuse("it holds more than " + std::to_string(limits_.values) + " values");
+  }
   bool add(Json value) {
+    if (!count()) return false;
     *place() = std::move(value);
     return true;
   }
   bool open(Json value) {
-    if (static_cast<int>(open_.size()) == most_depth_)
-      return refuse("it nests deeper than " + std::to_string(most_depth_) + " levels");
+    if (static_cast<int>(open_.size()) == limits_.depth)
+      return refuse("it nests deeper than " + std::to_string(limits_.depth) + " levels");
+    if (!count()) return false;
     Json* at = place();
     *at = std::move(value);
     keys_.emplace_back();
@@ -111,9 +119,10 @@ class Builder : public nlohmann::json_sax<Parser> {
     return true;
   }
 
-  int most_depth_;
+  JsonLimits limits_;
+  std::size_t values_ = 0;
   std::vector<Json*> open_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of each open object
+  std::vector<std::unordered_set<std::string, KeyedHash>> keys_;  // of each open object
 };
 
 }  // namespace
@@ -148,8 +157,11 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
   if (text.size() > limits.bytes)
     throw FileError(what + ": it has " + std::to_string(text.size()) + " bytes, expected at most " +
                     std::to_string(limits.bytes));
+  // The parser would take it for the end of the text.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos)
+    throw FileError(what + ": byte " + std::to_string(zero) + " is zero, expected text");
   const auto parse = [&](std::string_view from) {
-    Builder builder(limits.depth);
+    Builder builder(limits);
     if (!Parser::sax_parse(from.begin(), from.end(), &builder) && builder.error.empty()) builder.error = "is no JSON";
     return builder;
   };

@@ -44,6 +44,7 @@ class Json {
 struct JsonLimits {
   std::size_t bytes = std::size_t{64} << 20;
   int depth = 64;
+  std::size_t values = std::size_t{1} << 22;  // the largest tokenizer.json known has two million
 };
 
 // UTF-8, one value and nothing after it but white space, no key twice in an object. A whole number beyond int64 is a

@@ -5,6 +5,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "base/keyed_hash.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 
@@ -362,7 +363,7 @@ class Unpickler {
   Pickle& out_;
   Values stack_;
   std::vector<std::size_t> marks_;
-  std::unordered_map<std::uint64_t, PickleValue> memo_;
+  std::unordered_map<std::uint64_t, PickleValue, KeyedHash> memo_;
 };
 
 Pickle::Pickle(std::span<const std::byte> bytes, std::span<const std::string_view> known, const std::string& what,

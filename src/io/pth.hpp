@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.hpp"
 #include "io/safetensors.hpp"
 #include "io/zip.hpp"
 
@@ -31,7 +32,7 @@ class Pth {
 
   std::unique_ptr<const Zip> zip_;  // the tensors are views into it
   std::vector<StoredTensor> tensors_;
-  std::unordered_map<std::string_view, std::size_t> places_;
+  std::unordered_map<std::string_view, std::size_t, KeyedHash> places_;
 };
 
 Pth parse_pth(std::span<const std::byte> bytes, const std::string& what);  // views into `bytes`

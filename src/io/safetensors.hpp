@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/keyed_hash.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::io {
@@ -43,7 +44,7 @@ class Safetensors {
   MappedFile file_;
   Metadata metadata_;  // filled while the tensors are read
   std::vector<StoredTensor> tensors_;
-  std::unordered_map<std::string_view, std::size_t> places_;
+  std::unordered_map<std::string_view, std::size_t, KeyedHash> places_;
 };
 
 // The same checks on bytes that are already in memory; views into them.

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.hpp"
 #include "io/atomic_file.hpp"
 #include "io/mapped_file.hpp"
 
@@ -52,7 +53,7 @@ class Zip {
   MappedFile file_;
   std::string what_;
   std::vector<ZipEntry> entries_;
-  std::unordered_map<std::string_view, std::size_t> places_;
+  std::unordered_map<std::string_view, std::size_t, KeyedHash> places_;
 };
 
 Zip parse_zip(std::span<const std::byte> bytes, const std::string& what);  // views into `bytes`

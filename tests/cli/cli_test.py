@@ -14,6 +14,8 @@ import zlib
 
 import model_test
 import pull_test
+from chart_test import ChartTest  # noqa: F401
+from chat_test import ChatTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 
@@ -105,7 +107,7 @@ class CliTest(unittest.TestCase):
                                "variants": ["--only", "--png", "Examples:"],
                                "cpu": ["Examples:", "ATTEND_ISA=avx2 attend cpu"],
                                "pull": ["--check", "--wheel", "SHA-256", "Examples:", "Exit codes"],
-                               "models": ["Examples:", "ATTEND_HOME"]}.items():
+                               "models": ["Examples:", "ATTEND_HOME"], "rm": ["Examples:"]}.items():
             result = self.run_attend(command, "--help")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for word in words:
@@ -249,12 +251,30 @@ class CliTest(unittest.TestCase):
         table = re.findall(r"(?m)^(\S.*?) {2,}[\d.]+ (?:us|ms|s) ", result.stdout)
         self.assertEqual(table[0], "exact attention")
         self.assertEqual(len(table), len(set(table)))
+        busy = "BUSY MACHINE: others took " in result.stdout
+        grows = re.escape("seemed to grow (busy machine)") if busy else "grows"
         for name in table:  # a sentence for each
-            self.assertRegex(result.stdout, rf"(?m)^{re.escape(name)}\n    Time grows as L\^")
+            self.assertRegex(result.stdout, rf"(?m)^{re.escape(name)}\n    Time {grows} as L\^")
         self.assertEqual(self.read("charts.png")[:8], b"\x89PNG\r\n\x1a\n")
         drawing = xml.dom.minidom.parseString(self.read("charts.svg"))
         shown = {"".join(x.data for x in text.childNodes) for text in drawing.getElementsByTagName("text")}
         self.assertLessEqual(set(table), shown)
+        self.assertEqual(any(text.startswith("BUSY MACHINE") for text in shown), busy)
+
+    def test_variants_on_a_busy_machine_are_no_fact(self):
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+        try:
+            result = self.run_attend("variants", "--from", "512", "--to", "2048", "--heads", "2", "--dim", "32",
+                                     "--only", "window", "--svg", "charts.svg")
+        finally:
+            for process in others:
+                process.kill()
+                process.wait()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^BUSY MACHINE: others took \d+ % of the CPUs meanwhile")
+        self.assertIn("Time seemed to grow (busy machine) as L^", result.stdout)
+        self.assertNotIn("Time grows", result.stdout)
+        self.assertIn(b"BUSY MACHINE", self.read("charts.svg"))
 
     def test_variants_of_a_name(self):
         result = self.run_attend("variants", "--from", "128", "--to", "128", "--only", "window")
@@ -286,6 +306,8 @@ class CliTest(unittest.TestCase):
             (["--threads", "-1"], ["--threads"]),
             (["--threads", "100000"], ["--threads"]),
             (["--seed", "-1"], ["--seed"]),
+            (["--seed", ""], ["--seed", "got ''"]),
+            (["--dim", "010"], ["--dim", "got '010'"]),
             (["--head", "8"], ["--head is 8", "0 to 7"]),
             (["--dtype", "f64"], ["'f64'", "f32, bf16 or f16"]),
             (["--dtype"], ["--dtype"]),
@@ -307,6 +329,16 @@ class CliTest(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
             self.assertIn("--help", result.stderr)
         self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_a_mistyped_command_is_understood(self):
+        for typed, meant in (("generat", "generate"), ("moedls", "models"), ("Demo", "demo"), ("vairants", "variants")):
+            result = self.run_attend(typed, "x")
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(f"there is no command '{typed}'; did you mean '{meant}'?", result.stderr)
+        far = self.run_attend("xylophone")
+        self.assertIn("there is no command 'xylophone'", far.stderr)
+        self.assertNotIn("did you mean", far.stderr)
+        self.assertIn("did you mean '--length'?", self.run_attend("demo", "--lenght", "5").stderr)
 
     def test_an_old_picture_survives_a_failed_one(self):
         self.path("attend-demo.png").write_bytes(b"old")

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import shutil
 import signal
@@ -31,7 +32,9 @@ def tokenizer(end_text):
             "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
 
 
-class ModelTest(unittest.TestCase):
+class GoldenModel(unittest.TestCase):
+    """A folder with the model, and the program run in it."""
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
@@ -55,6 +58,8 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result
 
+
+class ModelTest(GoldenModel):
     def test_info_counts_what_is_there(self):
         text = self.ok("info", "model", "--tensors").stdout
         for words in ("family        llama", "parameters", "memory", "model.layers.0.self_attn.q_proj.weight"):
@@ -185,6 +190,119 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(process.wait(30), 0)
         os.close(master)
 
+    def test_numbers_are_numbers(self):
+        """Of every option: nothing is no 0, too much is not clipped, and 010 is not 8."""
+        whole = ("", " ", "x", "1x", "+1", "010", "0x10", "1.5", "nan", "99999999999999999999999")
+        real = ("", " ", "x", "0.5x", "nan", "inf", "1e999", "-1e999", "0,5")
+        options = {"--seed": (*whole, "-1", "18446744073709551616"), "--top-k": (*whole, "-1"), "--tokens": (*whole, "0"),
+                   "--context": (*whole, "-1"), "--stream": whole, "--threads": (*whole, "1025"),
+                   "--top-p": (*real, "-0.1", "1.1"), "--min-p": (*real, "2"), "--temperature": (*real, "-1", "101"),
+                   "--repetition-penalty": (*real, "0"), "--presence-penalty": (*real, "101")}
+        for command in (("generate", "model", "abc"), ("chat", "model", "--template", "chatml")):
+            for option, values in options.items():
+                for value in values:
+                    # CLI11 takes "--seed=" for an option whose value comes next.
+                    given = [f"{option}={value}"] if value else [option, ""]
+                    result = self.attend(*command, *given, input="")
+                    self.assertEqual((result.returncode, result.stdout), (2, ""), (command, given))
+                    self.assertIn(f"got '{value}', expected a", result.stderr, (command, given))
+        for command, option in ((("eval", "model", "x.txt"), "--window"), (("info", "model"), "--context"),
+                                (("generate", "model", "abc"), "--logprobs"), (("embed", "model"), "--threads")):
+            for value in whole:
+                result = self.attend(*command, option, value)
+                self.assertEqual(result.returncode, 2, (command, value))
+                self.assertIn(f"got '{value}', expected a whole number", result.stderr)
+        # Seeds of 64 bits are all different.
+        texts = {self.ok("generate", "model", "abc", "-n", "30", "-t", "1", "-q", "--seed", seed).stdout
+                 for seed in ("0", "9223372036854775808", "18446744073709551614", "18446744073709551615")}
+        self.assertEqual(len(texts), 4)
+
+    def test_text_must_be_utf8(self):
+        text = pathlib.Path(self.folder.name, "text.txt")
+        text.write_bytes(b"the quick brown \xff fox " * 20)
+        result = self.attend("eval", "model", text)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn("text.txt is not UTF-8 at byte 16", result.stderr)
+        result = subprocess.run([PROGRAM, "generate", "model", "-"], cwd=self.folder.name, env=self.env,
+                                input=b"ab\xc3", capture_output=True, timeout=60)
+        self.assertEqual((result.returncode, result.stdout), (2, b""))
+        self.assertIn(b"standard input is not UTF-8 at byte 2", result.stderr)
+
+    def test_warns_of_a_context_beyond_the_models(self):
+        self.assertNotIn("warning", self.ok("generate", "model", "abc", "-n", "2").stderr)
+        self.assertIn("warning: --context is 100000, and the model was made for",
+                      self.ok("generate", "model", "abc", "-n", "2", "--context", "100000").stderr)
+        self.assertEqual(self.ok("generate", "model", "abc", "-n", "2", "--context", "100000", "-q").stderr, "")
+
+    def test_the_demo_shows_words_and_marks_a_cut_answer(self):
+        """With the golden model in the place of the one that the demo asks."""
+        store = pathlib.Path(self.env["ATTEND_HOME"], "models", "smollm2")
+        shutil.copytree(self.model, store)
+        (store / "tokenizer_config.json").write_text(json.dumps({"chat_template": "<|im_start|>system\\n<|im_end|>"}))
+        (store / "attend.json").write_text(json.dumps({"package": "x", "version": "1", "files": [
+            {"path": "config.json", "bytes": 1, "sha256": ""}, {"path": "tokenizer.json", "bytes": 1, "sha256": ""}]}))
+        small = ("demo", "--length", "64", "--heads", "2", "--kv-heads", "1", "--dim", "16")
+        out = self.ok(*small).stdout
+        self.assertRegex(out, r"(?s)  answer    .*\.\.\. \(cut after 40\s+tokens\)")
+        map_of_model = out[out.index("looks most at other tokens"):]
+        words = re.findall(r"(?m)^ *(\S+) [.:\-=+*#%@]+$", map_of_model)
+        self.assertIn("".join("What_does_a_compiler_do"), "".join(words))  # a letter a token here, _ for a space
+        self.assertRegex(map_of_model, r"(?m)^ +\S*What_does_a_compiler_do\S*$")  # downward, so all in one line
+        self.assertIn("attend-demo-model.png", out)
+        self.assertEqual(pathlib.Path(self.folder.name, "attend-demo-model.png").read_bytes()[:4], b"\x89PNG")
+
+    # A file of prompts.
+
+    def write_prompts(self, text, name="prompts.txt"):
+        path = pathlib.Path(self.folder.name, name)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def test_answers_a_file_of_prompts_as_one_by_one(self):
+        prompts = [f"once upon {n} " + "abc " * (n % 5) for n in range(23)]
+        options = ("-n", "20", "-t", "1", "--seed", "9")
+        alone = [self.ok("generate", "model", prompt, *options, "-q").stdout[:-1] for prompt in prompts]
+        path = self.write_prompts("\n".join(prompts[:3]) + "\n\n  \r\n" + "\r\n".join(prompts[3:]))
+        for batch in ("1", "4", "100"):
+            result = self.ok("generate", "model", "--prompts", path, *options, "--batch", batch)
+            answers = [json.loads(line) for line in result.stdout.splitlines()]
+            self.assertEqual([a["text"] for a in answers], alone)
+            self.assertEqual([a["prompt"] for a in answers], prompts)
+            self.assertEqual([a["line"] for a in answers], [1, 2, 3, *range(6, 26)])
+            self.assertTrue(all(a["finish"] in ("length", "stop token") for a in answers))
+            self.assertTrue(all(a["tokens"] == 20 for a in answers if a["finish"] == "length"))
+            self.assertRegex(result.stderr, rf"23 prompts answered, {min(int(batch), 23)} at a time: \d+ tokens, ")
+        from_input = self.ok("generate", "model", "--prompts", "-", *options, "-q", input="\n".join(prompts))
+        self.assertEqual([json.loads(line)["text"] for line in from_input.stdout.splitlines()], alone)
+        self.assertEqual(from_input.stderr, "")
+
+    def test_prompts_may_be_json_lines(self):
+        path = self.write_prompts('"one\\ntwo"\n{"prompt": "three", "id": 7}\n', "prompts.jsonl")
+        answers = [json.loads(line) for line in
+                   self.ok("generate", "model", "--prompts", path, "-n", "3", "-q").stdout.splitlines()]
+        self.assertEqual([a["prompt"] for a in answers], ["one\ntwo", "three"])
+        chat = self.ok("generate", "model", "--prompts", path, "-n", "3", "-q", "--template", "chatml", "--system", "x")
+        self.assertGreater(json.loads(chat.stdout.splitlines()[0])["prompt_tokens"], answers[0]["prompt_tokens"])
+
+    def test_a_bad_prompt_is_named_by_file_and_line(self):
+        for name, text, words in (
+            ("p.txt", b"abc\n\xff\n", "p.txt:2: expected UTF-8"),
+            ("p.txt", "abc\n\n" + "a" * 600 + "\n", "p.txt:3: the prompt has 600 tokens, and the context is"),
+            ("p.txt", "abc\n\u4f60\n", "p.txt:2: the prompt has no tokens"),
+            ("p.txt", "\n \n", "p.txt: there are no prompts in it"),
+            ("p.jsonl", '"abc"\n{"text": 1}\n', 'p.jsonl:2: expected a string, or an object with a string "prompt"'),
+            ("p.jsonl", '"abc"\n{"prompt": 1}\n', "p.jsonl:2: expected a string"),
+            ("p.jsonl", '"abc"\n"abc\n', "p.jsonl:2: "),
+        ):
+            result = self.attend("generate", "model", "--prompts", self.write_prompts(text, name).name)
+            self.assertEqual((result.returncode, result.stdout), (1, ""), (text, result.stderr))
+            self.assertIn(words, result.stderr)
+            self.assertNotIn("memory:", result.stderr)  # before anything is loaded
+        self.assertEqual(self.attend("generate", "model", "--prompts", "missing.txt").returncode, 1)
+        for arguments in (("abc", "--prompts", "p.txt"), ("--prompts", "p.txt", "--echo"), ("abc", "--batch", "2"),
+                          ("--prompts", "p.txt", "--batch", "0"), ("--prompts", "p.txt", "--logprobs", "2")):
+            self.assertEqual(self.attend("generate", "model", *arguments).returncode, 2, arguments)
+
     def test_wrong_use_says_what_to_do(self):
         for arguments, words in (
             (("generate", "nosuch", "x"), "attend pull"),
@@ -194,6 +312,9 @@ class ModelTest(unittest.TestCase):
             (("chat", "model", "--template", "nosuch"), "chatml"),
             (("chat", "model", "--template", "chatml", "--thinking", "on"), "thinking cannot be turned on"),
             (("generate", "model", "abc", "--thinking", "on"), "expected --chat"),
+            (("chat", "model", "--template", "chatlm"), "did you mean 'chatml'?"),
+            (("generate", "model"), "the prompt is empty"),
+            (("generate", "model", "abc", "--tokn", "3"), "did you mean '--tokens'?"),
             (("embed", "model", "abc"), "attend pull minilm"),
             (("generate", "model", "a" * 500), "the context is"),
         ):

@@ -91,6 +91,15 @@ TEST(Json, KeepsItsLimits) {
   EXPECT_NE(refusal("[1, 2]", {.bytes = 5}).find("expected at most 5"), std::string::npos);
 }
 
+// The parser beneath takes a zero byte for the end of the text: what stands behind it would never be looked at.
+TEST(Json, AZeroByteIsNoEnd) {
+  using namespace std::string_literals;
+  for (const std::string& text : {"{\"a\":1}\0"s, "{\"a\":1}\0garbage"s, "{\"a\":1\0}"s, "\0"s, "\0{}"s, "\"a\0b\""s}) {
+    const std::string said = refusal(text);
+    EXPECT_NE(said.find("byte " + std::to_string(text.find('\0')) + " is zero"), std::string::npos) << said;
+  }
+}
+
 // Many keys must not cost their square.
 TEST(Json, ManyKeys) {
   std::string text = "{";

@@ -1,0 +1,19 @@
+// What somebody who mistyped a name may have meant.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attend::cli {
+
+// The name that one slip or two of the fingers turn into `typed` (a letter too many, too few, another one, two
+// swapped);
+// "" if none is near.
+std::string closest(std::string_view typed, std::span<const std::string> names);
+
+// "; did you mean 'generate'?", or "".
+std::string did_you_mean(std::string_view typed, std::span<const std::string> names);
+
+}  // namespace attend::cli

@@ -1,0 +1,57 @@
+// A hash with a secret of the process: no file can be made whose keys all fall on one place of a table.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string_view>
+
+namespace attend {
+
+// For every table whose keys come from a file. It decides where a key lies and nothing else: never an order or a
+// result.
+class KeyedHash {
+ public:
+  KeyedHash() : KeyedHash(of_process()) {}
+  KeyedHash(std::uint64_t mask, std::uint64_t factor) : KeyedHash(Secret{mask, factor}) {}
+
+  std::uint64_t operator()(std::uint64_t key) const { return folded(key ^ secret_.mask); }
+  std::uint64_t operator()(std::string_view bytes) const {
+    std::uint64_t hash = secret_.mask ^ bytes.size();
+    while (bytes.size() >= 8) {
+      hash = folded(hash ^ word(bytes.substr(0, 8)));
+      bytes.remove_prefix(8);
+    }
+    return folded(hash ^ word(bytes));
+  }
+
+ private:
+  struct Secret {
+    std::uint64_t mask, factor;
+  };
+  explicit KeyedHash(const Secret& secret) : secret_{secret.mask, secret.factor | 1} {}
+
+  static const Secret& of_process() {
+    static const Secret secret = [] {
+      std::random_device device;
+      const auto draw = [&] { return (std::uint64_t{device()} << 32) | device(); };
+      return Secret{draw(), draw()};
+    }();
+    return secret;
+  }
+  static std::uint64_t word(std::string_view bytes) {  // at most 8
+    std::uint64_t x = 0;
+    if (!bytes.empty()) std::memcpy(&x, bytes.data(), bytes.size());
+    return x;
+  }
+  // Both halves of the 128-bit product, so that every bit of x reaches high and low bits of the result.
+  std::uint64_t folded(std::uint64_t x) const {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = Wide{x} * secret_.factor;
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  }
+
+  Secret secret_;
+};
+
+}  // namespace attend
