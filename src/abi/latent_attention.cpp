@@ -2,6 +2,7 @@
 #include "attend/latent_attention.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 struct attend_latent {
   attend::LatentAttention layer;

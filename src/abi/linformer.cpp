@@ -2,6 +2,7 @@
 #include "attend/linformer.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 using attend::abi::guard;
 using attend::abi::mutable_view;

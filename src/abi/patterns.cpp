@@ -2,6 +2,7 @@
 #include "attend/patterns.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 #include "base/checked.hpp"
 
 using attend::abi::align_of;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 #include "base/checked.hpp"
 
 using attend::abi::guard;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 struct attend_transformer_block {
   attend::TransformerBlock block;

@@ -31,6 +31,15 @@ cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$here/c/main.c" -o "$work/outside_
   $(pkg-config --cflags --libs $linking attend) -lm
 "$work/outside_pc"
 
+# Each C header stands alone, and the core does not bring the variants.
+for header in attend.h attend_variants.h; do
+  # shellcheck disable=SC2046
+  echo "#include <attend/$header>" |
+    cc -std=c99 -Wall -Wextra -Wpedantic -Werror -x c -E - $(pkg-config --cflags attend) >"$work/$header"
+  cc -std=c99 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x cpp-output "$work/$header"
+done
+if grep -q attend_linformer "$work/attend.h"; then echo "attend.h includes attend_variants.h"; exit 1; fi
+
 for language in c cpp; do
   echo "--- $language, find_package ($1)"
   cmake -S "$here/$language" -B "$work/$language" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" \
