@@ -35,6 +35,20 @@ ATTEND_API const char* attend_kernel_name(void); /* NULL on error: ATTEND_ISA na
 ATTEND_API attend_status attend_set_threads(int count);
 ATTEND_API int attend_threads(void); /* 0 on error */
 
+/* ---- structs that may grow ---- */
+
+/* Options, configs and lists of results open with struct_size: call attend_<name>_init, then set what differs. It is
+   compiled into the program and tells the library how large the struct is there, so that a newer library, whose struct
+   has more fields, neither writes nor reads past its end: what a program does not know of has its default. A struct
+   that is larger than the library's is refused by the call that it is given to: the program was compiled for a newer
+   attend. Other languages call attend_<name>_init_sized with the size of their own struct.
+   All other structs, such as attend_tensor, keep their fields for good. */
+#define ATTEND_INIT(type)                                   \
+  ATTEND_API void type##_init_sized(type* it, size_t size); \
+  static inline void type##_init(type* it) {                \
+    type##_init_sized(it, sizeof(*it));                     \
+  }
+
 /* ---- tensors ---- */
 
 /* Constants travel as int32_t, so that a value from outside can be checked. */
@@ -118,8 +132,7 @@ typedef struct attend_score_rule {
                        double* grad, int64_t grad_stride);
 } attend_score_rule;
 
-/* The structs below open with their size, so that a program and a newer library understand each other: call _init, then
-   set what differs. NULL instead of options means the defaults. */
+/* NULL instead of options means the defaults, here and below. */
 typedef struct attend_attention_options {
   size_t struct_size;
   const attend_mask* mask; /* NULL: none */
@@ -137,7 +150,7 @@ typedef struct attend_attention_options {
   uint64_t dropout_seed;
   const attend_tensor* distance_bias; /* [1, 1|H, 1, M + N - 1], or NULL */
 } attend_attention_options;
-ATTEND_API void attend_attention_options_init(attend_attention_options* options);
+ATTEND_INIT(attend_attention_options)
 
 /* lse and weights: NULL unless wanted. */
 ATTEND_API attend_status attend_attention(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -150,7 +163,7 @@ typedef struct attend_attention_gradients {
   const attend_tensor *dbias, *dsinks; /* NULL unless wanted */
   const attend_tensor* ddistance_bias; /* NULL unless wanted */
 } attend_attention_gradients;
-ATTEND_API void attend_attention_gradients_init(attend_attention_gradients* gradients);
+ATTEND_INIT(attend_attention_gradients)
 
 ATTEND_API attend_status attend_attention_backward(const attend_tensor* dout, const attend_tensor* q,
                                                    const attend_tensor* k, const attend_tensor* v,
@@ -181,7 +194,7 @@ typedef struct attend_rope_scaling {
   double attention_factor;
   double mscale, mscale_all_dim; /* 0: not given */
 } attend_rope_scaling;
-ATTEND_API void attend_rope_scaling_init(attend_rope_scaling* scaling);
+ATTEND_INIT(attend_rope_scaling)
 
 typedef struct attend_rope_options {
   size_t struct_size;
@@ -193,7 +206,7 @@ typedef struct attend_rope_options {
   int64_t first_position;
   const attend_rope_scaling* scaling; /* NULL: none */
 } attend_rope_options;
-ATTEND_API void attend_rope_options_init(attend_rope_options* options);
+ATTEND_INIT(attend_rope_options)
 
 ATTEND_API attend_status attend_rope(const attend_tensor* x, const attend_tensor* y,
                                      const attend_rope_options* options);
@@ -231,7 +244,7 @@ typedef struct attend_t5_buckets {
   int32_t bidirectional;
   int64_t count, max_distance;
 } attend_t5_buckets;
-ATTEND_API void attend_t5_buckets_init(attend_t5_buckets* buckets);
+ATTEND_INIT(attend_t5_buckets)
 ATTEND_API attend_status attend_t5_bucket(int64_t distance, const attend_t5_buckets* buckets, int64_t* bucket);
 ATTEND_API attend_status attend_t5_bias(const attend_tensor* table, const attend_tensor* out, int64_t first_distance,
                                         const attend_t5_buckets* buckets);
@@ -264,7 +277,7 @@ typedef struct attend_layer_config {
   const attend_inner* inner;               /* NULL: softmax attention */
   const attend_rope_scaling* rope_scaling; /* NULL: none */
 } attend_layer_config;
-ATTEND_API void attend_layer_config_init(attend_layer_config* config);
+ATTEND_INIT(attend_layer_config)
 
 ATTEND_API attend_status attend_layer_create(const attend_layer_config* config, attend_layer** layer);
 ATTEND_API attend_status attend_layer_initialise(attend_layer* layer, uint64_t seed);

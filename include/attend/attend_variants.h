@@ -31,7 +31,7 @@ typedef struct attend_bigbird_options {
   int32_t causal;
 } attend_bigbird_options;
 
-ATTEND_API void attend_bigbird_options_init(attend_bigbird_options* options);
+ATTEND_INIT(attend_bigbird_options)
 /* options NULL: the defaults. */
 ATTEND_API attend_status attend_mask_bigbird(int64_t queries, int64_t keys, const attend_bigbird_options* options,
                                              attend_mask** mask);
@@ -72,7 +72,7 @@ typedef struct attend_linear_attention_options {
   int64_t length_count;               /* 0: all keys count */
   const attend_tensor* initial_state; /* of attend_linear_state_shape, or NULL */
 } attend_linear_attention_options;
-ATTEND_API void attend_linear_attention_options_init(attend_linear_attention_options* options);
+ATTEND_INIT(attend_linear_attention_options)
 
 ATTEND_API attend_status attend_linear_state_shape(const attend_tensor* q, const attend_tensor* k,
                                                    const attend_tensor* v,
@@ -88,7 +88,7 @@ typedef struct attend_linear_attention_gradients {
   const attend_tensor *dq, *dk, *dv;
   const attend_tensor *dlog_decay, *dbeta, *dinitial_state; /* NULL unless wanted */
 } attend_linear_attention_gradients;
-ATTEND_API void attend_linear_attention_gradients_init(attend_linear_attention_gradients* gradients);
+ATTEND_INIT(attend_linear_attention_gradients)
 
 /* dfinal_state, final_state: NULL for none. */
 ATTEND_API attend_status attend_linear_attention_backward(const attend_tensor* dout, const attend_tensor* q,
@@ -111,7 +111,7 @@ typedef struct attend_linformer_options {
   int32_t has_scale;       /* 0: 1/sqrt(D) */
   double scale;
 } attend_linformer_options;
-ATTEND_API void attend_linformer_options_init(attend_linformer_options* options);
+ATTEND_INIT(attend_linformer_options)
 
 /* f: NULL where e serves both. lse, keys, values (the projected ones): NULL unless wanted. */
 ATTEND_API attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -124,7 +124,7 @@ typedef struct attend_linformer_gradients {
   const attend_tensor *dq, *dk, *dv, *de;
   const attend_tensor* df; /* NULL exactly where f is */
 } attend_linformer_gradients;
-ATTEND_API void attend_linformer_gradients_init(attend_linformer_gradients* gradients);
+ATTEND_INIT(attend_linformer_gradients)
 
 /* keys, values: as attend_linformer gave them, or NULL both. */
 ATTEND_API attend_status attend_linformer_backward(const attend_tensor* dout, const attend_tensor* q,
@@ -148,7 +148,7 @@ typedef struct attend_reformer_options {
   int32_t has_scale; /* 0: 1/sqrt(D) */
   double scale;
 } attend_reformer_options;
-ATTEND_API void attend_reformer_options_init(attend_reformer_options* options);
+ATTEND_INIT(attend_reformer_options)
 
 /* Queries and keys are shared. lse: NULL unless wanted. */
 ATTEND_API attend_status attend_reformer(const attend_tensor* q, const attend_tensor* v, const attend_tensor* out,
@@ -177,7 +177,7 @@ typedef struct attend_adaptive_span_options {
   int32_t has_scale;       /* 0: 1/sqrt(D) */
   double scale;
 } attend_adaptive_span_options;
-ATTEND_API void attend_adaptive_span_options_init(attend_adaptive_span_options* options);
+ATTEND_INIT(attend_adaptive_span_options)
 
 /* span [1, H, 1, 1]. lse: NULL unless wanted. */
 ATTEND_API attend_status attend_adaptive_span(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -188,7 +188,7 @@ typedef struct attend_adaptive_span_gradients {
   size_t struct_size;
   const attend_tensor *dq, *dk, *dv, *dspan;
 } attend_adaptive_span_gradients;
-ATTEND_API void attend_adaptive_span_gradients_init(attend_adaptive_span_gradients* gradients);
+ATTEND_INIT(attend_adaptive_span_gradients)
 
 ATTEND_API attend_status attend_adaptive_span_backward(const attend_tensor* dout, const attend_tensor* q,
                                                        const attend_tensor* k, const attend_tensor* v,
@@ -208,7 +208,7 @@ typedef struct attend_additive_options {
   const attend_mask* mask; /* NULL: none */
   double scale;            /* 1 */
 } attend_additive_options;
-ATTEND_API void attend_additive_options_init(attend_additive_options* options);
+ATTEND_INIT(attend_additive_options)
 
 /* lse: NULL unless wanted. */
 ATTEND_API attend_status attend_additive_attention(const attend_tensor* a, const attend_tensor* b,
@@ -220,7 +220,7 @@ typedef struct attend_additive_gradients {
   size_t struct_size;
   const attend_tensor *da, *db, *dw, *dv;
 } attend_additive_gradients;
-ATTEND_API void attend_additive_gradients_init(attend_additive_gradients* gradients);
+ATTEND_INIT(attend_additive_gradients)
 
 ATTEND_API attend_status attend_additive_attention_backward(const attend_tensor* dout, const attend_tensor* a,
                                                             const attend_tensor* b, const attend_tensor* w,
@@ -236,7 +236,7 @@ typedef struct attend_alignment {
   int32_t score;
   const attend_tensor *wq, *wk, *w; /* NULL where the score has none */
 } attend_alignment;
-ATTEND_API void attend_alignment_init(attend_alignment* alignment);
+ATTEND_INIT(attend_alignment)
 
 ATTEND_API attend_status attend_aligned_attention(const attend_alignment* alignment, const attend_tensor* q,
                                                   const attend_tensor* k, const attend_tensor* v,
@@ -248,7 +248,7 @@ typedef struct attend_alignment_gradients {
   const attend_tensor *dq, *dk, *dv;
   const attend_tensor *dwq, *dwk, *dw; /* NULL where the score has none */
 } attend_alignment_gradients;
-ATTEND_API void attend_alignment_gradients_init(attend_alignment_gradients* gradients);
+ATTEND_INIT(attend_alignment_gradients)
 
 ATTEND_API attend_status attend_aligned_attention_backward(const attend_alignment* alignment, const attend_tensor* dout,
                                                            const attend_tensor* q, const attend_tensor* k,
@@ -278,7 +278,7 @@ typedef struct attend_latent_config {
   int32_t has_scale;                       /* 0: the default of latent_attention.hpp */
   double scale;
 } attend_latent_config;
-ATTEND_API void attend_latent_config_init(attend_latent_config* config);
+ATTEND_INIT(attend_latent_config)
 
 ATTEND_API attend_status attend_latent_create(const attend_latent_config* config, attend_latent** layer);
 ATTEND_API attend_status attend_latent_initialise(attend_latent* layer, uint64_t seed);
@@ -330,7 +330,7 @@ typedef struct attend_transformer_block_config {
   int64_t hidden; /* 0: 4 * width */
   double norm_eps;
 } attend_transformer_block_config;
-ATTEND_API void attend_transformer_block_config_init(attend_transformer_block_config* config);
+ATTEND_INIT(attend_transformer_block_config)
 
 ATTEND_API attend_status attend_transformer_block_create(const attend_transformer_block_config* config,
                                                          attend_transformer_block** block);

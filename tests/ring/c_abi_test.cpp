@@ -32,7 +32,8 @@ TEST(RingCAbi, AttentionHasTheBitsOfCpp) {
   attend_attention_options attention;
   attend_attention_options_init(&attention);
   attention.mask = mask;
-  attend_ring_times times{};
+  attend_ring_times times;
+  attend_ring_times_init(&times);
   attend_ring_options given;
   attend_ring_options_init(&given);
   given.split = ATTEND_RING_ZIGZAG;
