@@ -227,6 +227,46 @@ ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const a
                                                 const attend_tensor* weight, const attend_tensor* dx,
                                                 const attend_tensor* dweight, const attend_tensor* dbias);
 
+/* ---- weights of projections, in the formats of model files ---- */
+
+enum {
+  ATTEND_WEIGHT_F32 = 0,
+  ATTEND_WEIGHT_F16 = 1,
+  ATTEND_WEIGHT_BF16 = 2,
+  ATTEND_WEIGHT_Q4_0 = 3, /* ggml's blocks, from here on */
+  ATTEND_WEIGHT_Q4_1 = 4,
+  ATTEND_WEIGHT_Q5_0 = 5,
+  ATTEND_WEIGHT_Q5_1 = 6,
+  ATTEND_WEIGHT_Q8_0 = 7,
+  ATTEND_WEIGHT_Q4_K = 8,
+  ATTEND_WEIGHT_Q5_K = 9,
+  ATTEND_WEIGHT_Q6_K = 10
+};
+
+typedef struct attend_weight attend_weight;
+
+/* How many numbers of a row lie in how many bytes; either may be NULL. */
+ATTEND_API attend_status attend_weight_block(int32_t format, int64_t* numbers, int64_t* bytes);
+/* What a weight of this shape would hold in memory, without making one. */
+ATTEND_API attend_status attend_weight_bytes(int32_t format, int64_t out, int64_t in, int64_t* bytes);
+/* data: `bytes` bytes, at any alignment: `out` rows of `in` numbers. Copied. */
+ATTEND_API attend_status attend_weight_create(int32_t format, int64_t out, int64_t in, const void* data, int64_t bytes,
+                                              attend_weight** weight);
+/* Each may be NULL. */
+ATTEND_API attend_status attend_weight_shape(const attend_weight* weight, int32_t* format, int64_t* out, int64_t* in);
+/* Row `row` as `count` floats, all of it: count is `in`. */
+ATTEND_API attend_status attend_weight_row(const attend_weight* weight, int64_t row, float* y, int64_t count);
+ATTEND_API void attend_weight_free(attend_weight* weight);
+
+typedef struct attend_projection {
+  const attend_weight* weight;
+  const attend_tensor* bias; /* [1, 1, 1, out], f32, or NULL */
+  const attend_tensor* y;    /* [1, 1, L, out], f32, elements of a row side by side */
+} attend_projection;
+
+/* y = x . weight^T + bias for `count` weights on the same x [1, 1, L, in], f32. */
+ATTEND_API attend_status attend_project(const attend_tensor* x, const attend_projection* projections, int64_t count);
+
 /* ---- positions ---- */
 
 /* theta 10000 in the paper; positions NULL: first_position, first_position + 1, ... */

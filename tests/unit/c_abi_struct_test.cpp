@@ -98,6 +98,7 @@ static_assert(!k64Bit || sizeof(attend_tensor) == 80);
 static_assert(!k64Bit || sizeof(attend_tile) == 48);
 static_assert(!k64Bit || sizeof(attend_score_rule) == 40);
 static_assert(!k64Bit || sizeof(attend_feature_map) == 56);
+static_assert(!k64Bit || sizeof(attend_projection) == 24);
 
 }  // namespace
 }  // namespace attend
