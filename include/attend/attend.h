@@ -22,7 +22,8 @@ typedef enum attend_status {
   ATTEND_OK = 0,
   ATTEND_INVALID_ARGUMENT = 1, /* nothing was touched; attend_last_error says what was got and what was expected */
   ATTEND_OUT_OF_MEMORY = 2,
-  ATTEND_INTERNAL_ERROR = 3
+  ATTEND_INTERNAL_ERROR = 3,
+  ATTEND_OUT_OF_PAGES = 4 /* of a paged KV cache; nothing was changed */
 } attend_status;
 
 /* What the last failed call of this thread said; "" before the first. Stands until the next failure. */
@@ -170,6 +171,33 @@ ATTEND_API attend_status attend_attention_backward(const attend_tensor* dout, co
                                                    const attend_tensor* out, const attend_tensor* lse,
                                                    const attend_attention_gradients* gradients,
                                                    const attend_attention_options* options);
+
+/* ---- weights that are never stored: sums over them, and a look at each tile ---- */
+
+/* Each row's sum over keys of weight(i, j) * f_n(i, j), gathered in the same sweep as the output. */
+typedef struct attend_row_sums {
+  size_t struct_size;
+  const attend_tensor* sums; /* [B, H, M, count], f32 */
+  /* Writes f_n of (r, c) to values[r * stride + c], for the whole tile. Called from several threads at once; must not
+     throw. */
+  void (*values)(void* context, int64_t n, const attend_tile* tile, float* values, int64_t stride);
+  void* context;
+} attend_row_sums;
+ATTEND_INIT(attend_row_sums)
+
+/* attend_attention, and the sums. Not for f64. */
+ATTEND_API attend_status attend_attention_row_sums(const attend_tensor* q, const attend_tensor* k,
+                                                   const attend_tensor* v, const attend_tensor* out,
+                                                   const attend_attention_options* options, const attend_tensor* lse,
+                                                   const attend_tensor* weights, const attend_row_sums* row_sums);
+
+/* Element (r, c) of the tile is weights[r * stride + c]. Called from several threads at once; must not throw. */
+typedef void (*attend_weight_visitor)(void* context, const attend_tile* tile, const float* weights, int64_t stride);
+
+/* Shows the weights to the visitor, with the lse that attend_attention gave for the same options. Not for f64. */
+ATTEND_API attend_status attend_visit_weights(const attend_tensor* q, const attend_tensor* k, const attend_tensor* lse,
+                                              const attend_attention_options* options, attend_weight_visitor visitor,
+                                              void* context);
 
 /* ---- the operations beside it ---- */
 
@@ -351,6 +379,61 @@ ATTEND_API void attend_layer_free(attend_layer* layer);
 ATTEND_API void attend_layer_saved_free(attend_layer_saved* saved);
 ATTEND_API void attend_layer_gradients_free(attend_layer_gradients* gradients);
 ATTEND_API void attend_kv_cache_free(attend_kv_cache* cache);
+
+/* ---- the paged KV cache: sequences that share a pool of pages. Calls that change it must not run at the same time as
+   others. ---- */
+
+typedef struct attend_paged_kv_cache attend_paged_kv_cache;
+
+/* Tokens of a page; forgetting a multiple of ATTEND_SPLIT_TOKENS at the front keeps every bit. */
+enum { ATTEND_PAGE_TOKENS = 64, ATTEND_SPLIT_TOKENS = 512 };
+
+typedef struct attend_paged_kv_cache_options {
+  size_t struct_size;
+  int32_t dtype; /* of q, k and v: f32, bf16 or f16 */
+  int64_t kv_heads, key_dim, value_dim;
+  int64_t pages; /* for all sequences together */
+  int32_t int8;  /* 1: keys and values as int8 with a scale for each token, head and side */
+} attend_paged_kv_cache_options;
+ATTEND_INIT(attend_paged_kv_cache_options)
+
+ATTEND_API attend_status attend_paged_kv_cache_create(const attend_paged_kv_cache_options* options,
+                                                      attend_paged_kv_cache** cache);
+/* Of all pages, and of a token in all heads; either may be NULL. */
+ATTEND_API attend_status attend_paged_kv_cache_bytes(const attend_paged_kv_cache* cache, int64_t* bytes,
+                                                     int64_t* bytes_per_token);
+ATTEND_API attend_status attend_paged_kv_cache_pages_left(const attend_paged_kv_cache* cache, int64_t* pages);
+
+/* A new, empty sequence; its number. */
+ATTEND_API attend_status attend_paged_kv_cache_add(attend_paged_kv_cache* cache, int64_t* sequence);
+/* A new sequence that begins with the first `length` tokens of another; its number. */
+ATTEND_API attend_status attend_paged_kv_cache_fork(attend_paged_kv_cache* cache, int64_t sequence, int64_t length,
+                                                    int64_t* forked);
+ATTEND_API attend_status attend_paged_kv_cache_remove(attend_paged_kv_cache* cache, int64_t sequence);
+ATTEND_API attend_status attend_paged_kv_cache_length(const attend_paged_kv_cache* cache, int64_t sequence,
+                                                      int64_t* length);
+
+/* k [1, kv_heads, T, key_dim], v [1, kv_heads, T, value_dim]. */
+ATTEND_API attend_status attend_paged_kv_cache_append(attend_paged_kv_cache* cache, int64_t sequence,
+                                                      const attend_tensor* k, const attend_tensor* v);
+/* Over the tokens [at, at + T). */
+ATTEND_API attend_status attend_paged_kv_cache_replace(attend_paged_kv_cache* cache, int64_t sequence, int64_t at,
+                                                       const attend_tensor* k, const attend_tensor* v);
+/* That an append of `count` tokens would take. */
+ATTEND_API attend_status attend_paged_kv_cache_pages_to_append(const attend_paged_kv_cache* cache, int64_t sequence,
+                                                               int64_t count, int64_t* pages);
+/* Forgets the tokens from `length` on. */
+ATTEND_API attend_status attend_paged_kv_cache_truncate(attend_paged_kv_cache* cache, int64_t sequence, int64_t length);
+/* Forgets the whole pages that hold tokens [first, first + count); those behind move up. */
+ATTEND_API attend_status attend_paged_kv_cache_forget(attend_paged_kv_cache* cache, int64_t sequence, int64_t first,
+                                                      int64_t count);
+ATTEND_API void attend_paged_kv_cache_free(attend_paged_kv_cache* cache);
+
+/* q [B, H, M, D], batch b reading sequences[b], B = sequence_count. lse and row_sums: NULL unless wanted. */
+ATTEND_API attend_status attend_paged_attention(const attend_tensor* q, const attend_paged_kv_cache* cache,
+                                                const int64_t* sequences, int64_t sequence_count,
+                                                const attend_tensor* out, const attend_attention_options* options,
+                                                const attend_tensor* lse, const attend_row_sums* row_sums);
 
 #ifdef __cplusplus
 }

@@ -19,10 +19,6 @@ Shape four(const Array& values) {
   return {values[0], values[1], values[2], values[3]};
 }
 
-attend_tile place_of(const auto& tile) {
-  return {tile.rows, tile.cols, tile.batch, tile.head, tile.first_row, tile.first_col};
-}
-
 auto forward_of(void* context, auto* function) {
   return [context, function](auto tile) {
     const attend_tile place = place_of(tile);

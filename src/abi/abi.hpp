@@ -20,6 +20,7 @@
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"
+#include "attend/paged_kv_cache.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 #include "base/check.hpp"
@@ -46,6 +47,8 @@ attend_status guard(F&& f) noexcept {
     return fail_with(ATTEND_INVALID_ARGUMENT, error.what());
   } catch (const std::bad_alloc&) {
     return fail_with(ATTEND_OUT_OF_MEMORY, "out of memory");
+  } catch (const OutOfPages& error) {
+    return fail_with(ATTEND_OUT_OF_PAGES, error.what());
   } catch (const std::exception& error) {
     return fail_with(ATTEND_INTERNAL_ERROR, error.what());
   } catch (...) {
@@ -118,8 +121,15 @@ Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct
 attend_tensor found(const char* op, const char* name, Tensor* tensor);
 
 attend_attention_options default_attention_options();
+template <class T>
+attend_tile place_of(const ScoreTile<T>& tile) {
+  return {tile.rows, tile.cols, tile.batch, tile.head, tile.first_row, tile.first_col};
+}
+
 // `backward`: the rule's gradient is needed too.
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);
+
+RowSums row_sums_of(const char* op, const attend_row_sums& given);
 
 // What the layer and a transformer block share (layer.cpp). `find_parameter`: null when there is none of that name.
 Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name);

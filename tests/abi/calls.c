@@ -205,7 +205,35 @@ static void additive(results* to) {
   keep(to, aligned->dk);
 }
 
+/* f(i, j) = j; with no context. */
+static void column(void* context, int64_t n, const attend_tile* tile, float* values, int64_t stride) {
+  int64_t r, c;
+  for (r = 0; context == NULL && r < tile->rows; ++r)
+    for (c = 0; c < tile->cols; ++c) values[r * stride + c] = (float)(n + tile->first_col + c);
+}
+
+static void cache_and_sums(results* to) {
+  const attend_tensor *q = tensor(1, H, 2, D, 23), *k = tensor(1, H, L, D, 24), *out = tensor(1, H, 2, D, 0);
+  attend_paged_kv_cache* cache = NULL;
+  int64_t sequence = -1;
+  NEW(paged_kv_cache_options, options);
+  NEW(row_sums, sums);
+  options->kv_heads = H;
+  options->key_dim = options->value_dim = D;
+  options->pages = 2;
+  OK(attend_paged_kv_cache_create(options, &cache));
+  OK(attend_paged_kv_cache_add(cache, &sequence));
+  OK(attend_paged_kv_cache_append(cache, sequence, k, k));
+  sums->sums = tensor(1, H, 2, 1, 0);
+  sums->values = column;
+  OK(attend_paged_attention(q, cache, &sequence, 1, out, NULL, NULL, sums));
+  keep(to, out);
+  keep(to, sums->sums);
+  attend_paged_kv_cache_free(cache);
+}
+
 void CALLS(results* to) {
+  cache_and_sums(to);
   attention(to);
   positions(to);
   block(to);
