@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <structs.h>
 #include "abi/calls.h"
 #include "attend/attend_variants.h"
-#include "structs.h"
 
 static int failures = 0;
 

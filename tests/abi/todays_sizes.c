@@ -1,9 +1,9 @@
 /* How large today's structs are. */
 #include <string.h>
 
+#include <structs.h>
 #include "abi/calls.h"
 #include "attend/attend_variants.h"
-#include "structs.h"
 
 size_t todays_size(const char* name) {
 #define ATTEND_SIZE(type) \
