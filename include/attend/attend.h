@@ -22,7 +22,8 @@ typedef enum attend_status {
   ATTEND_OK = 0,
   ATTEND_INVALID_ARGUMENT = 1, /* nothing was touched; attend_last_error says what was got and what was expected */
   ATTEND_OUT_OF_MEMORY = 2,
-  ATTEND_INTERNAL_ERROR = 3
+  ATTEND_INTERNAL_ERROR = 3,
+  ATTEND_OUT_OF_PAGES = 4 /* of a paged KV cache; nothing was changed */
 } attend_status;
 
 /* What the last failed call of this thread said; "" before the first. Stands until the next failure. */
@@ -34,6 +35,20 @@ ATTEND_API const char* attend_version(void);
 ATTEND_API const char* attend_kernel_name(void); /* NULL on error: ATTEND_ISA names what is not there */
 ATTEND_API attend_status attend_set_threads(int count);
 ATTEND_API int attend_threads(void); /* 0 on error */
+
+/* ---- structs that may grow ---- */
+
+/* Options, configs and lists of results open with struct_size: call attend_<name>_init, then set what differs. It is
+   compiled into the program and tells the library how large the struct is there, so that a newer library, whose struct
+   has more fields, neither writes nor reads past its end: what a program does not know of has its default. A struct
+   that is larger than the library's is refused by the call that it is given to: the program was compiled for a newer
+   attend. Other languages call attend_<name>_init_sized with the size of their own struct.
+   All other structs, such as attend_tensor, keep their fields for good. */
+#define ATTEND_INIT(type)                                   \
+  ATTEND_API void type##_init_sized(type* it, size_t size); \
+  static inline void type##_init(type* it) {                \
+    type##_init_sized(it, sizeof(*it));                     \
+  }
 
 /* ---- tensors ---- */
 
@@ -81,6 +96,21 @@ ATTEND_API attend_status attend_mask_dense(const uint8_t* data, const int64_t sh
                                            attend_mask** mask);
 /* What both allow. a and b stay the caller's. */
 ATTEND_API attend_status attend_mask_and(const attend_mask* a, const attend_mask* b, attend_mask** mask);
+/* What a or b allows. */
+ATTEND_API attend_status attend_mask_or(const attend_mask* a, const attend_mask* b, attend_mask** mask);
+/* What `hidden` does not allow. */
+ATTEND_API attend_status attend_mask_except(const attend_mask* hidden, attend_mask** mask);
+/* The chunk of `size` keys that a query stands in, and `back` chunks before. */
+ATTEND_API attend_status attend_mask_chunks(int64_t size, int64_t back, int32_t align, attend_mask** mask);
+/* Every step-th key, counted from the query's own. */
+ATTEND_API attend_status attend_mask_dilated(int64_t step, int32_t align, attend_mask** mask);
+/* `count` keys from `first` on, in every `period` keys. */
+ATTEND_API attend_status attend_mask_columns(int64_t period, int64_t first, int64_t count, attend_mask** mask);
+/* Keys at these positions, and no others. */
+ATTEND_API attend_status attend_mask_tokens(const int64_t* positions, int64_t count, attend_mask** mask);
+/* Tokens that see all and are seen by all. */
+ATTEND_API attend_status attend_mask_global_tokens(const int64_t* positions, int64_t count, int32_t align,
+                                                   attend_mask** mask);
 ATTEND_API void attend_mask_free(attend_mask* mask);
 
 /* ---- attention ---- */
@@ -103,8 +133,7 @@ typedef struct attend_score_rule {
                        double* grad, int64_t grad_stride);
 } attend_score_rule;
 
-/* The structs below open with their size, so that a program and a newer library understand each other: call _init, then
-   set what differs. NULL instead of options means the defaults. */
+/* NULL instead of options means the defaults, here and below. */
 typedef struct attend_attention_options {
   size_t struct_size;
   const attend_mask* mask; /* NULL: none */
@@ -122,7 +151,7 @@ typedef struct attend_attention_options {
   uint64_t dropout_seed;
   const attend_tensor* distance_bias; /* [1, 1|H, 1, M + N - 1], or NULL */
 } attend_attention_options;
-ATTEND_API void attend_attention_options_init(attend_attention_options* options);
+ATTEND_INIT(attend_attention_options)
 
 /* lse and weights: NULL unless wanted. */
 ATTEND_API attend_status attend_attention(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -135,13 +164,40 @@ typedef struct attend_attention_gradients {
   const attend_tensor *dbias, *dsinks; /* NULL unless wanted */
   const attend_tensor* ddistance_bias; /* NULL unless wanted */
 } attend_attention_gradients;
-ATTEND_API void attend_attention_gradients_init(attend_attention_gradients* gradients);
+ATTEND_INIT(attend_attention_gradients)
 
 ATTEND_API attend_status attend_attention_backward(const attend_tensor* dout, const attend_tensor* q,
                                                    const attend_tensor* k, const attend_tensor* v,
                                                    const attend_tensor* out, const attend_tensor* lse,
                                                    const attend_attention_gradients* gradients,
                                                    const attend_attention_options* options);
+
+/* ---- weights that are never stored: sums over them, and a look at each tile ---- */
+
+/* Each row's sum over keys of weight(i, j) * f_n(i, j), gathered in the same sweep as the output. */
+typedef struct attend_row_sums {
+  size_t struct_size;
+  const attend_tensor* sums; /* [B, H, M, count], f32 */
+  /* Writes f_n of (r, c) to values[r * stride + c], for the whole tile. Called from several threads at once; must not
+     throw. */
+  void (*values)(void* context, int64_t n, const attend_tile* tile, float* values, int64_t stride);
+  void* context;
+} attend_row_sums;
+ATTEND_INIT(attend_row_sums)
+
+/* attend_attention, and the sums. Not for f64. */
+ATTEND_API attend_status attend_attention_row_sums(const attend_tensor* q, const attend_tensor* k,
+                                                   const attend_tensor* v, const attend_tensor* out,
+                                                   const attend_attention_options* options, const attend_tensor* lse,
+                                                   const attend_tensor* weights, const attend_row_sums* row_sums);
+
+/* Element (r, c) of the tile is weights[r * stride + c]. Called from several threads at once; must not throw. */
+typedef void (*attend_weight_visitor)(void* context, const attend_tile* tile, const float* weights, int64_t stride);
+
+/* Shows the weights to the visitor, with the lse that attend_attention gave for the same options. Not for f64. */
+ATTEND_API attend_status attend_visit_weights(const attend_tensor* q, const attend_tensor* k, const attend_tensor* lse,
+                                              const attend_attention_options* options, attend_weight_visitor visitor,
+                                              void* context);
 
 /* ---- the operations beside it ---- */
 
@@ -166,7 +222,7 @@ typedef struct attend_rope_scaling {
   double attention_factor;
   double mscale, mscale_all_dim; /* 0: not given */
 } attend_rope_scaling;
-ATTEND_API void attend_rope_scaling_init(attend_rope_scaling* scaling);
+ATTEND_INIT(attend_rope_scaling)
 
 typedef struct attend_rope_options {
   size_t struct_size;
@@ -178,7 +234,7 @@ typedef struct attend_rope_options {
   int64_t first_position;
   const attend_rope_scaling* scaling; /* NULL: none */
 } attend_rope_options;
-ATTEND_API void attend_rope_options_init(attend_rope_options* options);
+ATTEND_INIT(attend_rope_options)
 
 ATTEND_API attend_status attend_rope(const attend_tensor* x, const attend_tensor* y,
                                      const attend_rope_options* options);
@@ -199,271 +255,47 @@ ATTEND_API attend_status attend_linear_backward(const attend_tensor* dy, const a
                                                 const attend_tensor* weight, const attend_tensor* dx,
                                                 const attend_tensor* dweight, const attend_tensor* dbias);
 
-/* ==== mask patterns ==== */
-
-/* What a or b allows. */
-ATTEND_API attend_status attend_mask_or(const attend_mask* a, const attend_mask* b, attend_mask** mask);
-/* What `hidden` does not allow. */
-ATTEND_API attend_status attend_mask_except(const attend_mask* hidden, attend_mask** mask);
-/* The chunk of `size` keys that a query stands in, and `back` chunks before. */
-ATTEND_API attend_status attend_mask_chunks(int64_t size, int64_t back, int32_t align, attend_mask** mask);
-/* Every step-th key, counted from the query's own. */
-ATTEND_API attend_status attend_mask_dilated(int64_t step, int32_t align, attend_mask** mask);
-/* `count` keys from `first` on, in every `period` keys. */
-ATTEND_API attend_status attend_mask_columns(int64_t period, int64_t first, int64_t count, attend_mask** mask);
-/* Keys at these positions, and no others. */
-ATTEND_API attend_status attend_mask_tokens(const int64_t* positions, int64_t count, attend_mask** mask);
-/* Tokens that see all and are seen by all. */
-ATTEND_API attend_status attend_mask_global_tokens(const int64_t* positions, int64_t count, int32_t align,
-                                                   attend_mask** mask);
-
-/* Sparse Transformer. Causal. */
-ATTEND_API attend_status attend_mask_strided(int64_t stride, int32_t align, attend_mask** mask);
-ATTEND_API attend_status attend_mask_fixed(int64_t block, int64_t columns, int32_t align, attend_mask** mask);
-/* Longformer: `window` keys on each side, `dilation` apart; global_count may be 0. */
-ATTEND_API attend_status attend_mask_longformer(int64_t window, int64_t dilation, const int64_t* global_positions,
-                                                int64_t global_count, int32_t align, attend_mask** mask);
-/* StreamingLLM: the first `sinks` keys and the last `window`. Causal. */
-ATTEND_API attend_status attend_mask_streaming(int64_t sinks, int64_t window, int32_t align, attend_mask** mask);
-
-typedef struct attend_bigbird_options {
-  size_t struct_size;
-  int64_t block;         /* 64 */
-  int64_t window_blocks; /* 3: odd */
-  int64_t global_blocks; /* 1 */
-  int64_t random_blocks; /* 3 */
-  int64_t heads;         /* 1: one pattern for all heads, or one for each */
-  uint64_t seed;
-  int32_t causal;
-} attend_bigbird_options;
-
-ATTEND_API void attend_bigbird_options_init(attend_bigbird_options* options);
-/* options NULL: the defaults. */
-ATTEND_API attend_status attend_mask_bigbird(int64_t queries, int64_t keys, const attend_bigbird_options* options,
-                                             attend_mask** mask);
-/* BlockBERT: permutations [heads, blocks]; NULL: random ones by the seed. */
-ATTEND_API attend_status attend_mask_block_permutation(int64_t queries, int64_t keys, int64_t blocks, int64_t heads,
-                                                       const int64_t* permutations, uint64_t seed, attend_mask** mask);
-
-/* ==== linear attention ==== */
+/* ---- weights of projections, in the formats of model files ---- */
 
 enum {
-  ATTEND_FEATURES_ELU_PLUS_ONE = 0,
-  ATTEND_FEATURES_RELU = 1,
-  ATTEND_FEATURES_IDENTITY = 2,
-  ATTEND_FEATURES_GIVEN = 3
+  ATTEND_WEIGHT_F32 = 0,
+  ATTEND_WEIGHT_F16 = 1,
+  ATTEND_WEIGHT_BF16 = 2,
+  ATTEND_WEIGHT_Q4_0 = 3, /* ggml's blocks, from here on */
+  ATTEND_WEIGHT_Q4_1 = 4,
+  ATTEND_WEIGHT_Q5_0 = 5,
+  ATTEND_WEIGHT_Q5_1 = 6,
+  ATTEND_WEIGHT_Q8_0 = 7,
+  ATTEND_WEIGHT_Q4_K = 8,
+  ATTEND_WEIGHT_Q5_K = 9,
+  ATTEND_WEIGHT_Q6_K = 10
 };
 
-/* A feature map of the user's own, over rows of `dim` elements and `features` features. Only the functions of the
-   call's dtype are needed (f64, or f32 for all others), and gradient for gradients alone. Called from several threads
-   at once; must not throw. */
-typedef struct attend_feature_map {
-  int32_t kind;
-  int64_t features; /* of ATTEND_FEATURES_GIVEN; 0: dim */
-  void* context;    /* handed to each function */
-  void (*value_f32)(void* context, const float* x, int64_t dim, float* y, int64_t features);
-  void (*value_f64)(void* context, const double* x, int64_t dim, double* y, int64_t features);
-  void (*gradient_f32)(void* context, const float* x, const float* dy, int64_t features, float* dx, int64_t dim);
-  void (*gradient_f64)(void* context, const double* x, const double* dy, int64_t features, double* dx, int64_t dim);
-} attend_feature_map;
+typedef struct attend_weight attend_weight;
 
-typedef struct attend_linear_attention_options {
-  size_t struct_size;
-  attend_feature_map map;
-  int32_t causal, normalise; /* 1 by default */
-  double scale, eps;
-  const attend_tensor* log_decay; /* [1|B, 1|Hk|H, 1|N, 1], or NULL */
-  const attend_tensor* beta;      /* [1|B, 1|Hk|H, 1|N, 1], or NULL */
-  const int64_t* lengths;
-  int64_t length_count;               /* 0: all keys count */
-  const attend_tensor* initial_state; /* of attend_linear_state_shape, or NULL */
-} attend_linear_attention_options;
-ATTEND_API void attend_linear_attention_options_init(attend_linear_attention_options* options);
+/* How many numbers of a row lie in how many bytes; either may be NULL. */
+ATTEND_API attend_status attend_weight_block(int32_t format, int64_t* numbers, int64_t* bytes);
+/* What a weight of this shape would hold in memory, without making one. */
+ATTEND_API attend_status attend_weight_bytes(int32_t format, int64_t out, int64_t in, int64_t* bytes);
+/* data: `bytes` bytes, at any alignment: `out` rows of `in` numbers. Copied. */
+ATTEND_API attend_status attend_weight_create(int32_t format, int64_t out, int64_t in, const void* data, int64_t bytes,
+                                              attend_weight** weight);
+/* Each may be NULL. */
+ATTEND_API attend_status attend_weight_shape(const attend_weight* weight, int32_t* format, int64_t* out, int64_t* in);
+/* Row `row` as `count` floats, all of it: count is `in`. */
+ATTEND_API attend_status attend_weight_row(const attend_weight* weight, int64_t row, float* y, int64_t count);
+ATTEND_API void attend_weight_free(attend_weight* weight);
 
-ATTEND_API attend_status attend_linear_state_shape(const attend_tensor* q, const attend_tensor* k,
-                                                   const attend_tensor* v,
-                                                   const attend_linear_attention_options* options, int64_t shape[4]);
-/* final_state: NULL unless wanted. */
-ATTEND_API attend_status attend_linear_attention(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
-                                                 const attend_tensor* out,
-                                                 const attend_linear_attention_options* options,
-                                                 const attend_tensor* final_state);
+typedef struct attend_projection {
+  const attend_weight* weight;
+  const attend_tensor* bias; /* [1, 1, 1, out], f32, or NULL */
+  const attend_tensor* y;    /* [1, 1, L, out], f32, elements of a row side by side */
+} attend_projection;
 
-typedef struct attend_linear_attention_gradients {
-  size_t struct_size;
-  const attend_tensor *dq, *dk, *dv;
-  const attend_tensor *dlog_decay, *dbeta, *dinitial_state; /* NULL unless wanted */
-} attend_linear_attention_gradients;
-ATTEND_API void attend_linear_attention_gradients_init(attend_linear_attention_gradients* gradients);
+/* y = x . weight^T + bias for `count` weights on the same x [1, 1, L, in], f32. */
+ATTEND_API attend_status attend_project(const attend_tensor* x, const attend_projection* projections, int64_t count);
 
-/* dfinal_state, final_state: NULL for none. */
-ATTEND_API attend_status attend_linear_attention_backward(const attend_tensor* dout, const attend_tensor* q,
-                                                          const attend_tensor* k, const attend_tensor* v,
-                                                          const attend_linear_attention_gradients* gradients,
-                                                          const attend_linear_attention_options* options,
-                                                          const attend_tensor* dfinal_state,
-                                                          const attend_tensor* final_state);
-
-ATTEND_API attend_status attend_linear_attention_step(const attend_tensor* q, const attend_tensor* k,
-                                                      const attend_tensor* v, const attend_tensor* out,
-                                                      const attend_tensor* state,
-                                                      const attend_linear_attention_options* options);
-
-/* ==== Linformer ==== */
-
-typedef struct attend_linformer_options {
-  size_t struct_size;
-  const attend_mask* mask; /* padding alone; NULL: none */
-  int32_t has_scale;       /* 0: 1/sqrt(D) */
-  double scale;
-} attend_linformer_options;
-ATTEND_API void attend_linformer_options_init(attend_linformer_options* options);
-
-/* f: NULL where e serves both. lse, keys, values (the projected ones): NULL unless wanted. */
-ATTEND_API attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
-                                          const attend_tensor* e, const attend_tensor* f, const attend_tensor* out,
-                                          const attend_linformer_options* options, const attend_tensor* lse,
-                                          const attend_tensor* keys, const attend_tensor* values);
-
-typedef struct attend_linformer_gradients {
-  size_t struct_size;
-  const attend_tensor *dq, *dk, *dv, *de;
-  const attend_tensor* df; /* NULL exactly where f is */
-} attend_linformer_gradients;
-ATTEND_API void attend_linformer_gradients_init(attend_linformer_gradients* gradients);
-
-/* keys, values: as attend_linformer gave them, or NULL both. */
-ATTEND_API attend_status attend_linformer_backward(const attend_tensor* dout, const attend_tensor* q,
-                                                   const attend_tensor* k, const attend_tensor* v,
-                                                   const attend_tensor* e, const attend_tensor* f,
-                                                   const attend_tensor* out, const attend_tensor* lse,
-                                                   const attend_tensor* keys, const attend_tensor* values,
-                                                   const attend_linformer_gradients* gradients,
-                                                   const attend_linformer_options* options);
-
-/* ==== Reformer ==== */
-
-typedef struct attend_reformer_options {
-  size_t struct_size;
-  int64_t rounds;
-  int64_t chunk;
-  const int64_t* buckets; /* its factors, each even */
-  int64_t bucket_count;   /* how many factors; 0: chosen by the length */
-  int32_t causal;
-  uint64_t seed;
-  int32_t has_scale; /* 0: 1/sqrt(D) */
-  double scale;
-} attend_reformer_options;
-ATTEND_API void attend_reformer_options_init(attend_reformer_options* options);
-
-/* Queries and keys are shared. lse: NULL unless wanted. */
-ATTEND_API attend_status attend_reformer(const attend_tensor* q, const attend_tensor* v, const attend_tensor* out,
-                                         const attend_reformer_options* options, const attend_tensor* lse);
-ATTEND_API attend_status attend_reformer_backward(const attend_tensor* dout, const attend_tensor* q,
-                                                  const attend_tensor* v, const attend_tensor* out,
-                                                  const attend_tensor* lse, const attend_tensor* dq,
-                                                  const attend_tensor* dv, const attend_reformer_options* options);
-/* hashes[rounds, B, H, L], `count` of them: room for all. */
-ATTEND_API attend_status attend_reformer_hashes(const attend_tensor* q, const attend_reformer_options* options,
-                                                int32_t* hashes, int64_t count);
-ATTEND_API attend_status attend_reformer_recall(const attend_tensor* q, const attend_reformer_options* options,
-                                                int64_t samples, double* recall);
-
-/* ==== adaptive span ==== */
-
-typedef struct attend_adaptive_span_options {
-  size_t struct_size;
-  double ramp;
-  double max_span;
-  int32_t symmetric;
-  int32_t align;
-  const int64_t* offsets;
-  int64_t offset_count;    /* 0: by align */
-  const attend_mask* mask; /* padding alone; NULL: none */
-  int32_t has_scale;       /* 0: 1/sqrt(D) */
-  double scale;
-} attend_adaptive_span_options;
-ATTEND_API void attend_adaptive_span_options_init(attend_adaptive_span_options* options);
-
-/* span [1, H, 1, 1]. lse: NULL unless wanted. */
-ATTEND_API attend_status attend_adaptive_span(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
-                                              const attend_tensor* span, const attend_tensor* out,
-                                              const attend_adaptive_span_options* options, const attend_tensor* lse);
-
-typedef struct attend_adaptive_span_gradients {
-  size_t struct_size;
-  const attend_tensor *dq, *dk, *dv, *dspan;
-} attend_adaptive_span_gradients;
-ATTEND_API void attend_adaptive_span_gradients_init(attend_adaptive_span_gradients* gradients);
-
-ATTEND_API attend_status attend_adaptive_span_backward(const attend_tensor* dout, const attend_tensor* q,
-                                                       const attend_tensor* k, const attend_tensor* v,
-                                                       const attend_tensor* span, const attend_tensor* out,
-                                                       const attend_tensor* lse,
-                                                       const attend_adaptive_span_gradients* gradients,
-                                                       const attend_adaptive_span_options* options);
-/* dspan: NULL unless its gradient is wanted. */
-ATTEND_API attend_status attend_adaptive_span_penalty(const attend_tensor* span, double loss_weight,
-                                                      const attend_adaptive_span_options* options, double* penalty,
-                                                      const attend_tensor* dspan);
-
-/* ==== additive attention ==== */
-
-typedef struct attend_additive_options {
-  size_t struct_size;
-  const attend_mask* mask; /* NULL: none */
-  double scale;            /* 1 */
-} attend_additive_options;
-ATTEND_API void attend_additive_options_init(attend_additive_options* options);
-
-/* lse: NULL unless wanted. */
-ATTEND_API attend_status attend_additive_attention(const attend_tensor* a, const attend_tensor* b,
-                                                   const attend_tensor* w, const attend_tensor* v,
-                                                   const attend_tensor* out, const attend_additive_options* options,
-                                                   const attend_tensor* lse);
-
-typedef struct attend_additive_gradients {
-  size_t struct_size;
-  const attend_tensor *da, *db, *dw, *dv;
-} attend_additive_gradients;
-ATTEND_API void attend_additive_gradients_init(attend_additive_gradients* gradients);
-
-ATTEND_API attend_status attend_additive_attention_backward(const attend_tensor* dout, const attend_tensor* a,
-                                                            const attend_tensor* b, const attend_tensor* w,
-                                                            const attend_tensor* v, const attend_tensor* out,
-                                                            const attend_tensor* lse,
-                                                            const attend_additive_gradients* gradients,
-                                                            const attend_additive_options* options);
-
-enum { ATTEND_ALIGN_DOT = 0, ATTEND_ALIGN_GENERAL = 1, ATTEND_ALIGN_CONCAT = 2 };
-
-typedef struct attend_alignment {
-  size_t struct_size;
-  int32_t score;
-  const attend_tensor *wq, *wk, *w; /* NULL where the score has none */
-} attend_alignment;
-ATTEND_API void attend_alignment_init(attend_alignment* alignment);
-
-ATTEND_API attend_status attend_aligned_attention(const attend_alignment* alignment, const attend_tensor* q,
-                                                  const attend_tensor* k, const attend_tensor* v,
-                                                  const attend_tensor* out, const attend_additive_options* options,
-                                                  const attend_tensor* lse);
-
-typedef struct attend_alignment_gradients {
-  size_t struct_size;
-  const attend_tensor *dq, *dk, *dv;
-  const attend_tensor *dwq, *dwk, *dw; /* NULL where the score has none */
-} attend_alignment_gradients;
-ATTEND_API void attend_alignment_gradients_init(attend_alignment_gradients* gradients);
-
-ATTEND_API attend_status attend_aligned_attention_backward(const attend_alignment* alignment, const attend_tensor* dout,
-                                                           const attend_tensor* q, const attend_tensor* k,
-                                                           const attend_tensor* v, const attend_tensor* out,
-                                                           const attend_tensor* lse,
-                                                           const attend_alignment_gradients* gradients,
-                                                           const attend_additive_options* options);
-
-/* ==== positions ==== */
+/* ---- positions ---- */
 
 /* theta 10000 in the paper; positions NULL: first_position, first_position + 1, ... */
 ATTEND_API attend_status attend_sinusoidal(const attend_tensor* out, double theta, const int64_t* positions,
@@ -480,137 +312,12 @@ typedef struct attend_t5_buckets {
   int32_t bidirectional;
   int64_t count, max_distance;
 } attend_t5_buckets;
-ATTEND_API void attend_t5_buckets_init(attend_t5_buckets* buckets);
+ATTEND_INIT(attend_t5_buckets)
 ATTEND_API attend_status attend_t5_bucket(int64_t distance, const attend_t5_buckets* buckets, int64_t* bucket);
 ATTEND_API attend_status attend_t5_bias(const attend_tensor* table, const attend_tensor* out, int64_t first_distance,
                                         const attend_t5_buckets* buckets);
 ATTEND_API attend_status attend_t5_bias_backward(const attend_tensor* dout, const attend_tensor* dtable,
                                                  int64_t first_distance, const attend_t5_buckets* buckets);
-
-/* ==== latent attention (MLA) ==== */
-
-typedef struct attend_latent attend_latent;
-typedef struct attend_latent_saved attend_latent_saved;
-typedef struct attend_latent_gradients attend_latent_gradients;
-typedef struct attend_latent_cache attend_latent_cache;
-
-typedef struct attend_latent_config {
-  size_t struct_size;
-  int32_t dtype;
-  int64_t width, heads;
-  int64_t q_rank; /* 0: the query straight from x */
-  int64_t kv_rank;
-  int64_t nope_dim, rope_dim, value_dim;
-  double norm_eps;
-  int32_t rope_style;
-  double rope_theta;
-  const attend_rope_scaling* rope_scaling; /* NULL: none */
-  int32_t has_scale;                       /* 0: the default of latent_attention.hpp */
-  double scale;
-} attend_latent_config;
-ATTEND_API void attend_latent_config_init(attend_latent_config* config);
-
-ATTEND_API attend_status attend_latent_create(const attend_latent_config* config, attend_latent** layer);
-ATTEND_API attend_status attend_latent_initialise(attend_latent* layer, uint64_t seed);
-/* A writable view of the layer's memory: "wq_down" "q_norm" "wq" "wkv_down" "kv_norm" "wkv_up" "wo". */
-ATTEND_API attend_status attend_latent_parameter(attend_latent* layer, const char* name, attend_tensor* parameter);
-/* What a cache takes for a token, and what one of all heads' keys and values would; either may be NULL. */
-ATTEND_API attend_status attend_latent_bytes_per_token(const attend_latent* layer, int64_t* bytes, int64_t* expanded);
-
-/* x [B, 1, L, width] -> out of the same shape. saved: NULL unless wanted; what the options point at must stay until
-   backward. */
-ATTEND_API attend_status attend_latent_forward(const attend_latent* layer, const attend_tensor* x,
-                                               const attend_attention_options* options, const attend_tensor* out,
-                                               attend_latent_saved** saved);
-ATTEND_API attend_status attend_latent_backward(const attend_latent* layer, const attend_tensor* dout,
-                                                const attend_latent_saved* saved, attend_latent_gradients** gradients);
-/* A view of the gradients' memory: "dx", or the name of a parameter. */
-ATTEND_API attend_status attend_latent_gradient(attend_latent_gradients* gradients, const char* name,
-                                                attend_tensor* gradient);
-
-ATTEND_API attend_status attend_latent_cache_create(const attend_latent* layer, int64_t batch, int64_t capacity,
-                                                    attend_latent_cache** cache);
-ATTEND_API attend_status attend_latent_cache_length(const attend_latent_cache* cache, int64_t* length);
-ATTEND_API attend_status attend_latent_cache_truncate(attend_latent_cache* cache, int64_t length);
-/* x [B, 1, T, width] -> out of the same shape. options NULL: causal. */
-ATTEND_API attend_status attend_latent_prefill(const attend_latent* layer, const attend_tensor* x,
-                                               attend_latent_cache* cache, const attend_attention_options* options,
-                                               const attend_tensor* out);
-ATTEND_API attend_status attend_latent_step(const attend_latent* layer, const attend_tensor* x,
-                                            attend_latent_cache* cache, const attend_attention_options* options,
-                                            const attend_tensor* out);
-
-ATTEND_API void attend_latent_free(attend_latent* layer);
-ATTEND_API void attend_latent_saved_free(attend_latent_saved* saved);
-ATTEND_API void attend_latent_gradients_free(attend_latent_gradients* gradients);
-ATTEND_API void attend_latent_cache_free(attend_latent_cache* cache);
-
-/* ==== blocks of a transformer ==== */
-
-/* Handles; `*handle` is NULL after an error. */
-typedef struct attend_transformer_block attend_transformer_block;
-typedef struct attend_transformer_block_gradients attend_transformer_block_gradients;
-struct attend_layer_config; /* below */
-
-enum { ATTEND_SWIGLU = 0, ATTEND_GELU = 1, ATTEND_RELU = 2 };
-
-typedef struct attend_transformer_block_config {
-  size_t struct_size;
-  const struct attend_layer_config* attention; /* its width and dtype are the block's */
-  int32_t feed_forward;
-  int64_t hidden; /* 0: 4 * width */
-  double norm_eps;
-} attend_transformer_block_config;
-ATTEND_API void attend_transformer_block_config_init(attend_transformer_block_config* config);
-
-ATTEND_API attend_status attend_transformer_block_create(const attend_transformer_block_config* config,
-                                                         attend_transformer_block** block);
-ATTEND_API attend_status attend_transformer_block_initialise(attend_transformer_block* block, uint64_t seed);
-/* A writable view of the block's memory: "norm1" "norm2" "gate" "up" "down", or the name of a layer's parameter. */
-ATTEND_API attend_status attend_transformer_block_parameter(attend_transformer_block* block, const char* name,
-                                                            attend_tensor* parameter);
-ATTEND_API attend_status attend_transformer_block_parameter_count(const attend_transformer_block* block,
-                                                                  int64_t* count);
-
-/* x and out [B, 1, M, width] in the block's dtype. queries: how many at a time; 0: all. */
-ATTEND_API attend_status attend_transformer_block_forward(const attend_transformer_block* block, const attend_tensor* x,
-                                                          const attend_attention_options* options, int64_t queries,
-                                                          const attend_tensor* out);
-ATTEND_API attend_status attend_transformer_block_backward(const attend_transformer_block* block,
-                                                           const attend_tensor* dout, const attend_tensor* x,
-                                                           const attend_attention_options* options, int64_t queries,
-                                                           attend_transformer_block_gradients** gradients);
-/* A view of the gradients' memory: "dx" "dbias" "dsinks", or the name of a parameter. */
-ATTEND_API attend_status attend_transformer_block_gradient(attend_transformer_block_gradients* gradients,
-                                                           const char* name, attend_tensor* gradient);
-
-ATTEND_API void attend_transformer_block_free(attend_transformer_block* block);
-ATTEND_API void attend_transformer_block_gradients_free(attend_transformer_block_gradients* gradients);
-
-/* ==== inner attention ==== */
-
-/* What a layer may compute between its projections instead of softmax attention: made by the attend_inner_ functions of
-   the variants, given to a layer in its config. The layer keeps what it needs of it: free it when you like. */
-typedef struct attend_inner attend_inner;
-
-/* A writable view of a learned parameter of its own, in memory that lives as long as the handle or a layer that uses
-   it. */
-ATTEND_API attend_status attend_inner_parameter(attend_inner* inner, const char* name, attend_tensor* parameter);
-ATTEND_API void attend_inner_free(attend_inner* inner);
-
-/* What the options point at is copied, but for functions. options NULL: the defaults. */
-ATTEND_API attend_status attend_inner_linear_attention(const attend_linear_attention_options* options,
-                                                       attend_inner** inner);
-ATTEND_API attend_status attend_inner_reformer(const attend_reformer_options* options, attend_inner** inner);
-/* Parameters "e" and, unless shared, "f". kv_heads: 1, or as many as the layer has. */
-ATTEND_API attend_status attend_inner_linformer(int32_t dtype, int64_t length, int64_t rank, int64_t kv_heads,
-                                                int32_t shared, uint64_t seed, attend_inner** inner);
-/* Parameter "span". */
-ATTEND_API attend_status attend_inner_adaptive_span(int64_t heads, double initial_span,
-                                                    const attend_adaptive_span_options* options, attend_inner** inner);
-/* Parameter "w". */
-ATTEND_API attend_status attend_inner_additive(int32_t dtype, int64_t heads, int64_t head_dim,
-                                               const attend_additive_options* options, attend_inner** inner);
 
 /* ---- the layer: handles; `*handle` is NULL after an error ---- */
 
@@ -618,6 +325,7 @@ typedef struct attend_layer attend_layer;
 typedef struct attend_layer_saved attend_layer_saved;
 typedef struct attend_layer_gradients attend_layer_gradients;
 typedef struct attend_kv_cache attend_kv_cache;
+typedef struct attend_inner attend_inner; /* attend_variants.h makes one */
 
 typedef struct attend_layer_config {
   size_t struct_size;
@@ -637,7 +345,7 @@ typedef struct attend_layer_config {
   const attend_inner* inner;               /* NULL: softmax attention */
   const attend_rope_scaling* rope_scaling; /* NULL: none */
 } attend_layer_config;
-ATTEND_API void attend_layer_config_init(attend_layer_config* config);
+ATTEND_INIT(attend_layer_config)
 
 ATTEND_API attend_status attend_layer_create(const attend_layer_config* config, attend_layer** layer);
 ATTEND_API attend_status attend_layer_initialise(attend_layer* layer, uint64_t seed);
@@ -671,6 +379,61 @@ ATTEND_API void attend_layer_free(attend_layer* layer);
 ATTEND_API void attend_layer_saved_free(attend_layer_saved* saved);
 ATTEND_API void attend_layer_gradients_free(attend_layer_gradients* gradients);
 ATTEND_API void attend_kv_cache_free(attend_kv_cache* cache);
+
+/* ---- the paged KV cache: sequences that share a pool of pages. Calls that change it must not run at the same time as
+   others. ---- */
+
+typedef struct attend_paged_kv_cache attend_paged_kv_cache;
+
+/* Tokens of a page; forgetting a multiple of ATTEND_SPLIT_TOKENS at the front keeps every bit. */
+enum { ATTEND_PAGE_TOKENS = 64, ATTEND_SPLIT_TOKENS = 512 };
+
+typedef struct attend_paged_kv_cache_options {
+  size_t struct_size;
+  int32_t dtype; /* of q, k and v: f32, bf16 or f16 */
+  int64_t kv_heads, key_dim, value_dim;
+  int64_t pages; /* for all sequences together */
+  int32_t int8;  /* 1: keys and values as int8 with a scale for each token, head and side */
+} attend_paged_kv_cache_options;
+ATTEND_INIT(attend_paged_kv_cache_options)
+
+ATTEND_API attend_status attend_paged_kv_cache_create(const attend_paged_kv_cache_options* options,
+                                                      attend_paged_kv_cache** cache);
+/* Of all pages, and of a token in all heads; either may be NULL. */
+ATTEND_API attend_status attend_paged_kv_cache_bytes(const attend_paged_kv_cache* cache, int64_t* bytes,
+                                                     int64_t* bytes_per_token);
+ATTEND_API attend_status attend_paged_kv_cache_pages_left(const attend_paged_kv_cache* cache, int64_t* pages);
+
+/* A new, empty sequence; its number. */
+ATTEND_API attend_status attend_paged_kv_cache_add(attend_paged_kv_cache* cache, int64_t* sequence);
+/* A new sequence that begins with the first `length` tokens of another; its number. */
+ATTEND_API attend_status attend_paged_kv_cache_fork(attend_paged_kv_cache* cache, int64_t sequence, int64_t length,
+                                                    int64_t* forked);
+ATTEND_API attend_status attend_paged_kv_cache_remove(attend_paged_kv_cache* cache, int64_t sequence);
+ATTEND_API attend_status attend_paged_kv_cache_length(const attend_paged_kv_cache* cache, int64_t sequence,
+                                                      int64_t* length);
+
+/* k [1, kv_heads, T, key_dim], v [1, kv_heads, T, value_dim]. */
+ATTEND_API attend_status attend_paged_kv_cache_append(attend_paged_kv_cache* cache, int64_t sequence,
+                                                      const attend_tensor* k, const attend_tensor* v);
+/* Over the tokens [at, at + T). */
+ATTEND_API attend_status attend_paged_kv_cache_replace(attend_paged_kv_cache* cache, int64_t sequence, int64_t at,
+                                                       const attend_tensor* k, const attend_tensor* v);
+/* That an append of `count` tokens would take. */
+ATTEND_API attend_status attend_paged_kv_cache_pages_to_append(const attend_paged_kv_cache* cache, int64_t sequence,
+                                                               int64_t count, int64_t* pages);
+/* Forgets the tokens from `length` on. */
+ATTEND_API attend_status attend_paged_kv_cache_truncate(attend_paged_kv_cache* cache, int64_t sequence, int64_t length);
+/* Forgets the whole pages that hold tokens [first, first + count); those behind move up. */
+ATTEND_API attend_status attend_paged_kv_cache_forget(attend_paged_kv_cache* cache, int64_t sequence, int64_t first,
+                                                      int64_t count);
+ATTEND_API void attend_paged_kv_cache_free(attend_paged_kv_cache* cache);
+
+/* q [B, H, M, D], batch b reading sequences[b], B = sequence_count. lse and row_sums: NULL unless wanted. */
+ATTEND_API attend_status attend_paged_attention(const attend_tensor* q, const attend_paged_kv_cache* cache,
+                                                const int64_t* sequences, int64_t sequence_count,
+                                                const attend_tensor* out, const attend_attention_options* options,
+                                                const attend_tensor* lse, const attend_row_sums* row_sums);
 
 #ifdef __cplusplus
 }

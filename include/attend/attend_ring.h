@@ -13,9 +13,11 @@ enum { ATTEND_RING_CONTIGUOUS = 0, ATTEND_RING_ZIGZAG = 1 };
 enum { ATTEND_RING_AUTOMATIC = 0, ATTEND_RING_THREAD = 1, ATTEND_RING_SLICES = 2, ATTEND_RING_NONE = 3 };
 
 typedef struct attend_ring_times { /* in seconds; calls add to it */
+  size_t struct_size;
   double compute, progress, wait;
   int64_t bytes_sent;
 } attend_ring_times;
+ATTEND_INIT(attend_ring_times)
 
 typedef struct attend_ring_options {
   size_t struct_size;
@@ -26,7 +28,7 @@ typedef struct attend_ring_options {
   double slice_work;
   attend_ring_times* times; /* NULL unless wanted */
 } attend_ring_options;
-ATTEND_API void attend_ring_options_init(attend_ring_options* options);
+ATTEND_INIT(attend_ring_options)
 
 /* The places of the rank's length / ranks tokens in the sequence. */
 ATTEND_API attend_status attend_ring_positions(int32_t split, int64_t rank, int64_t ranks, int64_t length,

@@ -12,14 +12,16 @@ from ._additive_attention import (
     aligned_attention_backward,
 )
 from ._attention import AttentionGradients, attention, attention_backward
-from ._core import cpu_info, kernel_name, set_threads, threads, version
+from ._core import OutOfPages, cpu_info, kernel_name, set_threads, threads, version
 from ._latent_attention import LatentAttention, LatentGradients
 from ._layer import LayerGradients, MultiHeadAttention
 from ._linear_attention import (
     LinearAttentionGradients, linear_attention, linear_attention_backward, linear_attention_step,
 )
 from ._linformer import LinformerGradients, linformer, linformer_backward
+from ._observers import Tile, attention_row_sums, visit_weights
 from ._operations import rope, rope_backward, softmax, softmax_backward
+from ._paged_kv_cache import PagedKvCache, paged_attention
 from ._positions import (
     RopeScaling, add_positions, add_positions_backward, alibi_slopes, rope_turns, sinusoidal, t5_bias, t5_bias_backward,
     t5_bucket,
@@ -29,6 +31,7 @@ from ._reformer import (
     reformer_rotations,
 )
 from ._transformer_block import BlockGradients, TransformerBlock
+from ._weight import Weight, project, weight_bytes
 from .masks import Mask, blocks, causal, dense, left_padding, no_mask, padding, prefix, segments, window
 from .patterns import (bigbird, block_permutation, chunks, columns, dilated, fixed, global_tokens, longformer, streaming,
                        strided, tokens)
@@ -37,17 +40,19 @@ __version__ = version()
 
 __all__ = [
     "AdaptiveSpanGradients", "AdditiveGradients", "AlignmentGradients", "AttentionGradients", "BlockGradients",
-    "LatentAttention", "LatentGradients", "LayerGradients", "LinearAttentionGradients", "LinformerGradients", "Mask",
-    "MultiHeadAttention", "ReformerGradients", "RopeScaling", "TransformerBlock", "adaptive_span",
-    "adaptive_span_backward", "adaptive_span_penalty", "add_positions", "add_positions_backward", "additive_attention",
-    "additive_attention_backward", "alibi_slopes", "aligned_attention", "aligned_attention_backward", "attention",
-    "attention_backward", "bigbird", "block_permutation", "blocks", "causal", "chunks", "columns", "cpu_info", "dense",
-    "dilated", "fixed", "global_tokens", "inner", "kernel_name", "left_padding", "linear_attention",
-    "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward", "longformer", "no_mask",
-    "padding", "prefix", "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall",
-    "reformer_rotations", "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal", "softmax",
-    "softmax_backward", "streaming", "strided", "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "tokens",
-    "version", "window",
+    "LatentAttention", "LatentGradients", "LayerGradients", "LinearAttentionGradients", "LinformerGradients",
+    "Mask", "MultiHeadAttention", "OutOfPages", "PagedKvCache", "ReformerGradients", "RopeScaling", "Tile",
+    "TransformerBlock", "Weight", "adaptive_span", "adaptive_span_backward", "adaptive_span_penalty",
+    "add_positions", "add_positions_backward", "additive_attention", "additive_attention_backward", "alibi_slopes",
+    "aligned_attention", "aligned_attention_backward", "attention", "attention_backward", "attention_row_sums",
+    "bigbird", "block_permutation", "blocks", "causal", "chunks", "columns", "cpu_info", "dense", "dilated",
+    "fixed", "global_tokens", "inner", "kernel_name", "left_padding", "linear_attention",
+    "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward", "longformer",
+    "no_mask", "padding", "paged_attention", "prefix", "project", "reformer", "reformer_backward",
+    "reformer_factors", "reformer_hashes", "reformer_recall", "reformer_rotations", "rope", "rope_backward",
+    "rope_turns", "segments", "set_threads", "sinusoidal", "softmax", "softmax_backward", "streaming", "strided",
+    "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "tokens", "version", "visit_weights", "weight_bytes",
+    "window",
 ]
 
 

@@ -64,9 +64,9 @@ class _LayerConfig(ctypes.Structure):
                 ("inner", ctypes.c_void_p), ("rope_scaling", ctypes.c_void_p)]
 
 
-# The library fills in a struct as large as its own: what is passed to it must be as large.
-_STRUCTS = {"attend_attention_options_init": _AttentionOptions, "attend_ring_options_init": _RingOptions,
-            "attend_layer_config_init": _LayerConfig}
+# The structs above are those of attend.h and attend_ring.h; tests/python/test_numpy_ring.py compares them, field by field.
+_INIT = {_AttentionOptions: "attend_attention_options_init_sized", _RingOptions: "attend_ring_options_init_sized",
+         _LayerConfig: "attend_layer_config_init_sized"}
 
 
 class Gradients(NamedTuple):
@@ -88,13 +88,11 @@ def _library():
                           "to build it)")
     library = ctypes.CDLL(name)
     library.attend_last_error.restype = ctypes.c_char_p
-    for function, struct in _STRUCTS.items():
-        room = (ctypes.c_size_t * 128)()
+    for function in _INIT.values():
+        if not hasattr(library, function):
+            raise ImportError(f"{name} is of an older version than this package: it has no {function}; build it anew "
+                              "(docs/guide/ring.md)")
         getattr(library, function).restype = None
-        getattr(library, function)(room)
-        if room[0] != ctypes.sizeof(struct):
-            raise ImportError(f"{name} is of another version than this package: {function} fills {room[0]} bytes, expected "
-                              f"{ctypes.sizeof(struct)}")
     for kind in ("mask", "layer", "layer_saved", "layer_gradients"):
         getattr(library, f"attend_{kind}_free").restype = None
     return library
@@ -104,6 +102,13 @@ def _check(status):
     if status:
         text = _library().attend_last_error().decode()
         raise (ValueError if status == _INVALID_ARGUMENT else RuntimeError)(text)
+
+
+def _initialised(struct):
+    """A struct with its defaults. The library is told how large it is here, and a newer one fills in no more."""
+    made = struct()
+    getattr(_library(), _INIT[struct])(ctypes.byref(made), ctypes.c_size_t(ctypes.sizeof(struct)))
+    return made
 
 
 def _split(split):
@@ -124,9 +129,7 @@ class _Options:
 
     def __init__(self, split, causal, window, scale, softcap, timeout):
         library = _library()
-        self.attention, self.ring = _AttentionOptions(), _RingOptions()
-        library.attend_attention_options_init(ctypes.byref(self.attention))
-        library.attend_ring_options_init(ctypes.byref(self.ring))
+        self.attention, self.ring = _initialised(_AttentionOptions), _initialised(_RingOptions)
         self.ring.split, self.ring.timeout_seconds = _split(split), float(timeout)
         self.ring.attention = ctypes.pointer(self.attention)
         self.attention.softcap = float(softcap)
@@ -221,8 +224,7 @@ def _engine_layer(layer):
     for name, value in (("inner", layer.inner), ("rope_scaling", config["rope_scaling"])):
         if value is not None:
             raise ValueError(f"the layer has {name}, expected none: the ring does not pass it on")
-    wanted = _LayerConfig()
-    _library().attend_layer_config_init(ctypes.byref(wanted))
+    wanted = _initialised(_LayerConfig)
     wanted.dtype, wanted.rope_style = _DTYPES[layer.dtype], _ROPES[config["rope"]]
     for name, _ in _LayerConfig._fields_:
         if name in config and name != "rope_scaling":

@@ -51,6 +51,8 @@ nb::object array_of(Tensor& tensor, nb::handle owner);
 nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner);  // those the config calls for
 void copy_into(const Tensor& from, const MutableView& to, const char* what);
 std::optional<RopeStyle> rope_style(const std::optional<std::string>& style);
+// Row sums of the function values(n, batch, head, first_row, first_col, rows, cols), which the caller keeps alive.
+RowSums row_sums_of(const MutableView& sums, nb::handle values);
 
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
@@ -58,6 +60,9 @@ void bind_patterns(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_arrays(nb::module_& m);
 void bind_array_attention(nb::module_& m);
+void bind_observers(nb::module_& m);
+void bind_paged_kv_cache(nb::module_& m);
+void bind_weight(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_linformer(nb::module_& m);
 void bind_reformer(nb::module_& m);

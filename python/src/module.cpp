@@ -12,6 +12,9 @@ NB_MODULE(_core, m) {
   bind_patterns(m);
   bind_attention(m);
   bind_array_attention(m);
+  bind_observers(m);
+  bind_paged_kv_cache(m);
+  bind_weight(m);
   bind_positions(m);
   bind_operations(m);
   bind_layer(m);

@@ -19,10 +19,6 @@ Shape four(const Array& values) {
   return {values[0], values[1], values[2], values[3]};
 }
 
-attend_tile place_of(const auto& tile) {
-  return {tile.rows, tile.cols, tile.batch, tile.head, tile.first_row, tile.first_col};
-}
-
 auto forward_of(void* context, auto* function) {
   return [context, function](auto tile) {
     const attend_tile place = place_of(tile);
@@ -62,6 +58,19 @@ ScoreRule rule_of(const char* op, const attend_score_rule& given, std::int32_t d
 attend_status fail_with(attend_status status, const char* text) noexcept {
   static_cast<void>(std::snprintf(last_error.data(), last_error.size(), "%s", text));
   return status;
+}
+
+std::size_t checked_struct_size(const char* op, const char* type, const void* from, std::size_t known,
+                                std::size_t alignment) {
+  std::size_t size = 0;
+  std::memcpy(&size, from, sizeof(size));
+  if (size >= sizeof(size) && size <= known && size % alignment == 0) return size;
+  const std::string got = std::string(type) + ".struct_size is " + std::to_string(size) + ", expected ";
+  if (size > known && size % alignment == 0)
+    fail(op, got + "at most " + std::to_string(known) + ": call " + type + "_init first; if it was, the program was " +
+                 "compiled with the headers of a newer attend than this library, " + attend::version());
+  fail(op,
+       got + "the size of the struct in bytes, " + std::to_string(known) + " or less (call " + type + "_init first)");
 }
 
 View view(const char* op, const char* what, const attend_tensor* tensor) {
@@ -148,43 +157,61 @@ void copy(const Tensor& from, const MutableView& to) {
   }
 }
 
+attend_rope_scaling default_rope_scaling() {
+  const RopeScaling defaults;
+  attend_rope_scaling result{};
+  result.factor = defaults.factor;
+  result.low_frequency = defaults.low_frequency;
+  result.high_frequency = defaults.high_frequency;
+  result.beta_fast = defaults.beta_fast;
+  result.beta_slow = defaults.beta_slow;
+  result.truncate = defaults.truncate ? 1 : 0;
+  return result;
+}
+
+attend_attention_options default_attention_options() {
+  attend_attention_options result{};
+  result.alibi_align = ATTEND_LAST_KEY;
+  return result;
+}
+
 RopeScaling rope_scaling_of(const char* op, const attend_rope_scaling* scaling) {
   RopeScaling result;
   if (scaling == nullptr) return result;
-  check_struct_size(op, "attend_rope_scaling", *scaling);
-  result.kind = static_cast<RopeScaling::Kind>(scaling->kind);
-  result.factor = scaling->factor;
-  result.original_length = scaling->original_length;
-  result.low_frequency = scaling->low_frequency;
-  result.high_frequency = scaling->high_frequency;
-  result.beta_fast = scaling->beta_fast;
-  result.beta_slow = scaling->beta_slow;
-  result.truncate = scaling->truncate != 0;
-  if (scaling->has_attention_factor != 0) result.attention_factor = scaling->attention_factor;
-  result.mscale = scaling->mscale;
-  result.mscale_all_dim = scaling->mscale_all_dim;
+  const attend_rope_scaling given = read_struct(op, "attend_rope_scaling", *scaling, default_rope_scaling());
+  result.kind = static_cast<RopeScaling::Kind>(given.kind);
+  result.factor = given.factor;
+  result.original_length = given.original_length;
+  result.low_frequency = given.low_frequency;
+  result.high_frequency = given.high_frequency;
+  result.beta_fast = given.beta_fast;
+  result.beta_slow = given.beta_slow;
+  result.truncate = given.truncate != 0;
+  if (given.has_attention_factor != 0) result.attention_factor = given.attention_factor;
+  result.mscale = given.mscale;
+  result.mscale_all_dim = given.mscale_all_dim;
   return result;
 }
 
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype,
                             bool backward) {
   if (options == nullptr) return {};
-  check_struct_size(op, "attend_attention_options", *options);
+  const attend_attention_options given =
+      read_struct(op, "attend_attention_options", *options, default_attention_options());
   AttentionOptions result;
-  if (options->mask != nullptr) result.mask = options->mask->mask;
-  if (options->has_scale != 0) result.scale = options->scale;
-  result.softcap = options->softcap;
-  result.rule = rule_of(op, options->rule, dtype, backward);
-  result.bias = optional_view(options->bias);
-  result.distance_bias = optional_view(options->distance_bias);
-  result.alibi_slopes = optional_view(options->alibi_slopes);
-  result.alibi_diagonal = align_of(op, options->alibi_align);
-  if (options->alibi_offset_count != 0) {
-    result.alibi_diagonal =
-        Diagonal::at(integers(op, "alibi_offsets", options->alibi_offsets, options->alibi_offset_count));
+  if (given.mask != nullptr) result.mask = given.mask->mask;
+  if (given.has_scale != 0) result.scale = given.scale;
+  result.softcap = given.softcap;
+  result.rule = rule_of(op, given.rule, dtype, backward);
+  result.bias = optional_view(given.bias);
+  result.distance_bias = optional_view(given.distance_bias);
+  result.alibi_slopes = optional_view(given.alibi_slopes);
+  result.alibi_diagonal = align_of(op, given.alibi_align);
+  if (given.alibi_offset_count != 0) {
+    result.alibi_diagonal = Diagonal::at(integers(op, "alibi_offsets", given.alibi_offsets, given.alibi_offset_count));
   }
-  result.sinks = optional_view(options->sinks);
-  result.dropout = {options->dropout_probability, options->dropout_seed};
+  result.sinks = optional_view(given.sinks);
+  result.dropout = {given.dropout_probability, given.dropout_seed};
   return result;
 }
 

@@ -1,6 +1,7 @@
 // What the files of the C ABI share: the guard that keeps exceptions in, and conversions that check.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"
+#include "attend/paged_kv_cache.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 #include "base/check.hpp"
@@ -45,6 +47,8 @@ attend_status guard(F&& f) noexcept {
     return fail_with(ATTEND_INVALID_ARGUMENT, error.what());
   } catch (const std::bad_alloc&) {
     return fail_with(ATTEND_OUT_OF_MEMORY, "out of memory");
+  } catch (const OutOfPages& error) {
+    return fail_with(ATTEND_OUT_OF_PAGES, error.what());
   } catch (const std::exception& error) {
     return fail_with(ATTEND_INTERNAL_ERROR, error.what());
   } catch (...) {
@@ -67,12 +71,27 @@ attend_status make(const char* op, Handle** out, F&& f) noexcept {
   });
 }
 
-// A struct that opens with its size must have the size of the one version there is so far.
+// Structs that open with their size. The caller's may be that of an older header: shorter, and what it lacks has its
+// default. So a struct only ever grows at its end, past the size it had (never into padding).
+
+// Fills in the `size` bytes that the caller has; what this library does not know of is zeroed.
 template <class T>
-void check_struct_size(const char* op, const char* type, const T& given) {
-  if (given.struct_size == sizeof(T)) return;
-  fail(op, std::string(type) + ".struct_size is " + std::to_string(given.struct_size) + ", expected " +
-               std::to_string(sizeof(T)) + " (call " + type + "_init first)");
+void write_struct(T* to, std::size_t size, T defaults) noexcept {
+  if (to == nullptr || size < sizeof(std::size_t)) return;
+  defaults.struct_size = size;
+  void* bytes = to;
+  std::memset(bytes, 0, size);
+  std::memcpy(bytes, &defaults, std::min(size, sizeof(T)));
+}
+
+// The bytes that the struct at `from` says it has; refused where they end inside a field, or are more than `known`.
+std::size_t checked_struct_size(const char* op, const char* type, const void* from, std::size_t known,
+                                std::size_t alignment);
+
+template <class T>
+T read_struct(const char* op, const char* type, const T& from, T defaults) {
+  std::memcpy(&defaults, &from, checked_struct_size(op, type, &from, sizeof(T), alignof(T)));
+  return defaults;
 }
 
 View view(const char* op, const char* what, const attend_tensor* tensor);
@@ -84,6 +103,7 @@ attend_tensor tensor_of(const MutableView& view);
 std::vector<std::int64_t> integers(const char* op, const char* what, const std::int64_t* data, std::int64_t count);
 Align align_of(const char* op, std::int32_t align);
 std::optional<RopeStyle> rope_style_of(const char* op, std::int32_t style);
+attend_rope_scaling default_rope_scaling();
 RopeScaling rope_scaling_of(const char* op, const attend_rope_scaling* scaling);
 
 // A result of a layer: its place is checked before the work, and filled from contiguous memory after it.
@@ -100,8 +120,16 @@ Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct
 }
 attend_tensor found(const char* op, const char* name, Tensor* tensor);
 
+attend_attention_options default_attention_options();
+template <class T>
+attend_tile place_of(const ScoreTile<T>& tile) {
+  return {tile.rows, tile.cols, tile.batch, tile.head, tile.first_row, tile.first_col};
+}
+
 // `backward`: the rule's gradient is needed too.
 AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);
+
+RowSums row_sums_of(const char* op, const attend_row_sums& given);
 
 // What the layer and a transformer block share (layer.cpp). `find_parameter`: null when there is none of that name.
 Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name);

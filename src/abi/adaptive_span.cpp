@@ -2,6 +2,7 @@
 #include "attend/adaptive_span.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 using attend::abi::guard;
 using attend::abi::mutable_view;
@@ -10,38 +11,39 @@ using attend::abi::view;
 
 namespace {
 
+attend_adaptive_span_options default_options() {
+  const attend::AdaptiveSpanOptions defaults;
+  attend_adaptive_span_options result{};
+  result.ramp = defaults.ramp;
+  result.max_span = defaults.max_span;
+  result.align = ATTEND_LAST_KEY;
+  return result;
+}
+
 attend::AdaptiveSpanOptions options_of(const char* op, const attend_adaptive_span_options* options) {
   attend::AdaptiveSpanOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_adaptive_span_options", *options);
-  result.ramp = options->ramp;
-  result.max_span = options->max_span;
-  result.symmetric = options->symmetric != 0;
-  result.diagonal = attend::abi::align_of(op, options->align);
-  if (options->offset_count != 0)
-    result.diagonal =
-        attend::Diagonal::at(attend::abi::integers(op, "offsets", options->offsets, options->offset_count));
-  if (options->mask != nullptr) result.mask = options->mask->mask;
-  if (options->has_scale != 0) result.scale = options->scale;
+  const attend_adaptive_span_options given =
+      attend::abi::read_struct(op, "attend_adaptive_span_options", *options, default_options());
+  result.ramp = given.ramp;
+  result.max_span = given.max_span;
+  result.symmetric = given.symmetric != 0;
+  result.diagonal = attend::abi::align_of(op, given.align);
+  if (given.offset_count != 0)
+    result.diagonal = attend::Diagonal::at(attend::abi::integers(op, "offsets", given.offsets, given.offset_count));
+  if (given.mask != nullptr) result.mask = given.mask->mask;
+  if (given.has_scale != 0) result.scale = given.scale;
   return result;
 }
 
 }  // namespace
 
-void attend_adaptive_span_options_init(attend_adaptive_span_options* options) {
-  if (options == nullptr) return;
-  const attend::AdaptiveSpanOptions defaults;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->ramp = defaults.ramp;
-  options->max_span = defaults.max_span;
-  options->align = ATTEND_LAST_KEY;
+void attend_adaptive_span_options_init_sized(attend_adaptive_span_options* options, size_t size) {
+  attend::abi::write_struct(options, size, default_options());
 }
 
-void attend_adaptive_span_gradients_init(attend_adaptive_span_gradients* gradients) {
-  if (gradients == nullptr) return;
-  *gradients = {};
-  gradients->struct_size = sizeof(*gradients);
+void attend_adaptive_span_gradients_init_sized(attend_adaptive_span_gradients* gradients, size_t size) {
+  attend::abi::write_struct(gradients, size, {});
 }
 
 attend_status attend_adaptive_span(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -60,8 +62,8 @@ attend_status attend_adaptive_span_backward(const attend_tensor* dout, const att
                                             const attend_adaptive_span_options* options) {
   const char* op = "attend_adaptive_span_backward";
   return guard([&] {
-    const attend_adaptive_span_gradients& g = attend::abi::require(op, "gradients", gradients);
-    attend::abi::check_struct_size(op, "attend_adaptive_span_gradients", g);
+    const attend_adaptive_span_gradients g = attend::abi::read_struct(
+        op, "attend_adaptive_span_gradients", attend::abi::require(op, "gradients", gradients), {});
     attend::adaptive_span_backward(view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v),
                                    view(op, "span", span), view(op, "out", out), view(op, "lse", lse),
                                    {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk),

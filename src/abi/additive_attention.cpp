@@ -4,28 +4,31 @@
 #include <string>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 using attend::abi::guard;
 using attend::abi::mutable_view;
 using attend::abi::optional_mutable_view;
 using attend::abi::optional_view;
+using attend::abi::read_struct;
+using attend::abi::require;
 using attend::abi::view;
+using attend::abi::write_struct;
 
 namespace {
 
-template <class T>
-void init(T* given) {
-  if (given == nullptr) return;
-  *given = {};
-  given->struct_size = sizeof(*given);
+attend_additive_options default_options() {
+  attend_additive_options result{};
+  result.scale = attend::AdditiveAttentionOptions{}.scale;
+  return result;
 }
 
 attend::AdditiveAttentionOptions options_of(const char* op, const attend_additive_options* options) {
   attend::AdditiveAttentionOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_additive_options", *options);
-  if (options->mask != nullptr) result.mask = options->mask->mask;
-  result.scale = options->scale;
+  const attend_additive_options given = read_struct(op, "attend_additive_options", *options, default_options());
+  if (given.mask != nullptr) result.mask = given.mask->mask;
+  result.scale = given.scale;
   return result;
 }
 
@@ -35,8 +38,7 @@ struct Aligned {
 };
 
 Aligned alignment_of(const char* op, const attend_alignment* given) {
-  const attend_alignment& alignment = attend::abi::require(op, "alignment", given);
-  attend::abi::check_struct_size(op, "attend_alignment", alignment);
+  const attend_alignment alignment = read_struct(op, "attend_alignment", require(op, "alignment", given), {});
   if (alignment.score < ATTEND_ALIGN_DOT || alignment.score > ATTEND_ALIGN_CONCAT)
     attend::fail(op, "score is " + std::to_string(alignment.score) + ", expected one of ATTEND_ALIGN_* (0-2)");
   return {static_cast<attend::Alignment>(alignment.score),
@@ -45,18 +47,20 @@ Aligned alignment_of(const char* op, const attend_alignment* given) {
 
 }  // namespace
 
-void attend_additive_options_init(attend_additive_options* options) {
-  init(options);
-  if (options != nullptr) options->scale = attend::AdditiveAttentionOptions{}.scale;
+void attend_additive_options_init_sized(attend_additive_options* options, size_t size) {
+  write_struct(options, size, default_options());
 }
-void attend_additive_gradients_init(attend_additive_gradients* gradients) {
-  init(gradients);
+
+void attend_additive_gradients_init_sized(attend_additive_gradients* gradients, size_t size) {
+  write_struct(gradients, size, {});
 }
-void attend_alignment_init(attend_alignment* alignment) {
-  init(alignment);
+
+void attend_alignment_init_sized(attend_alignment* alignment, size_t size) {
+  write_struct(alignment, size, {});
 }
-void attend_alignment_gradients_init(attend_alignment_gradients* gradients) {
-  init(gradients);
+
+void attend_alignment_gradients_init_sized(attend_alignment_gradients* gradients, size_t size) {
+  write_struct(gradients, size, {});
 }
 
 attend_status attend_additive_attention(const attend_tensor* a, const attend_tensor* b, const attend_tensor* w,
@@ -76,8 +80,8 @@ attend_status attend_additive_attention_backward(const attend_tensor* dout, cons
                                                  const attend_additive_options* options) {
   const char* op = "attend_additive_attention_backward";
   return guard([&] {
-    const attend_additive_gradients& g = attend::abi::require(op, "gradients", gradients);
-    attend::abi::check_struct_size(op, "attend_additive_gradients", g);
+    const attend_additive_gradients g =
+        read_struct(op, "attend_additive_gradients", require(op, "gradients", gradients), {});
     attend::additive_attention_backward(view(op, "dout", dout), view(op, "a", a), view(op, "b", b), view(op, "w", w),
                                         view(op, "v", v), view(op, "out", out), view(op, "lse", lse),
                                         {mutable_view(op, "da", g.da), mutable_view(op, "db", g.db),
@@ -105,8 +109,8 @@ attend_status attend_aligned_attention_backward(const attend_alignment* alignmen
   const char* op = "attend_aligned_attention_backward";
   return guard([&] {
     const Aligned aligned = alignment_of(op, alignment);
-    const attend_alignment_gradients& g = attend::abi::require(op, "gradients", gradients);
-    attend::abi::check_struct_size(op, "attend_alignment_gradients", g);
+    const attend_alignment_gradients g =
+        read_struct(op, "attend_alignment_gradients", require(op, "gradients", gradients), {});
     attend::aligned_attention_backward(
         aligned.score, view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v), aligned.weights,
         view(op, "out", out), view(op, "lse", lse),

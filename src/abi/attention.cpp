@@ -7,20 +7,17 @@ using attend::abi::guard;
 using attend::abi::mutable_view;
 using attend::abi::optional_mutable_view;
 using attend::abi::options_of;
+using attend::abi::read_struct;
 using attend::abi::require;
 using attend::abi::view;
+using attend::abi::write_struct;
 
-void attend_attention_options_init(attend_attention_options* options) {
-  if (options == nullptr) return;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->alibi_align = ATTEND_LAST_KEY;
+void attend_attention_options_init_sized(attend_attention_options* options, size_t size) {
+  write_struct(options, size, attend::abi::default_attention_options());
 }
 
-void attend_attention_gradients_init(attend_attention_gradients* gradients) {
-  if (gradients == nullptr) return;
-  *gradients = {};
-  gradients->struct_size = sizeof(*gradients);
+void attend_attention_gradients_init_sized(attend_attention_gradients* gradients, size_t size) {
+  write_struct(gradients, size, {});
 }
 
 attend_status attend_attention(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -41,8 +38,8 @@ attend_status attend_attention_backward(const attend_tensor* dout, const attend_
                                         const attend_attention_options* options) {
   return guard([&] {
     const char* op = "attend_attention_backward";
-    const attend_attention_gradients& g = require(op, "gradients", gradients);
-    attend::abi::check_struct_size(op, "attend_attention_gradients", g);
+    const attend_attention_gradients g =
+        read_struct(op, "attend_attention_gradients", require(op, "gradients", gradients), {});
     const attend::View q_view = view(op, "q", q);
     attend::attention_backward(
         view(op, "dout", dout), q_view, view(op, "k", k), view(op, "v", v), view(op, "out", out), view(op, "lse", lse),

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 using attend::abi::guard;
 using attend::abi::require;

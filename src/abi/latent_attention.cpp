@@ -2,6 +2,7 @@
 #include "attend/latent_attention.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 struct attend_latent {
   attend::LatentAttention layer;
@@ -29,8 +30,18 @@ constexpr std::array<std::pair<const char*, Tensor Parameters::*>, 7> kParameter
                                                                                    {"wkv_up", &Parameters::wkv_up},
                                                                                    {"wo", &Parameters::wo}}};
 
-LatentAttentionConfig latent_config_of(const char* op, const attend_latent_config& given) {
-  check_struct_size(op, "attend_latent_config", given);
+attend_latent_config default_config() {
+  const LatentAttentionConfig defaults;
+  attend_latent_config result{};
+  result.heads = defaults.heads;
+  result.norm_eps = defaults.norm_eps;
+  result.rope_style = ATTEND_ROPE_INTERLEAVED;
+  result.rope_theta = defaults.rope_theta;
+  return result;
+}
+
+LatentAttentionConfig latent_config_of(const char* op, const attend_latent_config& config) {
+  const attend_latent_config given = read_struct(op, "attend_latent_config", config, default_config());
   const std::optional<RopeStyle> style = rope_style_of(op, given.rope_style);
   if (!style) fail(op, "RoPE style is ATTEND_ROPE_NONE (0), expected ATTEND_ROPE_HALF_SPLIT or _INTERLEAVED (1-2)");
   return {.dtype = static_cast<DType>(given.dtype),
@@ -73,15 +84,8 @@ using attend::abi::options_of;
 using attend::abi::require;
 using attend::abi::view;
 
-void attend_latent_config_init(attend_latent_config* config) {
-  if (config == nullptr) return;
-  const attend::LatentAttentionConfig defaults;
-  *config = {};
-  config->struct_size = sizeof(*config);
-  config->heads = defaults.heads;
-  config->norm_eps = defaults.norm_eps;
-  config->rope_style = ATTEND_ROPE_INTERLEAVED;
-  config->rope_theta = defaults.rope_theta;
+void attend_latent_config_init_sized(attend_latent_config* config, size_t size) {
+  attend::abi::write_struct(config, size, attend::abi::default_config());
 }
 
 attend_status attend_latent_create(const attend_latent_config* config, attend_latent** layer) {

@@ -33,14 +33,23 @@ constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 5> kInputs{
      {"dsinks", &Gradients::dsinks},
      {"ddistance_bias", &Gradients::ddistance_bias}}};
 
+attend_layer_config default_config() {
+  const MultiHeadAttentionConfig defaults;
+  attend_layer_config result{};
+  result.heads = defaults.heads;
+  result.norm_eps = defaults.norm_eps;
+  result.rope_theta = defaults.rope_theta;
+  return result;
+}
+
 }  // namespace
 
 Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name) {
   return find(parameters, kParameters, name);
 }
 
-MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& given) {
-  check_struct_size(op, "attend_layer_config", given);
+MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& config) {
+  const attend_layer_config given = read_struct(op, "attend_layer_config", config, default_config());
   return {.dtype = static_cast<DType>(given.dtype),
           .width = given.width,
           .context_width = given.context_width,
@@ -68,14 +77,8 @@ using attend::abi::options_of;
 using attend::abi::require;
 using attend::abi::view;
 
-void attend_layer_config_init(attend_layer_config* config) {
-  if (config == nullptr) return;
-  const attend::MultiHeadAttentionConfig defaults;
-  *config = {};
-  config->struct_size = sizeof(*config);
-  config->heads = defaults.heads;
-  config->norm_eps = defaults.norm_eps;
-  config->rope_theta = defaults.rope_theta;
+void attend_layer_config_init_sized(attend_layer_config* config, size_t size) {
+  attend::abi::write_struct(config, size, attend::abi::default_config());
 }
 
 attend_status attend_layer_create(const attend_layer_config* config, attend_layer** layer) {

@@ -4,11 +4,13 @@
 #include <algorithm>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 using attend::abi::guard;
 using attend::abi::mutable_view;
 using attend::abi::optional_mutable_view;
 using attend::abi::optional_view;
+using attend::abi::read_struct;
 using attend::abi::require;
 using attend::abi::view;
 
@@ -43,39 +45,41 @@ attend::FeatureMap map_of(const attend_feature_map& c) {
   return map;
 }
 
+attend_linear_attention_options default_options() {
+  const attend::LinearAttentionOptions defaults;
+  attend_linear_attention_options result{};
+  result.causal = defaults.causal ? 1 : 0;
+  result.normalise = defaults.normalise ? 1 : 0;
+  result.scale = defaults.scale;
+  result.eps = defaults.eps;
+  return result;
+}
+
 attend::LinearAttentionOptions linear_options_of(const char* op, const attend_linear_attention_options* options) {
   attend::LinearAttentionOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_linear_attention_options", *options);
-  result.map = map_of(options->map);
-  result.causal = options->causal != 0;
-  result.normalise = options->normalise != 0;
-  result.scale = options->scale;
-  result.eps = options->eps;
-  result.log_decay = optional_view(options->log_decay);
-  result.beta = optional_view(options->beta);
-  result.lengths = attend::abi::integers(op, "lengths", options->lengths, options->length_count);
-  result.initial_state = optional_view(options->initial_state);
+  const attend_linear_attention_options given =
+      read_struct(op, "attend_linear_attention_options", *options, default_options());
+  result.map = map_of(given.map);
+  result.causal = given.causal != 0;
+  result.normalise = given.normalise != 0;
+  result.scale = given.scale;
+  result.eps = given.eps;
+  result.log_decay = optional_view(given.log_decay);
+  result.beta = optional_view(given.beta);
+  result.lengths = attend::abi::integers(op, "lengths", given.lengths, given.length_count);
+  result.initial_state = optional_view(given.initial_state);
   return result;
 }
 
 }  // namespace
 
-void attend_linear_attention_options_init(attend_linear_attention_options* options) {
-  if (options == nullptr) return;
-  const attend::LinearAttentionOptions defaults;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->causal = defaults.causal ? 1 : 0;
-  options->normalise = defaults.normalise ? 1 : 0;
-  options->scale = defaults.scale;
-  options->eps = defaults.eps;
+void attend_linear_attention_options_init_sized(attend_linear_attention_options* options, size_t size) {
+  attend::abi::write_struct(options, size, default_options());
 }
 
-void attend_linear_attention_gradients_init(attend_linear_attention_gradients* gradients) {
-  if (gradients == nullptr) return;
-  *gradients = {};
-  gradients->struct_size = sizeof(*gradients);
+void attend_linear_attention_gradients_init_sized(attend_linear_attention_gradients* gradients, size_t size) {
+  attend::abi::write_struct(gradients, size, {});
 }
 
 attend_status attend_linear_state_shape(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -106,8 +110,8 @@ attend_status attend_linear_attention_backward(const attend_tensor* dout, const 
                                                const attend_tensor* dfinal_state, const attend_tensor* final_state) {
   return guard([&] {
     const char* op = "attend_linear_attention_backward";
-    const attend_linear_attention_gradients& g = require(op, "gradients", gradients);
-    attend::abi::check_struct_size(op, "attend_linear_attention_gradients", g);
+    const attend_linear_attention_gradients g =
+        read_struct(op, "attend_linear_attention_gradients", require(op, "gradients", gradients), {});
     attend::linear_attention_backward(
         view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v),
         {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),

@@ -2,6 +2,7 @@
 #include "attend/linformer.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 using attend::abi::guard;
 using attend::abi::mutable_view;
@@ -14,24 +15,20 @@ namespace {
 attend::LinformerOptions options_of(const char* op, const attend_linformer_options* options) {
   attend::LinformerOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_linformer_options", *options);
-  if (options->mask != nullptr) result.mask = options->mask->mask;
-  if (options->has_scale != 0) result.scale = options->scale;
+  const attend_linformer_options given = attend::abi::read_struct(op, "attend_linformer_options", *options, {});
+  if (given.mask != nullptr) result.mask = given.mask->mask;
+  if (given.has_scale != 0) result.scale = given.scale;
   return result;
 }
 
 }  // namespace
 
-void attend_linformer_options_init(attend_linformer_options* options) {
-  if (options == nullptr) return;
-  *options = {};
-  options->struct_size = sizeof(*options);
+void attend_linformer_options_init_sized(attend_linformer_options* options, size_t size) {
+  attend::abi::write_struct(options, size, {});
 }
 
-void attend_linformer_gradients_init(attend_linformer_gradients* gradients) {
-  if (gradients == nullptr) return;
-  *gradients = {};
-  gradients->struct_size = sizeof(*gradients);
+void attend_linformer_gradients_init_sized(attend_linformer_gradients* gradients, size_t size) {
+  attend::abi::write_struct(gradients, size, {});
 }
 
 attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
@@ -53,8 +50,8 @@ attend_status attend_linformer_backward(const attend_tensor* dout, const attend_
                                         const attend_linformer_options* options) {
   const char* op = "attend_linformer_backward";
   return guard([&] {
-    const attend_linformer_gradients& g = attend::abi::require(op, "gradients", gradients);
-    attend::abi::check_struct_size(op, "attend_linformer_gradients", g);
+    const attend_linformer_gradients g = attend::abi::read_struct(op, "attend_linformer_gradients",
+                                                                  attend::abi::require(op, "gradients", gradients), {});
     attend::linformer_backward(
         view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e),
         optional_view(f), view(op, "out", out), view(op, "lse", lse),

@@ -13,19 +13,27 @@ using attend::abi::view;
 
 namespace {
 
+attend_rope_options default_rope_options() {
+  attend_rope_options result{};
+  result.style = ATTEND_ROPE_HALF_SPLIT;
+  result.theta = attend::RopeOptions{}.theta;
+  return result;
+}
+
 attend::RopeOptions rope_options_of(const char* op, const attend_rope_options* options) {
   attend::RopeOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_rope_options", *options);
-  const std::optional<attend::RopeStyle> style = attend::abi::rope_style_of(op, options->style);
+  const attend_rope_options given =
+      attend::abi::read_struct(op, "attend_rope_options", *options, default_rope_options());
+  const std::optional<attend::RopeStyle> style = attend::abi::rope_style_of(op, given.style);
   if (!style)
     attend::fail(op, "RoPE style is ATTEND_ROPE_NONE (0), expected ATTEND_ROPE_HALF_SPLIT or _INTERLEAVED (1-2)");
   result.style = *style;
-  result.theta = options->theta;
-  result.rotary_dim = options->rotary_dim;
-  result.positions = attend::abi::integers(op, "positions", options->positions, options->position_count);
-  result.first_position = options->first_position;
-  result.scaling = attend::abi::rope_scaling_of(op, options->scaling);
+  result.theta = given.theta;
+  result.rotary_dim = given.rotary_dim;
+  result.positions = attend::abi::integers(op, "positions", given.positions, given.position_count);
+  result.first_position = given.first_position;
+  result.scaling = attend::abi::rope_scaling_of(op, given.scaling);
   return result;
 }
 
@@ -41,26 +49,12 @@ attend_status attend_softmax_backward(const attend_tensor* dy, const attend_tens
   return guard([&] { attend::softmax_backward(view(op, "dy", dy), view(op, "y", y), mutable_view(op, "dx", dx)); });
 }
 
-void attend_rope_scaling_init(attend_rope_scaling* scaling) {
-  if (scaling == nullptr) return;
-  const attend::RopeScaling defaults;
-  *scaling = {};
-  scaling->struct_size = sizeof(*scaling);
-  scaling->factor = defaults.factor;
-  scaling->low_frequency = defaults.low_frequency;
-  scaling->high_frequency = defaults.high_frequency;
-  scaling->beta_fast = defaults.beta_fast;
-  scaling->beta_slow = defaults.beta_slow;
-  scaling->truncate = defaults.truncate ? 1 : 0;
+void attend_rope_scaling_init_sized(attend_rope_scaling* scaling, size_t size) {
+  attend::abi::write_struct(scaling, size, attend::abi::default_rope_scaling());
 }
 
-void attend_rope_options_init(attend_rope_options* options) {
-  if (options == nullptr) return;
-  const attend::RopeOptions defaults;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->style = ATTEND_ROPE_HALF_SPLIT;
-  options->theta = defaults.theta;
+void attend_rope_options_init_sized(attend_rope_options* options, size_t size) {
+  attend::abi::write_struct(options, size, default_rope_options());
 }
 
 attend_status attend_rope(const attend_tensor* x, const attend_tensor* y, const attend_rope_options* options) {

@@ -2,12 +2,29 @@
 #include "attend/patterns.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 #include "base/checked.hpp"
 
 using attend::abi::align_of;
 using attend::abi::integers;
 using attend::abi::make;
 using attend::abi::require;
+
+namespace {
+
+attend_bigbird_options default_bigbird() {
+  const attend::BigBird defaults;
+  return {0,
+          defaults.block,
+          defaults.window_blocks,
+          defaults.global_blocks,
+          defaults.random_blocks,
+          defaults.heads,
+          defaults.seed,
+          defaults.causal ? 1 : 0};
+}
+
+}  // namespace
 
 attend_status attend_mask_or(const attend_mask* a, const attend_mask* b, attend_mask** mask) {
   const char* op = "attend_mask_or";
@@ -68,11 +85,8 @@ attend_status attend_mask_streaming(int64_t sinks, int64_t window, int32_t align
   return make(op, mask, [&] { return attend::streaming(sinks, window, align_of(op, align)); });
 }
 
-void attend_bigbird_options_init(attend_bigbird_options* options) {
-  if (options == nullptr) return;
-  const attend::BigBird defaults;
-  *options = {sizeof(*options),       defaults.block, defaults.window_blocks, defaults.global_blocks,
-              defaults.random_blocks, defaults.heads, defaults.seed,          defaults.causal ? 1 : 0};
+void attend_bigbird_options_init_sized(attend_bigbird_options* options, size_t size) {
+  attend::abi::write_struct(options, size, default_bigbird());
 }
 
 attend_status attend_mask_bigbird(int64_t queries, int64_t keys, const attend_bigbird_options* options,
@@ -80,10 +94,11 @@ attend_status attend_mask_bigbird(int64_t queries, int64_t keys, const attend_bi
   const char* op = "attend_mask_bigbird";
   return make(op, mask, [&] {
     if (options == nullptr) return attend::bigbird(queries, keys);
-    attend::abi::check_struct_size(op, "attend_bigbird_options", *options);
+    const attend_bigbird_options given =
+        attend::abi::read_struct(op, "attend_bigbird_options", *options, default_bigbird());
     return attend::bigbird(queries, keys,
-                           {options->block, options->window_blocks, options->global_blocks, options->random_blocks,
-                            options->heads, options->seed, options->causal != 0});
+                           {given.block, given.window_blocks, given.global_blocks, given.random_blocks, given.heads,
+                            given.seed, given.causal != 0});
   });
 }
 

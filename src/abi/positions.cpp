@@ -11,10 +11,15 @@ using attend::abi::view;
 
 namespace {
 
+attend_t5_buckets default_buckets() {
+  const attend::T5Buckets defaults;
+  return {0, defaults.bidirectional ? 1 : 0, defaults.count, defaults.max_distance};
+}
+
 attend::T5Buckets buckets_of(const char* op, const attend_t5_buckets* buckets) {
   if (buckets == nullptr) return {};
-  attend::abi::check_struct_size(op, "attend_t5_buckets", *buckets);
-  return {buckets->bidirectional != 0, buckets->count, buckets->max_distance};
+  const attend_t5_buckets given = attend::abi::read_struct(op, "attend_t5_buckets", *buckets, default_buckets());
+  return {given.bidirectional != 0, given.count, given.max_distance};
 }
 
 }  // namespace
@@ -52,10 +57,8 @@ attend_status attend_alibi_slopes(const attend_tensor* slopes) {
   });
 }
 
-void attend_t5_buckets_init(attend_t5_buckets* buckets) {
-  if (buckets == nullptr) return;
-  const attend::T5Buckets defaults;
-  *buckets = {sizeof(*buckets), defaults.bidirectional ? 1 : 0, defaults.count, defaults.max_distance};
+void attend_t5_buckets_init_sized(attend_t5_buckets* buckets, size_t size) {
+  attend::abi::write_struct(buckets, size, default_buckets());
 }
 
 attend_status attend_t5_bucket(int64_t distance, const attend_t5_buckets* buckets, int64_t* bucket) {

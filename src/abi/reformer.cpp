@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 #include "base/checked.hpp"
 
 using attend::abi::guard;
@@ -13,28 +14,32 @@ using attend::abi::view;
 
 namespace {
 
+attend_reformer_options default_options() {
+  const attend::ReformerOptions defaults;
+  attend_reformer_options result{};
+  result.rounds = defaults.rounds;
+  result.chunk = defaults.chunk;
+  return result;
+}
+
 attend::ReformerOptions options_of(const char* op, const attend_reformer_options* options) {
   attend::ReformerOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_reformer_options", *options);
-  result.rounds = options->rounds;
-  result.chunk = options->chunk;
-  result.buckets = attend::abi::integers(op, "buckets", options->buckets, options->bucket_count);
-  result.causal = options->causal != 0;
-  result.seed = options->seed;
-  if (options->has_scale != 0) result.scale = options->scale;
+  const attend_reformer_options given =
+      attend::abi::read_struct(op, "attend_reformer_options", *options, default_options());
+  result.rounds = given.rounds;
+  result.chunk = given.chunk;
+  result.buckets = attend::abi::integers(op, "buckets", given.buckets, given.bucket_count);
+  result.causal = given.causal != 0;
+  result.seed = given.seed;
+  if (given.has_scale != 0) result.scale = given.scale;
   return result;
 }
 
 }  // namespace
 
-void attend_reformer_options_init(attend_reformer_options* options) {
-  if (options == nullptr) return;
-  const attend::ReformerOptions defaults;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->rounds = defaults.rounds;
-  options->chunk = defaults.chunk;
+void attend_reformer_options_init_sized(attend_reformer_options* options, size_t size) {
+  attend::abi::write_struct(options, size, default_options());
 }
 
 attend_status attend_reformer(const attend_tensor* q, const attend_tensor* v, const attend_tensor* out,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "abi/abi.hpp"
+#include "attend/attend_variants.h"
 
 struct attend_transformer_block {
   attend::TransformerBlock block;
@@ -38,8 +39,15 @@ attend_tensor found(const char* op, const char* name, Tensor* tensor) {
   return attend::abi::tensor_of(tensor->view());
 }
 
-attend::TransformerBlockConfig config_of(const char* op, const attend_transformer_block_config& given) {
-  attend::abi::check_struct_size(op, "attend_transformer_block_config", given);
+attend_transformer_block_config default_config() {
+  attend_transformer_block_config result{};
+  result.norm_eps = attend::TransformerBlockConfig{}.norm_eps;
+  return result;
+}
+
+attend::TransformerBlockConfig config_of(const char* op, const attend_transformer_block_config& config) {
+  const attend_transformer_block_config given =
+      attend::abi::read_struct(op, "attend_transformer_block_config", config, default_config());
   if (given.feed_forward < ATTEND_SWIGLU || given.feed_forward > ATTEND_RELU)
     attend::fail(op, "feed_forward is " + std::to_string(given.feed_forward) +
                          ", expected ATTEND_SWIGLU, ATTEND_GELU or ATTEND_RELU (0-2)");
@@ -57,11 +65,8 @@ using attend::abi::options_of;
 using attend::abi::require;
 using attend::abi::view;
 
-void attend_transformer_block_config_init(attend_transformer_block_config* config) {
-  if (config == nullptr) return;
-  *config = {};
-  config->struct_size = sizeof(*config);
-  config->norm_eps = attend::TransformerBlockConfig{}.norm_eps;
+void attend_transformer_block_config_init_sized(attend_transformer_block_config* config, size_t size) {
+  attend::abi::write_struct(config, size, default_config());
 }
 
 attend_status attend_transformer_block_create(const attend_transformer_block_config* config,

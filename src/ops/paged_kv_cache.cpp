@@ -2,6 +2,7 @@
 #include "attend/paged_kv_cache.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -85,7 +86,8 @@ struct PagedKvCache::State {
   }
 
   void check_rows(const char* op, const View& k, const View& v) const;
-  void write(const Sequence& q, std::int64_t start, const View& k, const View& v) const;
+  std::int64_t row_bytes() const { return std::int64_t{sizeof(float)} * (std::max(shape.D, shape.E) + 16); }
+  void write(const Sequence& q, std::int64_t start, const View& k, const View& v, const Scratch& row) const;
 
   std::int64_t place(Sequence sequence) {
     const auto empty = std::find(sequences.begin(), sequences.end(), std::nullopt);
@@ -102,7 +104,10 @@ struct CacheAccess {
 };
 
 PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(new State{}) {
-  if (options.dtype == DType::f64) fail(kOp, "dtype is f64, expected f32, bf16 or f16");
+  if (options.dtype != DType::f32 && options.dtype != DType::bf16 && options.dtype != DType::f16)
+    fail(kOp, "dtype is " +
+                  (options.dtype == DType::f64 ? "f64" : std::to_string(static_cast<std::int32_t>(options.dtype))) +
+                  ", expected f32, bf16 or f16");
   for (const auto& [what, value] : {std::pair{"kv_heads", options.kv_heads},
                                     {"key_dim", options.key_dim},
                                     {"value_dim", options.value_dim},
@@ -157,15 +162,17 @@ std::int64_t PagedKvCache::fork(std::int64_t sequence, std::int64_t length) {
   const std::int64_t whole = length / kPageTokens;
   const bool partial = length % kPageTokens != 0;
   s.need(partial ? 1 : 0, kForkOp);
-  State::Sequence made{length, {from.pages.begin(), from.pages.begin() + whole}};
-  made.pages.reserve(static_cast<std::size_t>(whole + 1));
-  for (const std::int32_t page : made.pages) ++s.holders[static_cast<std::size_t>(page)];
+  State::Sequence made{length, {from.pages.begin(), from.pages.begin() + pages_for(length)}};
+  const std::int64_t number = s.place({});  // the last that memory may be short for, and it may move `from`
+  for (std::int64_t n = 0; n < whole; ++n)
+    ++s.holders[static_cast<std::size_t>(made.pages[static_cast<std::size_t>(n)])];
   if (partial) {
     const std::int32_t page = s.take();
-    std::copy_n(s.page(from.pages[static_cast<std::size_t>(whole)]), s.page_bytes, s.page(page));
-    made.pages.push_back(page);
+    std::copy_n(s.page(made.pages.back()), s.page_bytes, s.page(page));
+    made.pages.back() = page;
   }
-  return s.place(std::move(made));
+  s.sequences[static_cast<std::size_t>(number)] = std::move(made);
+  return number;
 }
 
 void PagedKvCache::remove(std::int64_t sequence) {
@@ -199,16 +206,20 @@ void PagedKvCache::forget(std::int64_t sequence, std::int64_t first, std::int64_
 }
 
 std::int64_t PagedKvCache::pages_to_append(std::int64_t sequence, std::int64_t count) const {
-  const State::Sequence& q = state_->at(sequence, "PagedKvCache::pages_to_append");
-  if (count <= 0) return 0;
+  constexpr const char* kPagesOp = "PagedKvCache::pages_to_append";
+  const State::Sequence& q = state_->at(sequence, kPagesOp);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;  // far beyond the pages there can be
+  if (count < 0 || count > kMost)
+    fail(kPagesOp, "count is " + std::to_string(count) + ", expected 0 to " + std::to_string(kMost));
+  if (count == 0) return 0;
   return pages_for(q.length + count) - std::ssize(q.pages) + (state_->copies_page(q) ? 1 : 0);
 }
 
 // k and v into tokens [at, at + count) of pages that this sequence holds alone.
-void PagedKvCache::State::write(const Sequence& q, std::int64_t start, const View& k, const View& v) const {
+void PagedKvCache::State::write(const Sequence& q, std::int64_t start, const View& k, const View& v,
+                                const Scratch& row) const {
   const Operand k_rows = operand_of(k), v_rows = operand_of(v);
   const std::int64_t count = k.length();
-  const Scratch row(std::int64_t{sizeof(float)} * (std::max(shape.D, shape.E) + 16));
   parallel_for(options.kv_heads, row.workers(), [&](std::int64_t hk, int worker) {
     for (std::int64_t i = 0; i < count;) {
       const std::int64_t at = (start + i) % kPageTokens, rows = std::min(kPageTokens - at, count - i);
@@ -236,6 +247,7 @@ void PagedKvCache::append(std::int64_t sequence, View k, View v) {
   if (count == 0) return;
   const std::int64_t end = q.length + count;
   s.need(pages_to_append(sequence, count), kAppendOp);
+  const Scratch row(s.row_bytes());  // before a page is taken: memory may be short
   q.pages.reserve(static_cast<std::size_t>(pages_for(end)));
   if (s.copies_page(q)) s.own(q.pages[static_cast<std::size_t>(q.length / kPageTokens)]);
   while (std::ssize(q.pages) < pages_for(end)) {
@@ -243,7 +255,7 @@ void PagedKvCache::append(std::int64_t sequence, View k, View v) {
     for (std::int64_t hk = 0; hk < s.options.kv_heads; ++hk)
       kernels().cache_clear(s.shape, s.page(q.pages.back()) + hk * s.tile_bytes);
   }
-  s.write(q, q.length, k, v);
+  s.write(q, q.length, k, v, row);
   q.length = end;
 }
 
@@ -257,11 +269,12 @@ void PagedKvCache::replace(std::int64_t sequence, std::int64_t at, View k, View 
     fail(kReplaceOp, "tokens from " + std::to_string(at) + ", " + std::to_string(count) +
                          " of them; the sequence has " + std::to_string(q.length));
   if (count == 0) return;
+  const Scratch row(s.row_bytes());
   const auto first = q.pages.begin() + at / kPageTokens, last = q.pages.begin() + pages_for(at + count);
   s.need(std::count_if(first, last, [&](std::int32_t page) { return s.shared(page); }), kReplaceOp);
   for (auto page = first; page != last; ++page)
     if (s.shared(*page)) s.own(*page);
-  s.write(q, at, k, v);
+  s.write(q, at, k, v, row);
 }
 
 void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, MutableView out,

@@ -13,6 +13,7 @@
 using attend::abi::guard;
 using attend::abi::mutable_view;
 using attend::abi::optional_mutable_view;
+using attend::abi::read_struct;
 using attend::abi::require;
 using attend::abi::view;
 
@@ -21,15 +22,28 @@ namespace {
 using attend::RingOptions;
 using attend::RingTimes;
 
+attend_ring_options default_options() {
+  const RingOptions defaults;
+  attend_ring_options result{};
+  result.timeout_seconds = defaults.timeout_seconds;
+  result.slice_work = defaults.slice_work;
+  return result;
+}
+
+attend_ring_times read_times(const char* op, const attend_ring_times& times) {
+  return read_struct(op, "attend_ring_times", times, {});
+}
+
 RingOptions options_of(const char* op, const attend_ring_options* options, std::int32_t dtype, bool backward) {
   RingOptions result;
   if (options == nullptr) return result;
-  attend::abi::check_struct_size(op, "attend_ring_options", *options);
-  result.split = static_cast<attend::RingSplit>(options->split);
-  result.progress = static_cast<attend::RingProgress>(options->progress);
-  result.timeout_seconds = options->timeout_seconds;
-  result.slice_work = options->slice_work;
-  result.attention = attend::abi::options_of(op, options->attention, dtype, backward);
+  const attend_ring_options given = read_struct(op, "attend_ring_options", *options, default_options());
+  if (given.times != nullptr) read_times(op, *given.times);  // refused now, not after the work
+  result.split = static_cast<attend::RingSplit>(given.split);
+  result.progress = static_cast<attend::RingProgress>(given.progress);
+  result.timeout_seconds = given.timeout_seconds;
+  result.slice_work = given.slice_work;
+  result.attention = attend::abi::options_of(op, given.attention, dtype, backward);
   return result;
 }
 
@@ -49,22 +63,25 @@ void timed(const attend_ring_options* options, RingOptions given, const F& f) {
   RingTimes times;
   given.times = &times;
   f(given);
-  if (options == nullptr || options->times == nullptr) return;
-  options->times->compute += times.compute;
-  options->times->progress += times.progress;
-  options->times->wait += times.wait;
-  options->times->bytes_sent += times.bytes_sent;
+  if (options == nullptr) return;
+  attend_ring_times* place = read_struct("", "attend_ring_options", *options, default_options()).times;
+  if (place == nullptr) return;
+  attend_ring_times sum = read_times("", *place);
+  sum.compute += times.compute;
+  sum.progress += times.progress;
+  sum.wait += times.wait;
+  sum.bytes_sent += times.bytes_sent;
+  attend::abi::write_struct(place, sum.struct_size, sum);
 }
 
 }  // namespace
 
-void attend_ring_options_init(attend_ring_options* options) {
-  if (options == nullptr) return;
-  const RingOptions defaults;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->timeout_seconds = defaults.timeout_seconds;
-  options->slice_work = defaults.slice_work;
+void attend_ring_options_init_sized(attend_ring_options* options, size_t size) {
+  attend::abi::write_struct(options, size, default_options());
+}
+
+void attend_ring_times_init_sized(attend_ring_times* times, size_t size) {
+  attend::abi::write_struct(times, size, {});
 }
 
 attend_status attend_ring_positions(int32_t split, int64_t rank, int64_t ranks, int64_t length, int64_t* positions) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "attend/attend.h"
+#include "attend/attend_variants.h"
 
 namespace {
 

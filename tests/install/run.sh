@@ -52,6 +52,15 @@ c++ -Wall -Wextra -Wpedantic -Werror "$examples/cpp/main.cpp" -o "$work/cpp_pc" 
   $(pkg-config --cflags --libs attend)
 "$work/cpp_pc"
 
+# Each C header stands alone, and the core does not bring the variants.
+for header in attend.h attend_variants.h; do
+  # shellcheck disable=SC2046
+  echo "#include <attend/$header>" |
+    cc -std=c99 -Wall -Wextra -Wpedantic -Werror -x c -E - $(pkg-config --cflags attend-c) >"$work/$header"
+  cc -std=c99 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x cpp-output "$work/$header"
+done
+if grep -q attend_linformer "$work/attend.h"; then echo "attend.h includes attend_variants.h"; exit 1; fi
+
 for language in c cpp; do
   echo "--- $language, find_package ($1)"
   example $language -DCMAKE_PREFIX_PATH="$prefix"

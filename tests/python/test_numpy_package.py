@@ -70,8 +70,8 @@ def test_type_hints():
             assert not untyped and hints.return_annotation is not hints.empty, f"{name}.{function.__name__}: {untyped}"
 
 
-@pytest.mark.parametrize("module", [attend, attend.masks, attend._attention, attend._operations, attend._layer],
-                         ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [attend, attend.masks, attend._attention, attend._operations, attend._layer,
+                                    attend._observers, attend._paged_kv_cache, attend._weight], ids=lambda m: m.__name__)
 def test_docstring_examples(module):
     """The examples run; where a result is shown, it is the result."""
     names = {"np": np, "attend": attend}

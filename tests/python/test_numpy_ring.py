@@ -1,14 +1,18 @@
 """attend.ring under mpirun, where mpi4py and libattend_ring are (ATTEND_RING_LIBRARY), against plain NumPy and the layer on
 one process."""
 
+import ctypes
 import ctypes.util
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import attend.ring
 
 SCRIPT = """
 import numpy as np
@@ -94,3 +98,23 @@ def test_agrees_with_numpy(ranks):
                             env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("fine") == ranks
+
+
+@pytest.mark.parametrize("name", ["Tensor", "AttentionOptions", "RingOptions", "LayerConfig"])
+def test_structs_are_those_of_the_headers(name, tmp_path):
+    """The mirrors in ring.py have the fields of the C headers, in their order, at their places."""
+    mirror = getattr(attend.ring, f"_{name}")
+    c_name = "attend_" + "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+    fields = [field for field, _ in mirror._fields_]
+    places = "".join(f'printf("%zu %zu\\n", offsetof({c_name}, {field}), sizeof((({c_name}*)0)->{field}));' for field in fields)
+    source = tmp_path / "places.c"
+    source.write_text('#include <stdio.h>\n#include "attend/attend_ring.h"\n'
+                      f'int main(void) {{ printf("%zu\\n", sizeof({c_name})); {places} return 0; }}')
+    include = Path(__file__).parents[2] / "include"
+    # Compiled, never linked with the library: _init is left out as nobody calls it.
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c99", "-O1", f"-I{include}", str(source), "-o", str(tmp_path / "places")],
+                   check=True, timeout=60)
+    size, *found = subprocess.run([str(tmp_path / "places")], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert int(size) == ctypes.sizeof(mirror)
+    for field, line in zip(fields, found):
+        assert line == f"{getattr(mirror, field).offset} {getattr(mirror, field).size}", field

@@ -1,5 +1,9 @@
 // The C ABI of the ring: the same bits as C++, and what cannot be read is refused on all ranks.
 #include "attend/attend_ring.h"
+
+#include <array>
+#include <cstddef>
+
 #include "ring/ring_testing.hpp"
 #include "unit/c_abi_tensors.hpp"
 #include "unit/op_testing.hpp"
@@ -32,7 +36,8 @@ TEST(RingCAbi, AttentionHasTheBitsOfCpp) {
   attend_attention_options attention;
   attend_attention_options_init(&attention);
   attention.mask = mask;
-  attend_ring_times times{};
+  attend_ring_times times;
+  attend_ring_times_init(&times);
   attend_ring_options given;
   attend_ring_options_init(&given);
   given.split = ATTEND_RING_ZIGZAG;
@@ -89,6 +94,37 @@ TEST(RingCAbi, TheLayerHasTheBitsOfCpp) {
   attend_layer_gradients_free(gradients);
   attend_layer_saved_free(kept);
   attend_layer_free(c_layer);
+}
+
+// Structs of an older header, which lack their last field: no byte past them is written, and calls work.
+TEST(RingCAbi, ShorterStructsAreAccepted) {
+  constexpr std::size_t kOptions = offsetof(attend_ring_options, times),
+                        kTimes = offsetof(attend_ring_times, bytes_sent);
+  alignas(8) std::array<std::byte, sizeof(attend_ring_options)> options_memory;
+  alignas(8) std::array<std::byte, sizeof(attend_ring_times)> times_memory;
+  options_memory.fill(std::byte{0xAB});
+  times_memory.fill(std::byte{0xAB});
+  auto* options = reinterpret_cast<attend_ring_options*>(options_memory.data());
+  auto* times = reinterpret_cast<attend_ring_times*>(times_memory.data());
+  attend_ring_options_init_sized(options, kOptions);
+  attend_ring_times_init_sized(times, kTimes);
+
+  Tensor x = part({1, 2, 2 * world_size() * 3, 8}, 1), out(DType::f32, x.shape());
+  const attend_tensor tx = seen(x), tout = seen(out);
+  // The bytes behind are no pointer to times.
+  EXPECT_TRUE(is_ok(attend_ring_attention(world_handle(), &tx, &tx, &tx, &tout, nullptr, options)));
+  attend_ring_options given;
+  attend_ring_options_init(&given);
+  given.times = times;
+  EXPECT_TRUE(is_ok(attend_ring_attention(world_handle(), &tx, &tx, &tx, &tout, nullptr, &given)));
+  EXPECT_GT(times->compute, 0);
+  EXPECT_EQ(times->struct_size, kTimes);
+  for (std::size_t n = kOptions; n < options_memory.size(); ++n) EXPECT_EQ(options_memory[n], std::byte{0xAB});
+  for (std::size_t n = kTimes; n < times_memory.size(); ++n) EXPECT_EQ(times_memory[n], std::byte{0xAB});
+
+  times->struct_size = 0;
+  EXPECT_TRUE(is_refused(attend_ring_attention(world_handle(), &tx, &tx, &tx, &tout, nullptr, &given),
+                         "attend_ring_times_init"));
 }
 
 TEST(RingCAbi, PositionsAreGiven) {

@@ -1,5 +1,6 @@
 // Tests of the C ABI of adaptive span: the bits of the C++ calls, and bad arguments.
 #include "attend/adaptive_span.hpp"
+#include "attend/attend_variants.h"
 
 #include "unit/c_abi_tensors.hpp"
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attend/attend.hpp"
+#include "attend/attend_variants.h"
 #include "unit/c_abi_tensors.hpp"
 
 namespace attend {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "attend/attend.hpp"
+#include "attend/attend_variants.h"
 #include "unit/c_abi_tensors.hpp"
 
 namespace attend {

@@ -1,4 +1,5 @@
 // Tests of the C ABI of latent attention: the same bits as C++.
+#include "attend/attend_variants.h"
 #include "attend/latent_attention.hpp"
 #include "unit/c_abi_tensors.hpp"
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attend/attend.hpp"
+#include "attend/attend_variants.h"
 #include "unit/c_abi_tensors.hpp"
 
 namespace attend {

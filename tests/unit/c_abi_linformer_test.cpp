@@ -1,4 +1,5 @@
 // Tests of the C ABI of Linformer: the bits of the C++ calls, and bad arguments.
+#include "attend/attend_variants.h"
 #include "attend/linformer.hpp"
 
 #include "unit/c_abi_tensors.hpp"

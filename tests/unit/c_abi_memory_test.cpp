@@ -3,10 +3,13 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <vector>
 
 #include "attend/attend.hpp"
 #include "unit/allocated.hpp"
@@ -174,6 +177,94 @@ TEST(CAbiMemory, TheLayer) {
     return status;
   });
   EXPECT_GE(count, 20);
+}
+
+TEST(CAbiMemory, WeightsAndObservers) {
+  Tensor x = drawn(1, {1, 2, 5, 64}), out(DType::f32, x.shape()), lse(DType::f32, {1, 2, 5, 1}),
+         sums(DType::f32, {1, 2, 5, 1});
+  const attend_tensor cx = seen(x), cout = seen(out), clse = seen(lse), csums = seen(sums);
+  attend_row_sums row_sums;
+  attend_row_sums_init(&row_sums);
+  row_sums.sums = &csums;
+  row_sums.values = [](void*, std::int64_t, const attend_tile* tile, float* values, std::int64_t stride) {
+    for (std::int64_t r = 0; r < tile->rows; ++r) std::fill_n(values + r * stride, tile->cols, 1.0F);
+  };
+  fail_each_allocation(
+      [&] { return attend_attention_row_sums(&cx, &cx, &cx, &cout, nullptr, &clse, nullptr, &row_sums); });
+  fail_each_allocation([&] {
+    return attend_visit_weights(
+        &cx, &cx, &clse, nullptr, [](void*, const attend_tile*, const float*, std::int64_t) {}, nullptr);
+  });
+
+  Tensor rows = drawn(2, {1, 1, 9, 64}), y(DType::f32, {1, 1, 9, 3});
+  const attend_tensor crows = seen(rows), cy = seen(y);
+  const std::vector<std::byte> data(3 * 2 * 34);
+  const long count = fail_each_allocation([&] {
+    attend_weight* weight = nullptr;
+    attend_status status = attend_weight_create(ATTEND_WEIGHT_Q8_0, 3, 64, data.data(), std::ssize(data), &weight);
+    const attend_projection projection{weight, nullptr, &cy};
+    if (status == ATTEND_OK) status = attend_project(&crows, &projection, 1);
+    attend_weight_free(weight);
+    return status;
+  });
+  EXPECT_GE(count, 4);
+}
+
+TEST(CAbiMemory, APagedKvCache) {
+  Tensor k = drawn(1, {1, 2, 100, 8}), q = drawn(2, {1, 2, 3, 8}), out(DType::f32, q.shape());
+  const attend_tensor ck = seen(k), cq = seen(q), cout = seen(out);
+  attend_paged_kv_cache_options options;
+  attend_paged_kv_cache_options_init(&options);
+  options.kv_heads = 2;
+  options.key_dim = options.value_dim = 8;
+  options.pages = 6;
+  const long count = fail_each_allocation([&] {
+    attend_paged_kv_cache* cache = nullptr;
+    std::int64_t a = 0, b = 0;
+    attend_status status = attend_paged_kv_cache_create(&options, &cache);
+    if (status == ATTEND_OK) status = attend_paged_kv_cache_add(cache, &a);
+    if (status == ATTEND_OK) status = attend_paged_kv_cache_append(cache, a, &ck, &ck);
+    if (status == ATTEND_OK) status = attend_paged_kv_cache_fork(cache, a, 80, &b);
+    if (status == ATTEND_OK) status = attend_paged_kv_cache_replace(cache, b, 0, &ck, &ck);
+    attend_paged_kv_cache_free(cache);
+    return status == ATTEND_INVALID_ARGUMENT ? ATTEND_OK : status;  // 100 tokens do not fit over 80
+  });
+  EXPECT_GE(count, 8);
+
+  // What a failed call took it gives back.
+  attend_paged_kv_cache* cache = nullptr;
+  std::int64_t a = 0;
+  ASSERT_TRUE(is_ok(attend_paged_kv_cache_create(&options, &cache)));
+  ASSERT_TRUE(is_ok(attend_paged_kv_cache_add(cache, &a)));
+  const auto pages_left = [&] {
+    std::int64_t pages = -1;
+    EXPECT_TRUE(is_ok(attend_paged_kv_cache_pages_left(cache, &pages)));
+    return pages;
+  };
+  fail_each_allocation([&] {
+    const attend_status status = attend_paged_kv_cache_append(cache, a, &ck, &ck);
+    if (status == ATTEND_OK) {
+      EXPECT_TRUE(is_ok(attend_paged_kv_cache_truncate(cache, a, 0)));
+    }
+    EXPECT_EQ(pages_left(), 6);
+    return status;
+  });
+  ASSERT_TRUE(is_ok(attend_paged_kv_cache_append(cache, a, &ck, &ck)));
+  std::int64_t forked = 0;  // and kept, so that the list of sequences has to grow
+  fail_each_allocation([&] {
+    std::int64_t b = 0;
+    const attend_status status = attend_paged_kv_cache_fork(cache, a, 64, &b);
+    EXPECT_EQ(pages_left(), 4);
+    if (status == ATTEND_OK) ++forked;
+    return status;
+  });
+  // Nobody but the sequences holds a page: without them all are free.
+  for (std::int64_t b = a + forked; b >= a; --b) EXPECT_TRUE(is_ok(attend_paged_kv_cache_remove(cache, b)));
+  EXPECT_EQ(pages_left(), 6);
+  ASSERT_TRUE(is_ok(attend_paged_kv_cache_add(cache, &a)));
+  ASSERT_TRUE(is_ok(attend_paged_kv_cache_append(cache, a, &ck, &ck)));
+  fail_each_allocation([&] { return attend_paged_attention(&cq, cache, &a, 1, &cout, nullptr, nullptr, nullptr); });
+  attend_paged_kv_cache_free(cache);
 }
 
 }  // namespace

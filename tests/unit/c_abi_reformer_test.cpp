@@ -1,4 +1,5 @@
 // Tests of the C ABI of Reformer's attention: the bits of the C++ calls, and bad arguments.
+#include "attend/attend_variants.h"
 #include "attend/reformer.hpp"
 
 #include "unit/c_abi_tensors.hpp"
