@@ -74,6 +74,10 @@ struct KernelTable {
   void (*merge_partials)(const AttentionProblem&, const RowRange&, std::int64_t first, std::int64_t last,
                          const float* partials, std::int64_t stride, std::int64_t splits, void* scratch);
   void (*weights)(const AttentionProblem&, const RowRange&, void* scratch);
+  // Fills states, [B, H, M], where the LSE does not suffice, from scores as forward and backward make them or, with
+  // `as_floats`, as weights and bias_gradient do. Scratch as forward's. See kernels/row_states.inl.
+  void (*row_states)(const AttentionProblem&, const RowRange&, const float* lse, bool as_floats, RowState* states,
+                     void* scratch);
 
   // Attention backward: see kernels/attention_backward.inl.
   std::int64_t (*backward_scratch_bytes)(const AttentionProblem&, std::int64_t rows);

@@ -12,6 +12,7 @@
 #include "ops/attention_plan.hpp"
 #include "ops/dilated.hpp"
 #include "ops/scratch.hpp"
+#include "ops/softmax_rows.hpp"
 #include "reference/attention.hpp"
 
 namespace attend {
@@ -142,11 +143,15 @@ void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTil
   }
 }
 
-void sweep_weights(const AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
-  const Scratch scratch(table.forward_scratch_bytes(call.problem, tiles.rows_each));
-  const std::int64_t heads = call.problem.B * call.problem.Hk;
+void sweep_weights(AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
+  AttentionProblem& p = call.problem;
+  const Buffer<SoftmaxRow> rows(checked_product("rows", {p.B, p.H, p.M}));
+  fill_softmax_rows(p, p.lse, true, nullptr, rows.data());
+  p.softmax_rows = rows.data();
+  const Scratch scratch(table.forward_scratch_bytes(p, tiles.rows_each));
+  const std::int64_t heads = p.B * p.Hk;
   parallel_for(tiles.count(), scratch.workers(), [&](std::int64_t tile, int worker) {
-    table.weights(call.problem, tiles.range(tile % heads, tile / heads), scratch.of(worker));
+    table.weights(p, tiles.range(tile % heads, tile / heads), scratch.of(worker));
   });
 }
 
@@ -231,9 +236,7 @@ void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const
   AttentionCall call(q, k, k, options);
   AttentionProblem& p = call.problem;
   const Buffer<float> lse_rows(checked_product("lse", {p.B, p.H, p.M}));
-  for (std::int64_t b = 0, at = 0; b < p.B; ++b)
-    for (std::int64_t h = 0; h < p.H; ++h)
-      for (std::int64_t i = 0; i < p.M; ++i) lse_rows[at++] = static_cast<float>(load(lse, b, h, i, 0));
+  load_lse(lse, lse_rows.data());
   p.lse = lse_rows.data();
   struct Visiting {
     const WeightVisitor& visitor;

@@ -15,6 +15,7 @@
 #include "ops/dilated.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
+#include "ops/softmax_rows.hpp"
 #include "reference/attention.hpp"
 
 namespace attend {
@@ -335,7 +336,10 @@ void backward_sinks(const AttentionProblem& p, const MutableView& dsinks) {
       for (std::int64_t i = 0; i < p.M; ++i) {
         const std::int64_t at = (b * p.H + h) * p.M + i;
         const double delta = static_cast<double>(p.delta[at]);
-        if (delta != 0) sum -= std::exp(static_cast<double>(p.sinks[h]) - static_cast<double>(p.lse_in[at])) * delta;
+        if (delta == 0) continue;
+        const float lse = p.lse_in[at];
+        sum -= delta * (lse_suffices(lse) ? std::exp(static_cast<double>(p.sinks[h]) - static_cast<double>(lse))
+                                          : static_cast<double>(p.softmax_rows[at].sink));
       }
     store(dsinks, 0, h, 0, 0, sum);
   }
@@ -352,7 +356,7 @@ void zero(const std::optional<MutableView>& x) {
 }  // namespace
 
 void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
-                            const AttentionGradients& gradients) {
+                            const AttentionGradients& gradients, const RowState* whole) {
   const KernelTable& table = kernels();
   AttentionProblem& p = call.problem;
   const Operand dout_operand = operand_of(dout);
@@ -362,10 +366,11 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
   p.dv = operand_of(gradients.dv);
   const std::int64_t rows_in_all = checked_product("lse", {p.B, p.H, p.M});
   const Buffer<float> lse_rows(rows_in_all), delta(rows_in_all);
-  for (std::int64_t b = 0, at = 0; b < p.B; ++b)
-    for (std::int64_t h = 0; h < p.H; ++h)
-      for (std::int64_t i = 0; i < p.M; ++i) lse_rows[at++] = static_cast<float>(load(lse, b, h, i, 0));
+  const Buffer<SoftmaxRow> softmax_rows(rows_in_all);
+  load_lse(lse, lse_rows.data());
   p.lse_in = lse_rows.data();
+  fill_softmax_rows(p, p.lse_in, false, whole, softmax_rows.data());
+  p.softmax_rows = softmax_rows.data();
   p.delta = delta.data();
 
   const Scratch scratch(table.backward_scratch_bytes(p, 0));
@@ -376,8 +381,11 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
                      scratch.of(worker));
   });
   backward_qkv(p, table, operand_of(gradients.dq), gradients.ddistance_bias);
-  if (gradients.dbias) backward_bias(p, table, *gradients.dbias);
   if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
+  if (gradients.dbias) {
+    fill_softmax_rows(p, p.lse_in, true, whole, softmax_rows.data());
+    backward_bias(p, table, *gradients.dbias);
+  }
   call.rule.rethrow();
 }
 
@@ -390,16 +398,17 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
 }
 
 void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options) {
+                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options,
+                                const RowState* whole) {
   if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
     for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
                                  gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
       zero(gradient);
     return;
   }
-  if (attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
+  if (!whole && attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
   AttentionCall call(q, k, v, options);
-  run_attention_backward(call, dout, out, lse, gradients);
+  run_attention_backward(call, dout, out, lse, gradients, whole);
 }
 
 AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string>
 
 #include "base/check.hpp"
@@ -29,9 +30,12 @@ void check_beside(const char* op, const char* what, DType dtype, DType inputs) {
     fail(op, std::string(what) + " is f64, expected f32, f16 or bf16 beside " + name(inputs) + " inputs");
 }
 
-void check_finite(const char* what, double value) {
-  if (!std::isfinite(value))
-    fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected a finite number");
+void check_finite(const char* what, double value, DType dtype) {
+  const bool held =
+      dtype == DType::f64 || std::abs(value) <= double{std::numeric_limits<float>::max()};  // kernels work in f32
+  if (!std::isfinite(value) || !held)
+    fail(kOp, std::string(what) + " is " + std::to_string(value) + ", expected a finite number" +
+                  (held ? "" : " that f32 holds"));
 }
 
 struct NamedOutput {
@@ -57,8 +61,8 @@ void check_all_apart(const char* op, std::initializer_list<NamedOutput> outputs,
 
 void check_options(const Shape& scores, DType dtype, const AttentionOptions& options) {
   const auto& [B, H, M, N] = scores;
-  if (options.scale) check_finite("scale", *options.scale);
-  check_finite("softcap", options.softcap);
+  if (options.scale) check_finite("scale", *options.scale, dtype);
+  check_finite("softcap", options.softcap, dtype);
   if (options.softcap < 0) fail(kOp, "softcap is " + std::to_string(options.softcap) + ", expected 0 (off) or more");
   if (!(options.dropout.probability >= 0 && options.dropout.probability < 1))
     fail(kOp, "dropout probability is " + std::to_string(options.dropout.probability) + ", expected [0, 1)");

@@ -70,15 +70,17 @@ struct AttentionCall {
 
 // The forward pass of a checked call.
 void run_attention(AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
-// The backward pass of a checked call that has queries and keys.
+// The backward pass of a checked call that has queries and keys. Where these are a part of the row's keys, `whole`
+// gives the softmax of all of them, [B, H, M], for rows whose LSE does not suffice.
 void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
-                            const AttentionGradients& gradients);
+                            const AttentionGradients& gradients, const RowState* whole = nullptr);
 
 // The calls once their arguments have been checked; not for f64.
 void attention_checked(const View& q, const View& k, const View& v, const MutableView& out,
                        const AttentionOptions& options, const AttentionExtras& extras);
 void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options);
+                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options,
+                                const RowState* whole = nullptr);
 
 Operand operand_of(const View& view);
 Operand operand_of(const MutableView& view);

@@ -10,6 +10,8 @@
 
 #include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
+#include "ops/scratch.hpp"
+#include "ops/softmax_rows.hpp"
 
 namespace attend {
 namespace {
@@ -189,9 +191,42 @@ void for_classes(const DilatedMask& mask, const AttentionOptions& options, std::
       within.mask = class_mask(mask, at, b, M, N);
       const auto rows = [&](const auto& x) { return class_view(x, b, at.row, at.M, mask.step, at.count); };
       const auto keys = [&](const auto& x) { return class_view(x, b, at.key, at.N, mask.step, at.count); };
-      f(rows, keys, within);
+      f(rows, keys, within, b, at);
     }
 }
+
+// The softmax of rows whose LSE does not suffice, of either part. The classes of a group are a batch of their own.
+struct PartStates {
+  PartStates(const DilatedMask& mask, const View& q, const View& k, const AttentionOptions& options, const float* lse)
+      : near(row_count(q.shape)), far(row_count(q.shape)) {
+    AttentionOptions rest = options;
+    rest.mask = *mask.rest;
+    const AttentionCall call(q, k, k, rest);
+    fill_row_states(call.problem, lse, false, near.data());
+    for_classes(
+        mask, options, q.batch(), q.length(), k.length(),
+        [&](const auto& rows, const auto& keys, const AttentionOptions& within, std::int64_t b, const Classes& at) {
+          const AttentionCall own(rows(q), keys(k), keys(k), within);
+          const std::int64_t count = at.count * q.heads() * at.M;
+          const Buffer<float> class_lse(count);
+          const Buffer<RowState> states(count);
+          for_class_rows(mask, q, b, at, [&](std::int64_t n, std::int64_t row) { class_lse[n] = lse[row]; });
+          fill_row_states(own.problem, class_lse.data(), false, states.data());
+          for_class_rows(mask, q, b, at, [&](std::int64_t n, std::int64_t row) { far[row] = states[n]; });
+        });
+  }
+
+  // f(n, row) for every row of the classes, by its places among them and in the whole.
+  template <class F>
+  static void for_class_rows(const DilatedMask& mask, const View& q, std::int64_t b, const Classes& at, const F& f) {
+    std::int64_t n = 0;
+    for (std::int64_t c = 0; c < at.count; ++c)
+      for (std::int64_t h = 0; h < q.heads(); ++h)
+        for (std::int64_t i = 0; i < at.M; ++i) f(n++, (b * q.heads() + h) * q.length() + at.row + c + i * mask.step);
+  }
+
+  Buffer<RowState> near, far;  // [B, H, M]
+};
 
 Tensor widened(const View& x) {
   Tensor wide(DType::f32, x.shape);
@@ -217,22 +252,37 @@ void add_rounded(const Tensor& a, const Tensor& b, const MutableView& to) {
   });
 }
 
-// The outputs of two parts of the keys, weighted as one softmax over both.
-void merge(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b, const MutableView& out,
-           const std::optional<MutableView>& lse) {
+// The LSE over the keys of two parts.
+double merged_lse(double a, double b) {
+  const double top = std::max(a, b);
+  const bool nothing = top == -std::numeric_limits<double>::infinity();
+  return nothing ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
+}
+struct Shares {
+  float a, b;
+};
+Shares shares(double a, double b) {
+  const double top = std::max(a, b);
+  if (top == -std::numeric_limits<double>::infinity()) return {0, 0};
+  const double weight_a = std::exp(a - top), weight_b = std::exp(b - top), total = weight_a + weight_b;
+  return {static_cast<float>(weight_a / total), static_cast<float>(weight_b / total)};
+}
+
+// The outputs of two parts of the keys, weighted as one softmax over both; `states` where an LSE does not suffice.
+void merge(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b, const float* lse,
+           const PartStates* states, const MutableView& out) {
   visit_f32_family(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_row(row_count(out.shape), out.dim(), [&](std::int64_t r) {
-      const auto a = static_cast<double>(lse_a.data<float>()[r]), b = static_cast<double>(lse_b.data<float>()[r]);
-      const double top = std::max(a, b);
-      const bool nothing = top == -std::numeric_limits<double>::infinity();
-      const double weight_a = nothing ? 0 : std::exp(a - top), weight_b = nothing ? 0 : std::exp(b - top);
-      const double total = nothing ? 1 : weight_a + weight_b;
-      const auto share_a = static_cast<float>(weight_a / total), share_b = static_cast<float>(weight_b / total);
+      Shares share = shares(static_cast<double>(lse_a.data<float>()[r]), static_cast<double>(lse_b.data<float>()[r]));
+      if (states && !lse_suffices(lse[r])) {
+        const RowState whole = merged(states->near[r], states->far[r]);
+        share = {static_cast<float>(share_of(states->near[r], whole)),
+                 static_cast<float>(share_of(states->far[r], whole))};
+      }
       const MutableRow<T> row = row_of<T>(out, r);
       const float *x = out_a.data<float>() + r * out.dim(), *y = out_b.data<float>() + r * out.dim();
-      for (std::int64_t d = 0; d < out.dim(); ++d) row.set(d, share_a * x[d] + share_b * y[d]);
-      if (lse) row_of<float>(*lse, r).set(0, static_cast<float>(nothing ? top : top + std::log(total)));
+      for (std::int64_t d = 0; d < out.dim(); ++d) row.set(d, share.a * x[d] + share.b * y[d]);
     });
   });
 }
@@ -247,11 +297,12 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
   const std::int64_t B = q.batch(), M = q.length(), N = k.length();
   const auto run = [&](const View& queries, const View& keys, const View& values, const MutableView& to,
                        const std::optional<MutableView>& lse) {
-    for_classes(*split, options, B, M, N, [&](const auto& rows, const auto& of_keys, const AttentionOptions& within) {
-      AttentionExtras own;
-      if (lse) own.lse = rows(*lse);
-      attention_checked(rows(queries), of_keys(keys), of_keys(values), rows(to), within, own);
-    });
+    for_classes(*split, options, B, M, N,
+                [&](const auto& rows, const auto& of_keys, const AttentionOptions& within, auto, const auto&) {
+                  AttentionExtras own;
+                  if (lse) own.lse = rows(*lse);
+                  attention_checked(rows(queries), of_keys(keys), of_keys(values), rows(to), within, own);
+                });
   };
   if (!split->rest) {
     run(q, k, v, out, extras.lse);
@@ -271,7 +322,14 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
   near_extras.lse = near_lse.view();
   attention_checked(queries, keys, values, near, rest, near_extras);
   run(queries, keys, values, far, far_lse.view());
-  merge(near, near_lse, far, far_lse, out, extras.lse);
+  Tensor lse(DType::f32, near_lse.shape());
+  for (std::int64_t r = 0; r < lse.size(); ++r)
+    lse.data<float>()[r] = static_cast<float>(
+        merged_lse(static_cast<double>(near_lse.data<float>()[r]), static_cast<double>(far_lse.data<float>()[r])));
+  std::optional<PartStates> states;
+  if (!all_suffice(lse.data<float>(), lse.size())) states.emplace(*split, queries, keys, options, lse.data<float>());
+  merge(near, near_lse, far, far_lse, lse.data<float>(), states ? &*states : nullptr, out);
+  if (extras.lse) copy_rows(lse, *extras.lse);
   return true;
 }
 
@@ -282,15 +340,19 @@ bool attention_backward_by_classes(const View& dout, const View& q, const View& 
   if (!split) return false;
   // A part's gradients are those of the one softmax over its own keys: the out and LSE of the whole make them so.
   const auto run = [&](const View& grad, const View& queries, const View& keys, const View& values, const View& result,
-                       const AttentionGradients& to) {
+                       const AttentionGradients& to, const RowState* whole) {
     for_classes(*split, options, q.batch(), q.length(), k.length(),
-                [&](const auto& rows, const auto& of_keys, const AttentionOptions& within) {
+                [&](const auto& rows, const auto& of_keys, const AttentionOptions& within, auto b, const auto& at) {
+                  const Buffer<RowState> states(whole ? at.count * q.heads() * at.M : 0);
+                  if (whole)
+                    PartStates::for_class_rows(*split, q, b, at, [&](auto n, auto row) { states[n] = whole[row]; });
                   attention_backward_checked(rows(grad), rows(queries), of_keys(keys), of_keys(values), rows(result),
-                                             rows(lse), {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}}, within);
+                                             rows(lse), {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}}, within,
+                                             whole ? states.data() : nullptr);
                 });
   };
   if (!split->rest) {
-    run(dout, q, k, v, out, gradients);
+    run(dout, q, k, v, out, gradients, nullptr);
     return true;
   }
   const Tensor g = widened(dout), wide_q = widened(q), wide_k = widened(k), wide_v = widened(v), o = widened(out);
@@ -302,8 +364,17 @@ bool attention_backward_by_classes(const View& dout, const View& q, const View& 
   }
   AttentionOptions rest = options;
   rest.mask = *split->rest;
-  attention_backward_checked(g, wide_q, wide_k, wide_v, o, lse, {near.dq, near.dk, near.dv, {}, {}}, rest);
-  run(g, wide_q, wide_k, wide_v, o, {far.dq, far.dk, far.dv, {}, {}});
+  const Buffer<float> lse_rows(row_count(lse.shape));
+  load_lse(lse, lse_rows.data());
+  std::optional<PartStates> states;
+  if (!all_suffice(lse_rows.data(), row_count(lse.shape))) {
+    states.emplace(*split, wide_q, wide_k, options, lse_rows.data());
+    for (std::int64_t r = 0; r < row_count(lse.shape); ++r)
+      if (!lse_suffices(lse_rows[r])) states->near[r] = merged(states->near[r], states->far[r]);
+  }
+  const RowState* whole = states ? states->near.data() : nullptr;
+  attention_backward_checked(g, wide_q, wide_k, wide_v, o, lse, {near.dq, near.dk, near.dv, {}, {}}, rest, whole);
+  run(g, wide_q, wide_k, wide_v, o, {far.dq, far.dk, far.dv, {}, {}}, whole);
   add_rounded(near.dq, far.dq, gradients.dq);
   add_rounded(near.dk, far.dk, gradients.dk);
   add_rounded(near.dv, far.dv, gradients.dv);

@@ -242,12 +242,14 @@ void fill_scores(Row& row, const AttentionOptions& options, const Rows& q, const
   if (options.rule) options.rule.forward_f64({row.scores.data.data(), N, 1, N, b, h, i, 0});
   for (int64_t j = 0; j < N; ++j) {
     if (!row.visible[j]) continue;
-    if (options.bias) row.scores[j] += load_broadcast(*options.bias, {b, h, i, j});
-    if (options.distance_bias) row.scores[j] += load_broadcast(*options.distance_bias, {0, h, 0, q.length - 1 + j - i});
+    double bias = options.bias ? load_broadcast(*options.bias, {b, h, i, j}) : 0;
+    if (options.distance_bias) bias = load_broadcast(*options.distance_bias, {0, h, 0, q.length - 1 + j - i});
+    row.scores[j] = bias == -kInfinity ? bias : row.scores[j] + bias;  // it hides the key, were its score a NaN
     if (options.alibi_slopes) {
       const int64_t distance = position(options.alibi_diagonal, b, i, span) - (j - span.first_key);
       row.scores[j] -= load_broadcast(*options.alibi_slopes, {b, h, 0, 0}) * std::abs(static_cast<double>(distance));
     }
+    if (row.scores[j] == -kInfinity) row.visible[j] = 0;  // of a hidden key nothing is used, not even 0 * v
   }
 }
 

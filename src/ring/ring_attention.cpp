@@ -3,12 +3,14 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/scratch.hpp"
+#include "ops/softmax_rows.hpp"
 #include "ring/arguments.hpp"
 #include "ring/blocks.hpp"
 
@@ -25,6 +27,7 @@ struct Sums {
     std::fill_n(lse.data<double>(), lse.size(), kNothing);
   }
   Tensor out, lse;
+  std::vector<RowState> states;  // [B, H, M] of rows whose LSE does not suffice; empty: there is none
 };
 
 // sum = the softmax over the keys of both; a side that saw nothing changes no bit of the other.
@@ -41,16 +44,35 @@ void merge_row(float* sum, double& lse, const float* part, double part_lse, std:
   lse = top + std::log(a + b);
 }
 
-// part [B, heads, rows, E] into the same heads and rows of the sums.
-void merge(const float* part, const float* part_lse, std::int64_t first_head, std::int64_t heads,
-           std::int64_t first_row, std::int64_t rows, Sums& sums) {
+// The same where an LSE is too large to tell the shares: `state` is the softmax of the keys so far.
+void merge_large_row(float* sum, double& lse, RowState& state, const float* part, const RowState& part_state,
+                     std::int64_t E) {
+  if (lse_suffices(static_cast<float>(lse))) state = state_of(lse);
+  const RowState whole = merged(state, part_state);
+  const auto keep = static_cast<float>(share_of(state, whole)), take = static_cast<float>(share_of(part_state, whole));
+  for (std::int64_t e = 0; e < E; ++e) sum[e] = keep == 0 ? part[e] * take : sum[e] * keep + part[e] * take;
+  state = whole;
+  lse = whole.top + whole.log_sum;
+}
+
+// part [B, heads, rows, E] into the same heads and rows of the sums. `states` of the part, or null where its LSEs
+// suffice.
+void merge(const float* part, const float* part_lse, const RowState* states, std::int64_t first_head,
+           std::int64_t heads, std::int64_t first_row, std::int64_t rows, Sums& sums) {
   const auto& [B, H, M, E] = sums.out.shape();
   float* out = sums.out.data<float>();
   double* lse = sums.lse.data<double>();
   for_each_row(B * heads * rows, E, [&](std::int64_t r) {
     const std::int64_t i = r % rows, bh = r / rows;
     const std::int64_t at = (bh / heads * H + first_head + bh % heads) * M + first_row + i;
-    merge_row(out + at * E, lse[at], part + r * E, static_cast<double>(part_lse[r]), E);
+    const auto part_of_row = static_cast<double>(part_lse[r]);
+    const bool told = lse_suffices(part_lse[r]);
+    if (told && lse_suffices(static_cast<float>(lse[at]))) {
+      merge_row(out + at * E, lse[at], part + r * E, part_of_row, E);
+    } else if (part_of_row != kNothing) {
+      merge_large_row(out + at * E, lse[at], sums.states[static_cast<std::size_t>(at)], part + r * E,
+                      told ? state_of(part_of_row) : states[r], E);
+    }
   });
 }
 
@@ -69,11 +91,19 @@ void attend_block(Link& link, const View& q, const View& k, const View& v, std::
       if (!sees(options.attention.mask, some, keys)) return;
       link.compute([&] {
         const auto of_keys = [&](const View& x) { return slice(slice(x, 1, head, heads), 2, keys.at, keys.count); };
-        attention(slice(slice(q, 1, head * G, heads * G), 2, some.at, rows), of_keys(k), of_keys(v),
-                  view_of(part.data(), {B, heads * G, rows, E}),
-                  local_options(options.attention, some, keys, head * G, heads * G),
+        const View queries_of = slice(slice(q, 1, head * G, heads * G), 2, some.at, rows);
+        const AttentionOptions local = local_options(options.attention, some, keys, head * G, heads * G);
+        attention(queries_of, of_keys(k), of_keys(v), view_of(part.data(), {B, heads * G, rows, E}), local,
                   {.lse = view_of(part_lse.data(), {B, heads * G, rows, 1}), .weights = {}, .row_sums = {}});
-        merge(part.data(), part_lse.data(), head * G, heads * G, some.at, rows, sums);
+        const std::int64_t count = B * heads * G * rows;
+        const bool large = !all_suffice(part_lse.data(), count);
+        const Buffer<RowState> states(large ? count : 0);
+        if (large) {
+          sums.states.resize(static_cast<std::size_t>(sums.lse.size()));
+          fill_row_states(AttentionCall(queries_of, of_keys(k), of_keys(v), local).problem, part_lse.data(), false,
+                          states.data());
+        }
+        merge(part.data(), part_lse.data(), states.data(), head * G, heads * G, some.at, rows, sums);
       });
     });
   });

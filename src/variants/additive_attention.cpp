@@ -136,13 +136,37 @@ struct Partial {
   double* dw;      // [stride]
 };
 
-// dout, delta = sum of dout * out, and the LSE in units of ln 2. Rows that see nothing count as zeros.
-bool load_outputs(const Problem& p, const Block& block, const View& dout, const View& out, const View& lse,
-                  Work& work) {
+// Where an LSE is too large to make weights from, the row's maximum and sum once more. True when a row needed it.
+bool remake_softmax(const Problem& p, const Keys& keys, const Block& block, const TileRange& range, const View& lse,
+                    float* max, float* sum, Work& work) {
+  bool all = true;
+  for (std::int64_t r = 0; r < block.rows; ++r) {
+    load_floats(lse, block.b, block.h, block.i + r, max + r, 1);
+    all &= max[r] == kHidden || lse_suffices(max[r]);
+  }
+  if (all) return false;
+  std::fill(work.out, work.out + block.rows * p.E, 0.0F);
+  std::fill(work.max, work.max + block.rows, kHidden);
+  std::fill(work.sum, work.sum + block.rows, 0.0F);
+  for (std::int64_t tile = range.begin; tile < range.end; ++tile)
+    if (make_scores(p, keys, block, tile, work)) weigh(p, block, work);
+  std::copy_n(work.max, block.rows, max);
+  std::copy_n(work.sum, block.rows, sum);
+  return true;
+}
+
+// dout, delta = sum of dout * out, and what a weight is made of: 2^(score - max + sum), mostly the LSE in units of ln 2
+// and 0. Rows that see nothing count as zeros.
+bool load_outputs(const Problem& p, const Keys& keys, const Block& block, const TileRange& range, const View& dout,
+                  const View& out, const View& lse, Work& work) {
+  float max[kBlock], sum[kBlock];
+  const bool remade = remake_softmax(p, keys, block, range, lse, max, sum, work);
   bool finite = true;
   for (std::int64_t r = 0; r < block.rows; ++r) {
     load_floats(lse, block.b, block.h, block.i + r, work.max + r, 1);
-    work.max[r] *= static_cast<float>(kLog2e);
+    const bool suffices = work.max[r] == kHidden || lse_suffices(work.max[r]);
+    work.max[r] = remade && !suffices ? max[r] : work.max[r] * static_cast<float>(kLog2e);
+    work.sum[r] = remade && !suffices ? -std::log2(sum[r]) : 0.0F;
     float* dy = work.dout + r * p.E;
     if (work.max[r] == kHidden) {
       std::fill(dy, dy + p.E, 0.0F);
@@ -162,7 +186,8 @@ bool load_outputs(const Problem& p, const Block& block, const View& dout, const 
 void make_ds(const Problem& p, const Block& block, Work& work) {
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* row = work.scores + r * kKeyTile;
-    for (std::int64_t j = 0; j < kKeyTile; ++j) row[j] = row[j] == kHidden ? kHidden : row[j] - work.max[r];
+    for (std::int64_t j = 0; j < kKeyTile; ++j)
+      row[j] = row[j] == kHidden ? kHidden : row[j] - work.max[r] + work.sum[r];
   }
   kernels().exp2(work.scores, work.scores, block.rows * kKeyTile);
   const auto scale = static_cast<float>(p.scale);
@@ -178,11 +203,11 @@ void make_ds(const Problem& p, const Block& block, Work& work) {
 void backward_block(const Problem& p, const Keys& keys, const Block& block, const View& dout, const View& out,
                     const View& lse, const MutableView& da, const Partial& partial, Work work) {
   load_queries(p, block, work);
-  const bool dout_finite = load_outputs(p, block, dout, out, lse, work);
+  const TileRange range(block, work);
+  const bool dout_finite = load_outputs(p, keys, block, range, dout, out, lse, work);
   std::fill(work.dq, work.dq + block.rows * p.stride, 0.0F);
   const FloatMatrix weights{work.scores, block.rows, kKeyTile, kKeyTile}, dy{work.dout, block.rows, p.E, p.E};
   const FloatMatrix values{work.v, kKeyTile, p.E, p.E};
-  const TileRange range(block, work);
   for (std::int64_t tile = range.begin; tile < range.end; ++tile) {
     if (!make_scores(p, keys, block, tile, work)) continue;
     load_values(p, block, tile, work);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
@@ -16,6 +17,7 @@
 #include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
+#include "ops/softmax_rows.hpp"
 #include "reference/reformer.hpp"
 #include "variants/lsh.hpp"
 #include "variants/reformer_segments.hpp"
@@ -92,14 +94,36 @@ void merge_row(float& lse, float* out, float other_lse, const float* other, std:
   lse = top + std::log(sum);
 }
 
+// The same where an LSE is too large to tell the shares: `state` is the softmax of the rounds before.
+void merge_large_row(float& lse, RowState& state, float* out, const RowState& other_state, const float* other,
+                     std::int64_t E) {
+  if (lse_suffices(lse)) state = state_of(static_cast<double>(lse));
+  const RowState whole = merged(state, other_state);
+  const auto a = static_cast<float>(share_of(state, whole)), b = static_cast<float>(share_of(other_state, whole));
+  for (std::int64_t e = 0; e < E; ++e) out[e] = a == 0 ? b * other[e] : a * out[e] + b * other[e];
+  state = whole;
+  lse = static_cast<float>(whole.top + whole.log_sum);
+}
+
+// The softmax of a segment's rows where their LSE does not suffice; elsewhere the LSE says it.
+void fill_segment_states(const AttentionCall& attention, const float* lse, std::int64_t rows, RowState* states) {
+  for (std::int64_t r = 0; r < rows; ++r) states[r] = state_of(static_cast<double>(lse[r]));
+  fill_row_states(attention.problem, lse, false, states);
+}
+
 // ---- Forward ----
 
 struct ForwardWave {
   ForwardWave(const Call& call, std::int64_t heads)
-      : sorted(call.plan, heads), inverse_norms(heads * call.L), out(heads * call.L * call.E), lse(heads * call.L) {}
+      : sorted(call.plan, heads),
+        inverse_norms(heads * call.L),
+        out(heads * call.L * call.E),
+        lse(heads * call.L),
+        states(heads * call.L) {}
 
   SortedHeads sorted;
   Buffer<float> inverse_norms, out, lse;
+  Buffer<RowState> states;
 };
 
 // A token that met nobody attends to itself.
@@ -138,16 +162,27 @@ void forward(const Call& call, const WidenedResult& out, const std::optional<Mut
       for_segments(count, segments, rows.workers(), [&](std::int64_t n, const Segment& s, int worker) {
         const auto gathered = rows.gather(worker, wave.sorted, wave.inverse_norms.data() + n * L, first + n, n, s);
         float *part = results.of(worker, 0), *part_lse = results.of(worker, 1);
+        std::vector<RowState> states;  // empty: nobody needs them
         rows.attend(gathered, s, [&](AttentionCall& attention) {
           AttentionExtras extras;
           extras.lse = rows_view(part_lse, s.rows(), 1);
           run_attention(attention, rows_view(part, s.rows(), E), extras);
+          if (all_suffice(part_lse, s.rows())) return;
+          states.resize(static_cast<std::size_t>(s.rows()));
+          fill_segment_states(attention, part_lse, s.rows(), states.data());
         });
         const std::int32_t* order = wave.sorted.order(n);
         for (std::int64_t t = s.begin; t < s.end; ++t) {
           if (t + kAhead < s.end) call_row(wave.out.data() + (n * L + order[t + kAhead]) * E, 1, E);
           const std::int64_t at = n * L + order[t], from = t - s.begin;
-          merge_row(wave.lse[at], wave.out.data() + at * E, part_lse[from], part + from * E, E);
+          float* sum = wave.out.data() + at * E;
+          if (part_lse[from] == -kInfinity || (lse_suffices(part_lse[from]) && lse_suffices(wave.lse[at]))) {
+            merge_row(wave.lse[at], sum, part_lse[from], part + from * E, E);
+            continue;
+          }
+          const RowState own =
+              states.empty() ? state_of(static_cast<double>(part_lse[from])) : states[static_cast<std::size_t>(from)];
+          merge_large_row(wave.lse[at], wave.states[at], sum, own, part + from * E, E);
         }
       });
     }
@@ -167,6 +202,7 @@ struct BackwardWave {
         dk(heads * call.L * call.D),
         dv(heads * call.L * call.E),
         met(heads * call.L),
+        states(heads * call.L),
         before_each(call.plan.chunk * (call.D + call.E)),
         before(checked_product("reformer", {heads, segments.count, before_each})) {}
 
@@ -174,6 +210,7 @@ struct BackwardWave {
   Buffer<float> inverse_norms;
   Buffer<float> dq, dk, dv;
   Buffer<bool> met;
+  Buffer<RowState> states;  // the softmax over all rounds, where an LSE does not suffice
   // What a segment adds to dk and dv of the chunk before it: [heads][segments][chunk][D], then [chunk][E]. Its owner
   // has those rows in hand, so that it waits here.
   std::int64_t before_each;
@@ -213,6 +250,36 @@ void gather_outputs(const Call& call, const BackwardInputs& in, const std::int32
     copy_row(in.out.row(b, h, order[t]), in.out.step(), E, 1.0F, to.out + at * E);
     to.lse[at] = static_cast<float>(load(in.lse, b, h, order[t], 0));
   }
+}
+
+// Where an LSE of a head is too large to make weights from: the softmax of its rows over all rounds. False: nowhere.
+bool fill_whole_states(const Call& call, const BackwardInputs& in, const Segments& segments, const SegmentRows& rows,
+                       const SegmentGradients& gradients, BackwardWave& wave, std::int64_t first, std::int64_t count) {
+  const std::int64_t L = call.L;
+  bool all = true;
+  for (std::int64_t at = 0; at < count * L; ++at) {
+    const std::int64_t head = first + at / L;
+    all &= lse_suffices(static_cast<float>(load(in.lse, head / call.H, head % call.H, at % L, 0)));
+    wave.states[at] = RowState{};
+  }
+  if (all) return false;
+  for (std::int64_t round = 0; round < call.plan.rounds; ++round) {
+    wave.sorted.sort(call.q_in, call.rotations, round, first, count);
+    for_segments(count, segments, rows.workers(), [&](std::int64_t n, const Segment& s, int worker) {
+      const auto gathered = rows.gather(worker, wave.sorted, wave.inverse_norms.data() + n * L, first + n, n, s);
+      const SegmentGradients::Rows of = gradients.of(worker);
+      const std::int32_t* order = wave.sorted.order(n);
+      gather_outputs(call, in, order, first + n, s, of);
+      std::vector<RowState> states(static_cast<std::size_t>(s.rows()));
+      rows.attend(gathered, s,
+                  [&](AttentionCall& attention) { fill_segment_states(attention, of.lse, s.rows(), states.data()); });
+      for (std::int64_t t = s.begin; t < s.end; ++t) {
+        RowState& whole = wave.states[n * L + order[t]];
+        if (!lse_suffices(of.lse[t - s.begin])) whole = merged(whole, states[static_cast<std::size_t>(t - s.begin)]);
+      }
+    });
+  }
+  return true;
 }
 
 void take_row(const float* from, std::int64_t width, bool add, float* to) {
@@ -307,12 +374,16 @@ void backward(const Call& call, const BackwardInputs& in, const WidenedResult& d
   for (std::int64_t first = 0; first < call.B * call.H; first += at_once) {
     const std::int64_t count = std::min(at_once, call.B * call.H - first);
     fill_inverse_norms(call, first, count, wave.inverse_norms.data());
+    const bool large = fill_whole_states(call, in, segments, rows, gradients, wave, first, count);
     for (std::int64_t round = 0; round < call.plan.rounds; ++round) {
       wave.sorted.sort(call.q_in, call.rotations, round, first, count);
       for_segments(count, segments, rows.workers(), [&](std::int64_t n, const Segment& s, int worker) {
         const auto gathered = rows.gather(worker, wave.sorted, wave.inverse_norms.data() + n * L, first + n, n, s);
         const SegmentGradients::Rows of = gradients.of(worker);
         gather_outputs(call, in, wave.sorted.order(n), first + n, s, of);
+        std::vector<RowState> whole;
+        for (std::int64_t t = s.begin; large && t < s.end; ++t)
+          whole.push_back(wave.states[n * L + wave.sorted.order(n)[t]]);
         rows.attend(gathered, s, [&](AttentionCall& attention) {
           run_attention_backward(attention, rows_view(of.dout, s.rows(), E), rows_view(of.out, s.rows(), E),
                                  rows_view(of.lse, s.rows(), 1),
@@ -320,7 +391,8 @@ void backward(const Call& call, const BackwardInputs& in, const WidenedResult& d
                                   rows_view(of.dk, s.key_rows(), D),
                                   rows_view(of.dv, s.key_rows(), E),
                                   {},
-                                  {}});
+                                  {}},
+                                 large ? whole.data() : nullptr);
         });
         scatter(call, wave, n, s, segments.count, gathered, of, round > 0);
       });

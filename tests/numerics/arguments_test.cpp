@@ -297,6 +297,7 @@ TEST(Arguments, Numbers) {
                   {"softcap inf", [=](Call& c) { c.options.softcap = infinity; }, "softcap"},
                   {"scale NaN", [=](Call& c) { c.options.scale = nan; }, "scale"},
                   {"scale inf", [=](Call& c) { c.options.scale = -infinity; }, "scale"},
+                  {"scale beyond f32", [](Call& c) { c.options.scale = 1e39; }, "scale"},
                   {"dropout 1", [](Call& c) { c.options.dropout.probability = 1; }, "dropout"},
                   {"dropout < 0", [](Call& c) { c.options.dropout.probability = -0.1; }, "dropout"},
                   {"dropout NaN", [=](Call& c) { c.options.dropout.probability = nan; }, "dropout"}},

@@ -255,6 +255,47 @@ TEST(Nan, InfiniteScoreStaysInItsRow) {
   }
 }
 
+// A bias of -inf hides its key as a mask does, whatever K, V, or a query that has nothing else, hold there.
+TEST(Nan, BiasOfMinusInfinityHidesItsKey) {
+  for (const DType dtype : kDTypes) {
+    for (const auto& [M, dim] : {std::pair<int64_t, int64_t>{41, 12}, {41, 40}, {2, 64}}) {
+      Case c = masked_case(MaskKind::none);
+      c.M = M;
+      c.N = 128 + 7;
+      c.D = c.E = dim;
+      c.bias = BiasKind::full;
+      c.f32_bias = true;
+      const Problem p(c);
+      const auto hidden_key = [](int64_t j) { return j % 3 == 0; };
+      const auto hidden_row = [](int64_t i) { return i % 5 == 1; };
+      std::vector<float> bias = p.bias;
+      for (std::size_t n = 0; n < bias.size(); ++n) {
+        const int64_t j = static_cast<int64_t>(n) % c.N, i = static_cast<int64_t>(n) / c.N % c.M;
+        if (hidden_key(j) || hidden_row(i)) bias[n] = -std::numeric_limits<float>::infinity();
+      }
+      AttentionOptions options = p.options(dtype);
+      options.bias = view_of(std::as_const(bias).data(), p.bias_shape);
+      Tensors clean(p, dtype), dirty(p, dtype);
+      for (const double poison : {kNan, kInfinity}) {
+        for_rows(p.k_shape(), [&](int64_t b, int64_t h, int64_t j) {
+          if (!hidden_key(j)) return;
+          set_row(dirty.k, b, h, j, poison);
+          set_row(dirty.v, b, h, j, poison);
+        });
+        for_rows(p.q_shape(), [&](int64_t b, int64_t h, int64_t i) {
+          if (!hidden_row(i)) return;
+          set_row(dirty.q, b, h, i, poison);
+          set_row(dirty.dout, b, h, i, poison);
+        });
+        clean.run(options);
+        dirty.run(options);
+        const std::string what = std::string(name(dtype)) + " " + std::to_string(M) + " rows of " + std::to_string(dim);
+        ASSERT_EQ(dirty.difference(clean), "") << what;
+      }
+    }
+  }
+}
+
 // A bias or a rule may hold anything where the mask hides the key.
 TEST(Nan, HiddenBiasAndRuleNeverLeak) {
   for (const MaskKind mask : {MaskKind::causal_last, MaskKind::causal_window, MaskKind::padding,

@@ -227,6 +227,24 @@ TEST(AdditiveAttention, EveryFiniteInputIsWithinTheBounds) {
   }
 }
 
+// Scores of +-3e6 in saturated rows: the LSE cannot tell how many keys share the weight.
+TEST(AdditiveAttention, LargeScoresKeepTheirWeights) {
+  const AdditiveCase c{1, 2, 1, 70, 130, 4, 5, {no_mask(), 1e6}};
+  for (const DType dtype : kFloats) {
+    Problem p(c, dtype, 40);
+    for_each_element(c.a(), [&](auto b, auto h, auto i, auto d) { store(p.a, b, h, i, d, 15); });
+    for_each_element(c.b(), [&](auto b, auto h, auto j, auto d) { store(p.b, b, h, j, d, j % 3 == 0 ? 0 : -30); });
+    for_each_element(c.w(), [&](auto, auto h, auto, auto d) { store(p.w, 0, h, 0, d, d % 2 == 0 ? 1 : 0.5); });
+    const Results got = run(c, p), expected = expected_of(c, p);
+    for_each_element(c.v(), [&](auto b, auto h, auto j, auto e) {
+      EXPECT_NEAR(load(got.dv, b, h, j, e), load(expected.dv, b, h, j, e), 8 * unit_roundoff(dtype) + 1e-5)
+          << name(dtype) << " key " << j;
+    });
+    for (const Tensor* x : {&got.da, &got.db, &got.dw})
+      for_each_element(x->shape(), [&](auto b, auto h, auto i, auto d) { EXPECT_EQ(load(*x, b, h, i, d), 0); });
+  }
+}
+
 TEST(AdditiveAttention, BitsOfARowDoNotDependOnItsNeighbours) {
   const AdditiveCase c{1, 1, 1, 70, 100, 20, 8};
   Problem p(c, DType::f32, 2100);

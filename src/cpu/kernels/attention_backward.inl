@@ -1,4 +1,5 @@
-// Backward: weights are made again from the LSE; a tile of keys gathers dk and dv while dq passes from tile to tile.
+// Backward: weights are made again from the softmax of their row; a tile of keys gathers dk and dv while dq passes from
+// tile to tile.
 
 template <class Math>
 struct BackwardScratch {
@@ -106,7 +107,7 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
   float keep[kKeyTile];
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const std::int64_t at = row_index(p, block.b, block.hk, block.row + r);
-    const V minus_lse = set1(-p.lse_in[at] * kLog2e), delta = set1(p.delta[at]);
+    const V base = set1(p.softmax_rows[at].base), shift = set1(p.softmax_rows[at].shift), delta = set1(p.delta[at]);
     if (p.dropout_threshold) {
       for (float& one : keep) one = 1.0F;
       drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b, head_of(p, block.hk, block.row + r),
@@ -117,7 +118,7 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
       const V x = load(score + c);
       const Mask hidden = equal(x, set1(-kInfinity));  // decided by the score: an LSE may be NaN
-      V w = Math::power_of_two(fma(x, factor, minus_lse));
+      V w = Math::power_of_two(fma(sub(x, base), factor, shift));
       V dw = load(dscore + c);
       const V kept = p.dropout_threshold ? load(keep + c) : set1(1.0F);
       dw = mul(dw, kept);

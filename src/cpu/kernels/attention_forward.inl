@@ -109,16 +109,18 @@ inline void softmax_block(const AttentionProblem& p, const Block& block, float* 
     }
     // Nothing seen yet: weights must come out 0.
     const typename Math::Exponent exponent(row_max == -kInfinity ? 0.0F : row_max, exponent_factor(p));
-    V sum = load(sums);
-    for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-      const V w = exponent.weight(load(s + c));
-      sum = add(sum, w);
-      if (as_floats)
-        store(s + c, w);
-      else
-        Math::store_weights(weights + r * Math::kWeightRow, c, w);
-    }
-    store(sums, sum);
+    exponent.use([&](auto weight) {
+      V sum = load(sums);
+      for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+        const V w = weight(load(s + c));
+        sum = add(sum, w);
+        if (as_floats)
+          store(s + c, w);
+        else
+          Math::store_weights(weights + r * Math::kWeightRow, c, w);
+      }
+      store(sums, sum);
+    });
   }
 }
 
@@ -145,10 +147,9 @@ inline void finish_row(const AttentionProblem& p, const RowRange& range, std::in
                        const float* acc) {
   const std::int64_t h = head_of(p, range.hk, row), i = token_of(p, row);
   const bool empty = row_max == -kInfinity && sum == 0.0F;
-  // The largest score in its own unit; in double, because the LSE and with it all of backward hang on it.
-  double top = static_cast<double>(row_max) * (plain_scores(p) ? static_cast<double>(p.scale) : 1.0);
+  double top = in_nats(p, row_max);  // in double, because the LSE and with it all of backward hang on it
   float shrink = 1.0F;
-  if (p.sinks) {
+  if (p.sinks && p.sinks[h] != -kInfinity) {
     const auto sink = static_cast<double>(p.sinks[h]);
     const double higher = top > sink ? top : sink;
     shrink = exp2_one(static_cast<float>(top - higher) * kLog2e);
@@ -413,7 +414,7 @@ void merge_partials(const AttentionProblem& p, const RowRange& range, std::int64
   }
 }
 
-// The weights themselves, exp(s - LSE): a second sweep over QK^T with the LSE known. Stored for all keys, or shown to
+// The weights themselves: a second sweep over QK^T with the softmax of each row known. Stored for all keys, or shown to
 // the visitor where the mask leaves something to see.
 void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
@@ -446,10 +447,10 @@ void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
         finish_scores(p, block, s.keys, s.scores, nullptr);
         for (std::int64_t r = 0; r < block.rows; ++r) {
           float* score = s.scores + r * kKeyTile;
-          const float lse = p.lse[row_index(p, range.b, range.hk, row + r)] * kLog2e;
-          const V base = set1(lse == -kInfinity ? 0.0F : -lse);
+          const SoftmaxRow& softmax = p.softmax_rows[row_index(p, range.b, range.hk, row + r)];
+          const V base = set1(softmax.base), shift = set1(softmax.shift);
           for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
-            store(score + c, exp2(fma(load(score + c), factor, base)));
+            store(score + c, exp2(fma(sub(load(score + c), base), factor, shift)));
         }
       }
       if (p.visitor)

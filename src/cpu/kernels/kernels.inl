@@ -29,6 +29,7 @@ using Split = Floats;  // three products of pairs would be slower than one of fl
 #endif
 #include "cpu/kernels/tiles.inl"
 #include "cpu/kernels/attention_forward.inl"
+#include "cpu/kernels/row_states.inl"
 #include "cpu/kernels/attention_backward.inl"
 #include "cpu/kernels/matmul.inl"
 #include "cpu/kernels/weight_rounding.inl"
@@ -120,6 +121,12 @@ constexpr KernelTable table(const char* name) {
       .partial_floats = partial_floats,
       .merge_partials = merge_partials,
       .weights = weights,
+      .row_states =
+          [](const AttentionProblem& p, const RowRange& range, const float* lse, bool as_floats, RowState* states,
+             void* scratch) {
+            (paired(p) && !as_floats ? row_states_with<Pairs> : row_states_with<Floats>)(p, range, lse, states,
+                                                                                         scratch);
+          },
       .backward_scratch_bytes =
           [](const AttentionProblem& p, std::int64_t rows) {
             const std::int64_t floats = backward_scratch_bytes_with<Floats>(p, rows);  // bias_gradient works in floats

@@ -111,7 +111,11 @@ struct Floats {
   struct Exponent {
     V base, factor;
     Exponent(float row_max, float scale) : base(set1(row_max)), factor(set1(scale)) {}
-    V weight(V score) const { return exp2(mul(sub(score, base), factor)); }
+    // Calls f with the function that makes a weight of a score.
+    template <class F>
+    void use(F&& f) const {
+      f([&](V score) { return exp2(mul(sub(score, base), factor)); });
+    }
   };
   static void weights_along_keys(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}
   static void weights_along_rows(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}

@@ -1,20 +1,37 @@
 // Operands as pairs of bf16, for instruction sets that multiply them: twice the numbers for every load and product.
 
+// The numbers of b that are finite are added as ever, so that an inf or NaN under a weight of zero changes no bit; then
+// the others, where a weight is not zero.
 inline void product_skip_zeros(const ProductArgs<PairCells>& args, std::int64_t rows, std::int64_t cols) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t k = 0; k < args.inner; ++k) {
-      const std::uint32_t cell = args.a[r * args.a_row + k * args.a_inner];
-      const float low = bf16_to_float(static_cast<std::uint16_t>(cell));
-      const float high = bf16_to_float(static_cast<std::uint16_t>(cell >> 16));
-      float* c = args.c + r * args.c_row;
-      const std::uint32_t* b = args.b + k * args.b_row;
-      for (std::int64_t n = 0; n < cols; n += kLanes) {
-        V sum = load(c + n);
-        if (low != 0.0F) sum = fma(set1(low), low_halves(b + n), sum);
-        if (high != 0.0F) sum = fma(set1(high), high_halves(b + n), sum);
-        store(c + n, sum);
+  constexpr std::int64_t kColumns = 2 * kLanes, kInner = kKeyTile / 2;
+  const V zero = set1(0.0F);
+  const auto bad = [&](V x) { return select(equal(mul(x, zero), zero), zero, x); };
+  std::uint32_t finite[kInner * kColumns];
+  for (std::int64_t n = 0; n < cols; n += kColumns) {
+    const std::int64_t width = cols - n < kColumns ? cols - n : kColumns;
+    for (std::int64_t k = 0; k < args.inner; ++k)
+      for (std::int64_t c = 0; c < width; ++c) {
+        const std::uint32_t cell = args.b[k * args.b_row + n + c];
+        const std::uint32_t low = (cell & 0x7F80U) == 0x7F80U ? 0 : 0xFFFFU;
+        const std::uint32_t high = (cell & 0x7F800000U) == 0x7F800000U ? 0 : 0xFFFF0000U;
+        finite[k * kColumns + c] = cell & (low | high);
       }
-    }
+    product<true>(
+        ProductArgs<PairCells>{args.a, args.a_row, args.a_inner, finite, kColumns, args.c + n, args.c_row, args.inner},
+        rows, width);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t k = 0; k < args.inner; ++k) {
+        const std::uint32_t cell = args.a[r * args.a_row + k * args.a_inner];
+        const float low = bf16_to_float(static_cast<std::uint16_t>(cell));
+        const float high = bf16_to_float(static_cast<std::uint16_t>(cell >> 16));
+        for (std::int64_t c = 0; c < width; c += kLanes) {
+          float* sums = args.c + r * args.c_row + n + c;
+          const std::uint32_t* b = args.b + k * args.b_row + n + c;
+          if (low != 0.0F) store(sums, fma(set1(low), bad(low_halves(b)), load(sums)));
+          if (high != 0.0F) store(sums, fma(set1(high), bad(high_halves(b)), load(sums)));
+        }
+      }
+  }
 }
 
 // Two rows of b make a row of cells.
@@ -137,9 +154,17 @@ struct Pairs {
   // Weights are rounded to bf16, so the exponent may be a little off, and so may the largest weight.
   static V power_of_two(V t) { return quick_exp2(t); }
   struct Exponent {
-    V base, factor;
-    Exponent(float row_max, float scale) : base(set1(-row_max * scale)), factor(set1(scale)) {}
-    V weight(V score) const { return quick_exp2(fma(score, factor, base)); }
+    float row_max, scale;
+    Exponent(float largest, float factor) : row_max(largest), scale(factor) {}
+    template <class F>
+    void use(F&& f) const {
+      const V factor = set1(scale);
+      const float power = row_max * scale;
+      if (power <= kLargestLse && power >= -kLargestLse)
+        return f([&, base = set1(-power)](V score) { return quick_exp2(fma(score, factor, base)); });
+      // One rounding of so large a product would decide the weights.
+      f([&, base = set1(row_max)](V score) { return quick_exp2(mul(sub(score, base), factor)); });
+    }
   };
 
   static void weights_along_keys(const float* s, std::int64_t rows, std::int64_t c0, std::int64_t c1, Cell* dst) {

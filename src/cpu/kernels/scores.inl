@@ -129,10 +129,16 @@ inline bool next_block(const AttentionProblem& p, const RowKeys& keys, std::int6
 
 // With nothing but a positive scale, scale and log2(e) are one factor inside the exponent.
 inline bool plain_scores(const AttentionProblem& p) {
-  return p.softcap == 0.0F && !p.hook && !p.bias && !p.alibi && p.scale > 0.0F;
+  constexpr float kLargestScale = 1e38F;  // the factor must be finite
+  return p.softcap == 0.0F && !p.hook && !p.bias && !p.alibi && p.scale > 0.0F && p.scale <= kLargestScale;
 }
 inline float exponent_factor(const AttentionProblem& p) {
   return plain_scores(p) ? p.scale * kLog2e : kLog2e;
+}
+
+// A score as it is held here, in the unit that the LSE has.
+inline double in_nats(const AttentionProblem& p, float score) {
+  return static_cast<double>(score) * (plain_scores(p) ? static_cast<double>(p.scale) : 1.0);
 }
 
 inline void scale_and_cap(const AttentionProblem& p, const Block& block, float* scores) {
@@ -171,7 +177,10 @@ inline void add_bias(const AttentionProblem& p, const Block& block, float* score
     clear(row, kKeyTile);
     load_row(p.bias->dtype, src, p.bias->dim_stride, columns, row);
     float* s = scores + r * kKeyTile + block.c0;
-    for (std::int64_t c = 0; c < block.c1 - block.c0; c += kLanes) store(s + c, add(load(s + c), load(row + c)));
+    for (std::int64_t c = 0; c < block.c1 - block.c0; c += kLanes) {
+      const V bias = load(row + c), hidden = set1(-kInfinity);  // -inf hides the key, were its score a NaN
+      store(s + c, select(equal(bias, hidden), hidden, add(load(s + c), bias)));
+    }
   }
 }
 

@@ -1,0 +1,61 @@
+// The softmax of rows whose LSE is too large to make weights from: their maximum and sum once more.
+
+// total <- merge(total, part), in double: without the values there is little to add up.
+inline void merge_state(const AttentionProblem& p, RowState& total, float part_max, float part_sum) {
+  if (part_max == -kInfinity && part_sum == 0.0F) return;
+  total = merged(total, {part_max, in_nats(p, part_max), __builtin_log(static_cast<double>(part_sum))});
+}
+
+// Rows [first, last) of the range over all keys. Scores have the bits that backward's have: each is one chain of sums.
+template <class Math>
+inline void sweep_states(const AttentionProblem& p, const RowRange& range, std::int64_t first, std::int64_t last,
+                         ForwardScratch<Math>& s, RowState* states) {
+  const RowRange part{range.b, range.hk, first, last};
+  const std::int64_t rows = last - first, query_row = Math::row_cells(p.D);
+  const KeyRange seen = visible_range(p, s.keys, first, last);
+  for (std::int64_t begin = seen.lo / kKeySplit * kKeySplit; begin < seen.hi; begin += kKeySplit) {
+    const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
+    for (std::int64_t r = 0; r < rows; ++r) s.part.max[r] = -kInfinity;
+    clear(s.part.sums, rows * kLanes);
+    clear(s.part.acc, rows * acc_row(p));
+    for (std::int64_t j = next_seen(p, part, seen.lo > begin ? seen.lo : begin, end); j < end;
+         j = next_seen(p, part, j / kKeyTile * kKeyTile + kKeyTile, end)) {
+      const KeyTile tile{range.b, range.hk, j / kKeyTile * kKeyTile};
+      Block block{range.b, range.hk, first, rows, tile.j0, 0, 0, false};
+      if (!place_block(p, s.keys, block)) continue;
+      Math::pack_along_dim(p.k, tile, keys_in_tile(p, tile), p.D, s.tile_rows, s.tile.k);
+      product<false>(
+          ProductArgs<typename Math::Cells>{s.q + (first - range.begin) * query_row, query_row, 1, s.tile.k + block.c0,
+                                            kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
+          rows, block.c1 - block.c0);
+      finish_scores(p, block, s.keys, s.scores, nullptr);
+      softmax_block<Math>(p, block, s.scores, true, s.weights, s.part, 0);
+    }
+    for (std::int64_t r = 0; r < rows; ++r)
+      merge_state(p, states[row_index(p, range.b, range.hk, first + r)], s.part.max[r],
+                  reduce_add(load(s.part.sums + r * kLanes)));
+  }
+}
+
+// The states of those rows of the range whose LSE does not suffice; both arrays are [B, H, M].
+template <class Math>
+void row_states_with(const AttentionProblem& p, const RowRange& range, const float* lse, RowState* states,
+                     void* scratch) {
+  const auto suffices = [&](std::int64_t row) { return lse_suffices(lse[row_index(p, range.b, range.hk, row)]); };
+  std::int64_t row = range.begin, end = 0;
+  while (row < range.end && suffices(row)) ++row;
+  if (row == range.end) return;
+  Carver carver{static_cast<char*>(scratch)};
+  [[maybe_unused]] const typename Math::Session session{};
+  ForwardScratch<Math> s = carve_forward<Math>(p, range.end - range.begin, carver);
+  fill_row_keys(p, range, s.keys);
+  load_rows<Math>(p, p.q, range.b, range.hk, range.begin, range.end - range.begin, p.D, s.q);
+  for (; row < range.end; row = end) {
+    for (end = row; end < range.end && end - row < kBlockRows && !suffices(end); ++end)
+      states[row_index(p, range.b, range.hk, end)] = RowState{};
+    if (end > row)
+      sweep_states(p, range, row, end, s, states);
+    else
+      ++end;
+  }
+}
