@@ -171,6 +171,21 @@ TEST(Linear, EmptySizesWork) {
   }
 }
 
+// A size of 0 beside huge ones: their product is never formed.
+TEST(Linear, EmptyAndHuge) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const Tensor w = random_tensor(DType::f32, {1, 1, 5, 4}, 20);
+  Tensor dw = w.clone();
+  for (const Shape& shape : {Shape{0, kHuge, kHuge, 4}, Shape{kHuge, 0, kHuge, 4}, Shape{kHuge, kHuge, 0, 4}}) {
+    const View x{DType::f32, nullptr, shape, {1, 1, 1, 1}};
+    const MutableView y{DType::f32, nullptr, {shape[0], shape[1], shape[2], 5}, {1, 1, 1, 1}};
+    const MutableView dx{DType::f32, nullptr, shape, {1, 1, 1, 1}};
+    linear(x, w, std::nullopt, y);
+    linear_backward(y, x, w, {dx, dw, std::nullopt});
+    EXPECT_EQ(max_abs(dw), 0);
+  }
+}
+
 TEST(Linear, RefusesBadArguments) {
   Tensor x(DType::f32, {1, 2, 3, 4}), weight(DType::f32, {1, 1, 5, 4}), y(DType::f32, {1, 2, 3, 5});
   Tensor bias(DType::f32, {1, 1, 1, 5}), half(DType::f16, {1, 1, 5, 4});
