@@ -1,6 +1,8 @@
 // Tests of the projection and its gradients.
 #include "attend/linear.hpp"
 
+#include <limits>
+
 #include "reference/linear.hpp"
 #include "unit/error_of.hpp"
 #include "unit/op_testing.hpp"
@@ -184,6 +186,13 @@ TEST(Linear, EmptyAndHuge) {
     linear_backward(y, x, w, {dx, dw, std::nullopt});
     EXPECT_EQ(max_abs(dw), 0);
   }
+
+  // Rows without elements have no place: their strides mean nothing.
+  const View no_numbers{DType::f32, nullptr, {2, 2, 2, 0}, {std::numeric_limits<std::int64_t>::max(), 1, 3, 1}};
+  const Tensor no_weight(DType::f32, {1, 1, 5, 0});
+  Tensor zeros = random_tensor(DType::f32, {2, 2, 2, 5}, 21);
+  linear(no_numbers, no_weight, std::nullopt, zeros);
+  EXPECT_EQ(max_abs(zeros), 0);
 }
 
 TEST(Linear, RefusesBadArguments) {
