@@ -17,8 +17,8 @@ namespace {
 template <class Void>
 std::optional<std::int64_t> even_row_stride(const BasicView<Void>& x) {
   std::int64_t rows = 1, stride = x.strides[2];
+  if (row_count({x.batch(), x.heads(), x.length(), 1}) == 0) return stride;  // the other sizes may be anything
   for (const std::size_t d : {2U, 1U, 0U}) {
-    if (x.shape[d] == 0) return stride;  // no rows
     if (x.shape[d] == 1) continue;
     if (rows == 1) {
       stride = x.strides[d];
@@ -41,7 +41,9 @@ BasicMatrix<Void> all_rows(const BasicView<Void>& x) {
 template <class Void>
 BasicMatrix<Void> rows_of(const BasicView<Void>& x, std::int64_t b, std::int64_t h) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  Byte* data = static_cast<Byte*>(x.data) + (b * x.strides[0] + h * x.strides[1]) * size_of(x.dtype);
+  // Strides of a view without elements may be anything.
+  const std::int64_t start = row_count(x.shape) == 0 ? 0 : b * x.strides[0] + h * x.strides[1];
+  Byte* data = static_cast<Byte*>(x.data) + start * size_of(x.dtype);
   return {x.dtype, data, x.length(), x.dim(), x.strides[2], x.strides[3]};
 }
 

@@ -1,94 +1,27 @@
 // The C ABI called with anything: every call returns a status, and no error is an internal one.
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "attend/attend_variants.h"
+#include "fuzz/c_abi_drawing.hpp"
 
 namespace {
 
+using attend::fuzz::Arena;
+using attend::fuzz::draw_size;
+using attend::fuzz::settled;
+using attend::fuzz::stop;
 using std::int64_t;
 
-[[noreturn]] void stop(const char* text) {
-  std::fprintf(stderr, "%s: %s\n", text, attend_last_error());
-  std::abort();
-}
-
-// Sizes and lengths: mostly small, now and then hostile. Even one element of two bytes times the large ones overflows:
-// nothing asks for memory that a sanitizer would refuse.
-int64_t draw_size(FuzzedDataProvider& bytes) {
-  constexpr std::array<int64_t, 6> kHostile = {
-      -1, INT64_MIN, INT64_MAX, int64_t{1} << 62, INT64_MIN / 2, -(int64_t{1} << 32)};
-  const auto kind = bytes.ConsumeIntegralInRange<int>(0, 40);
-  return kind == 40 ? bytes.PickValueInArray(kHostile) : kind % 7;
-}
-
-// Tensors with memory of exactly their own, so that a byte outside is seen.
-class Arena {
- public:
-  explicit Arena(FuzzedDataProvider& bytes) : bytes_(bytes) {}
-
-  // Of the given sizes, or of drawn ones; null now and then.
-  const attend_tensor* tensor(std::array<int64_t, 4> shape) {
-    const int kind = bytes_.ConsumeIntegralInRange<int>(0, 60);
-    if (kind == 60) return nullptr;
-    if (kind > 56) {
-      for (int64_t& size : shape) size = draw_size(bytes_);
-    }
-    auto made = std::make_unique<attend_tensor>();
-    made->dtype = kind > 53 ? bytes_.ConsumeIntegral<int32_t>() : dtype;
-    if (kind == 53) made->dtype = bytes_.ConsumeIntegralInRange<int32_t>(-1, 4);
-    __int128 elements = 1;
-    for (std::size_t d = 4; d-- > 0;) {
-      made->shape[d] = shape[d];
-      made->strides[d] = static_cast<int64_t>(elements);
-      if (shape[d] > 0 && elements < (int64_t{1} << 40)) elements *= shape[d];
-    }
-    if (elements <= kMostElements) {
-      memory_.emplace_back(new std::byte[static_cast<std::size_t>(elements) * 8]());
-      made->data = memory_.back().get();
-    } else {
-      made->data = nullptr;  // such a tensor must be refused
-    }
-    if (kind == 52) made->strides[bytes_.ConsumeIntegralInRange<int>(0, 3)] = 0;
-    if (kind == 51) made->strides[bytes_.ConsumeIntegralInRange<int>(0, 3)] = INT64_MAX;
-    tensors_.push_back(std::move(made));
-    return tensors_.back().get();
-  }
-
-  // A list that may be null, with a count that may be wrong but never more than there is.
-  std::pair<const int64_t*, int64_t> list() {
-    std::vector<int64_t>& values = lists_.emplace_back();
-    for (int n = bytes_.ConsumeIntegralInRange<int>(0, 4); n > 0; --n) values.push_back(draw_size(bytes_));
-    if (bytes_.ConsumeIntegralInRange<int>(0, 15) == 15) return {nullptr, draw_size(bytes_)};
-    const auto count = static_cast<int64_t>(values.size());
-    return {values.data(), bytes_.ConsumeIntegralInRange<int>(0, 15) == 15 ? -1 : count};
-  }
-
-  int32_t dtype = ATTEND_F32;
-
- private:
-  static constexpr int64_t kMostElements = 1 << 16;
-
-  FuzzedDataProvider& bytes_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
-  std::vector<std::unique_ptr<attend_tensor>> tensors_;
-  std::vector<std::vector<int64_t>> lists_;
-};
-
-// A failure must be one of the two that a caller can cause, and come with a text.
-bool settled(attend_status status) {
-  if (status == ATTEND_OK) return true;
-  if (status != ATTEND_INVALID_ARGUMENT && status != ATTEND_OUT_OF_MEMORY) stop("not a status for bad arguments");
-  if (std::strlen(attend_last_error()) == 0) stop("an error without a text");
-  return false;
+// A size that a struct of some version could have, or none at all.
+template <class T>
+void draw_struct_size(FuzzedDataProvider& bytes, T& given) {
+  const int kind = bytes.ConsumeIntegralInRange<int>(0, 20);
+  if (kind == 20) given.struct_size = bytes.ConsumeIntegral<std::uint16_t>();
+  if (kind == 19) given.struct_size = alignof(T) * bytes.ConsumeIntegralInRange<std::size_t>(0, sizeof(T) / alignof(T));
 }
 
 struct FreeMask {
@@ -174,6 +107,7 @@ MaskHandle draw_mask(FuzzedDataProvider& bytes, Arena& arena, std::vector<std::u
       const auto length = bytes.ConsumeIntegralInRange<int64_t>(-1, 64);
       attend_bigbird_options bird;
       attend_bigbird_options_init(&bird);
+      draw_struct_size(bytes, bird);
       bird.block = draw_size(bytes);
       bird.random_blocks = draw_size(bytes);
       status = bytes.ConsumeBool() ? attend_mask_bigbird(length, 64, &bird, &mask)
@@ -201,6 +135,7 @@ void run_attention(FuzzedDataProvider& bytes, Arena& arena, const attend_attenti
 
   attend_attention_gradients gradients;
   attend_attention_gradients_init(&gradients);
+  draw_struct_size(bytes, gradients);
   gradients.dq = arena.tensor({B, H, M, D});
   gradients.dk = arena.tensor({B, Hk, N, D});
   gradients.dv = arena.tensor({B, Hk, N, E});
@@ -214,6 +149,7 @@ void run_others(FuzzedDataProvider& bytes, Arena& arena) {
   settled(attend_softmax_backward(arena.tensor(shape), arena.tensor(shape), arena.tensor(shape)));
   attend_rope_options rope;
   attend_rope_options_init(&rope);
+  draw_struct_size(bytes, rope);
   rope.style = bytes.ConsumeIntegralInRange<int32_t>(-1, 3);
   rope.rotary_dim = draw_size(bytes);
   rope.theta = bytes.ConsumeBool() ? bytes.ConsumeFloatingPoint<double>() : 10000;
@@ -238,6 +174,7 @@ void run_others(FuzzedDataProvider& bytes, Arena& arena) {
 void run_layer(FuzzedDataProvider& bytes, Arena& arena, const attend_attention_options* options) {
   attend_layer_config config;
   attend_layer_config_init(&config);
+  draw_struct_size(bytes, config);
   config.dtype = arena.dtype;
   config.width = draw_size(bytes);
   config.context_width = bytes.ConsumeBool() ? 0 : draw_size(bytes);
@@ -277,6 +214,146 @@ void run_layer(FuzzedDataProvider& bytes, Arena& arena, const attend_attention_o
   attend_layer_free(layer);
 }
 
+void write_values(void* context, int64_t n, const attend_tile* tile, float* values, int64_t stride) {
+  if (context != nullptr) stop("a context that nobody gave");
+  for (int64_t r = 0; r < tile->rows; ++r)
+    for (int64_t c = 0; c < tile->cols; ++c) values[r * stride + c] = static_cast<float>(n + tile->first_col + c);
+}
+
+void read_weights(void* context, const attend_tile* tile, const float* weights, int64_t stride) {
+  double& sum = *static_cast<double*>(context);
+  for (int64_t r = 0; r < tile->rows; ++r)
+    for (int64_t c = 0; c < tile->cols; ++c) sum += static_cast<double>(weights[r * stride + c]);
+}
+
+attend_row_sums draw_row_sums(FuzzedDataProvider& bytes, Arena& arena, const std::array<int64_t, 3>& rows) {
+  attend_row_sums sums;
+  attend_row_sums_init(&sums);
+  draw_struct_size(bytes, sums);
+  const int32_t dtype = std::exchange(arena.dtype, ATTEND_F32);
+  sums.sums = arena.tensor({rows[0], rows[1], rows[2], draw_size(bytes)});
+  arena.dtype = dtype;
+  sums.values = bytes.ConsumeIntegralInRange<int>(0, 20) == 20 ? nullptr : &write_values;
+  return sums;
+}
+
+void run_observers(FuzzedDataProvider& bytes, Arena& arena, const attend_attention_options* options) {
+  const int64_t B = draw_size(bytes), H = draw_size(bytes), M = draw_size(bytes), N = draw_size(bytes);
+  const int64_t D = draw_size(bytes);
+  const attend_tensor *q = arena.tensor({B, H, M, D}), *k = arena.tensor({B, H, N, D}), *v = arena.tensor({B, H, N, D});
+  const attend_row_sums sums = draw_row_sums(bytes, arena, {B, H, M});
+  const attend_tensor* out = arena.tensor({B, H, M, D});
+  arena.dtype = ATTEND_F32;
+  const attend_tensor* lse = arena.tensor({B, H, M, 1});
+  if (!settled(attend_attention_row_sums(q, k, v, out, options, lse, nullptr, &sums))) return;
+  double sum = 0;
+  settled(attend_visit_weights(q, k, lse, options, &read_weights, &sum));
+}
+
+void run_weight(FuzzedDataProvider& bytes, Arena& arena) {
+  const auto format = bytes.ConsumeIntegralInRange<int32_t>(-1, 11);
+  int64_t numbers = 1, block_bytes = 0, planned = 0;
+  settled(attend_weight_block(format, &numbers, &block_bytes));
+  const int64_t out = draw_size(bytes), blocks = draw_size(bytes), rows = draw_size(bytes);
+  const int64_t in = blocks >= 0 && blocks < 8 ? blocks * numbers : blocks;
+  settled(attend_weight_bytes(format, out, in, &planned));
+  int64_t size = out >= 0 && out < 8 && blocks >= 0 && blocks < 8 ? out * blocks * block_bytes : 0;
+  const std::byte* data = arena.bytes(static_cast<std::size_t>(size));
+  if (bytes.ConsumeIntegralInRange<int>(0, 20) == 20) size -= 1;
+  attend_weight* weight = nullptr;
+  if (!settled(attend_weight_create(format, out, in, data, size, &weight))) {
+    if (weight != nullptr) stop("a weight after an error");
+    return;
+  }
+  std::vector<float> row(static_cast<std::size_t>(in));
+  settled(attend_weight_row(weight, draw_size(bytes), row.data(), in));
+  settled(attend_weight_row(weight, draw_size(bytes), row.data(), draw_size(bytes) == 1 ? draw_size(bytes) : in));
+  arena.dtype = ATTEND_F32;
+  const attend_tensor *x = arena.tensor({1, 1, rows, in}), *bias = arena.tensor({1, 1, 1, out});
+  const std::array<attend_projection, 2> projections{
+      {{weight, bytes.ConsumeBool() ? bias : nullptr, arena.tensor({1, 1, rows, out})},
+       {bytes.ConsumeIntegralInRange<int>(0, 20) == 20 ? nullptr : weight, nullptr, arena.tensor({1, 1, rows, out})}}};
+  settled(attend_project(x, projections.data(), bytes.ConsumeIntegralInRange<int64_t>(-1, 2)));
+  attend_weight_free(weight);
+}
+
+// One change of a cache, or a call over it.
+void change_cache(FuzzedDataProvider& bytes, Arena& arena, const attend_paged_kv_cache_options& made,
+                  attend_paged_kv_cache* cache, std::vector<int64_t>& sequences,
+                  const attend_attention_options* options) {
+  const int64_t Hk = made.kv_heads, drawn = draw_size(bytes);
+  const int64_t T = drawn >= 0 && drawn < 8 ? drawn * bytes.ConsumeIntegralInRange<int64_t>(1, 20) : drawn;
+  const int64_t known = sequences.empty() ? -1 : sequences[bytes.ConsumeIntegral<std::uint8_t>() % sequences.size()];
+  const int64_t sequence = bytes.ConsumeIntegralInRange<int>(0, 20) == 20 ? draw_size(bytes) : known;
+  int64_t number = -1;
+  switch (bytes.ConsumeIntegralInRange<int>(0, 8)) {
+    case 0:
+      if (settled(attend_paged_kv_cache_add(cache, &number))) sequences.push_back(number);
+      break;
+    case 1:
+      if (settled(attend_paged_kv_cache_fork(cache, sequence, draw_size(bytes), &number), true))
+        sequences.push_back(number);
+      break;
+    case 2:
+      if (settled(attend_paged_kv_cache_remove(cache, sequence))) std::erase(sequences, sequence);
+      break;
+    case 3:
+      settled(attend_paged_kv_cache_append(cache, sequence, arena.tensor({1, Hk, T, made.key_dim}),
+                                           arena.tensor({1, Hk, T, made.value_dim})),
+              true);
+      break;
+    case 4:
+      settled(attend_paged_kv_cache_replace(cache, sequence, draw_size(bytes), arena.tensor({1, Hk, T, made.key_dim}),
+                                            arena.tensor({1, Hk, T, made.value_dim})),
+              true);
+      break;
+    case 5:
+      settled(attend_paged_kv_cache_truncate(cache, sequence, draw_size(bytes)));
+      break;
+    case 6:
+      settled(attend_paged_kv_cache_forget(cache, sequence, ATTEND_PAGE_TOKENS * bytes.ConsumeIntegralInRange(0, 2),
+                                           ATTEND_PAGE_TOKENS * bytes.ConsumeIntegralInRange(0, 2)));
+      break;
+    case 7:
+      settled(attend_paged_kv_cache_pages_to_append(cache, sequence, draw_size(bytes), &number));
+      break;
+    default: {
+      const auto count = static_cast<int64_t>(sequences.size());
+      const int64_t H = Hk * bytes.ConsumeIntegralInRange<int64_t>(1, 2), M = draw_size(bytes);
+      const attend_tensor *q = arena.tensor({count, H, M, made.key_dim}),
+                          *out = arena.tensor({count, H, M, made.value_dim});
+      const attend_row_sums sums = draw_row_sums(bytes, arena, {count, H, M});
+      settled(attend_paged_attention(q, cache, sequences.data(), count, out, options, nullptr,
+                                     bytes.ConsumeBool() ? &sums : nullptr));
+      break;
+    }
+  }
+}
+
+void run_cache(FuzzedDataProvider& bytes, Arena& arena, const attend_attention_options* options) {
+  attend_paged_kv_cache_options made;
+  attend_paged_kv_cache_options_init(&made);
+  made.dtype = arena.dtype;
+  made.kv_heads = draw_size(bytes);
+  made.key_dim = draw_size(bytes);
+  made.value_dim = draw_size(bytes);
+  made.pages = draw_size(bytes);
+  made.int8 = bytes.ConsumeBool();
+  draw_struct_size(bytes, made);
+  attend_paged_kv_cache* cache = nullptr;
+  if (!settled(attend_paged_kv_cache_create(&made, &cache))) {
+    if (cache != nullptr) stop("a cache after an error");
+    return;
+  }
+  std::vector<int64_t> sequences;
+  for (int steps = bytes.ConsumeIntegralInRange<int>(0, 24); steps > 0; --steps)
+    change_cache(bytes, arena, made, cache, sequences, options);
+  for (const int64_t sequence : sequences) settled(attend_paged_kv_cache_remove(cache, sequence));
+  int64_t left = -1;
+  if (!settled(attend_paged_kv_cache_pages_left(cache, &left)) || left != made.pages) stop("a page was lost");
+  attend_paged_kv_cache_free(cache);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -301,14 +378,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.softcap = bytes.ConsumeBool() ? 0 : bytes.ConsumeFloatingPoint<double>();
   options.dropout_probability = bytes.ConsumeBool() ? 0 : bytes.ConsumeFloatingPoint<double>();
   options.alibi_align = bytes.ConsumeIntegralInRange<int32_t>(-1, 2);
-  if (bytes.ConsumeIntegralInRange<int>(0, 20) == 20) options.struct_size = bytes.ConsumeIntegral<std::uint16_t>();
+  draw_struct_size(bytes, options);
   const attend_attention_options* given = bytes.ConsumeBool() ? &options : nullptr;
-  switch (bytes.ConsumeIntegralInRange<int>(0, 2)) {
+  switch (bytes.ConsumeIntegralInRange<int>(0, 5)) {
     case 0:
       run_attention(bytes, arena, given);
       break;
     case 1:
       run_others(bytes, arena);
+      break;
+    case 2:
+      run_observers(bytes, arena, given);
+      break;
+    case 3:
+      run_weight(bytes, arena);
+      break;
+    case 4:
+      run_cache(bytes, arena, given);
       break;
     default:
       run_layer(bytes, arena, given);

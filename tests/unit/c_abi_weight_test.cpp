@@ -78,6 +78,21 @@ TEST(CAbiWeight, EveryFormatHasTheBitsOfCpp) {
   }
 }
 
+// 2^55 rows of nothing take no time.
+TEST(CAbiWeight, EmptyAndHuge) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 55;
+  for (const std::int64_t in : {0, 32}) {
+    attend_weight* weight = nullptr;
+    ASSERT_TRUE(is_ok(attend_weight_create(ATTEND_WEIGHT_Q8_0, 0, in, nullptr, 0, &weight)));
+    float number = 0;
+    const attend_tensor x{ATTEND_F32, &number, {1, 1, kHuge, in}, {0, 0, 0, 0}};
+    const attend_tensor y{ATTEND_F32, nullptr, {1, 1, kHuge, 0}, {0, 0, 0, 1}};
+    const attend_projection projections[] = {{weight, nullptr, &y}, {weight, nullptr, &y}};
+    EXPECT_TRUE(is_ok(attend_project(&x, projections, 2)));
+    attend_weight_free(weight);
+  }
+}
+
 TEST(CAbiWeight, BadArgumentsAreRefused) {
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
   const std::vector<std::byte> data = bytes_for(ATTEND_WEIGHT_Q8_0);

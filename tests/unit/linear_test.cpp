@@ -1,6 +1,8 @@
 // Tests of the projection and its gradients.
 #include "attend/linear.hpp"
 
+#include <limits>
+
 #include "reference/linear.hpp"
 #include "unit/error_of.hpp"
 #include "unit/op_testing.hpp"
@@ -169,6 +171,28 @@ TEST(Linear, EmptySizesWork) {
     linear_backward(no_y, x, no_out, {x, std::nullopt, std::nullopt});
     EXPECT_EQ(max_abs(x), 0);
   }
+}
+
+// A size of 0 beside huge ones: their product is never formed.
+TEST(Linear, EmptyAndHuge) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const Tensor w = random_tensor(DType::f32, {1, 1, 5, 4}, 20);
+  Tensor dw = w.clone();
+  for (const Shape& shape : {Shape{0, kHuge, kHuge, 4}, Shape{kHuge, 0, kHuge, 4}, Shape{kHuge, kHuge, 0, 4}}) {
+    const View x{DType::f32, nullptr, shape, {1, 1, 1, 1}};
+    const MutableView y{DType::f32, nullptr, {shape[0], shape[1], shape[2], 5}, {1, 1, 1, 1}};
+    const MutableView dx{DType::f32, nullptr, shape, {1, 1, 1, 1}};
+    linear(x, w, std::nullopt, y);
+    linear_backward(y, x, w, {dx, dw, std::nullopt});
+    EXPECT_EQ(max_abs(dw), 0);
+  }
+
+  // Rows without elements have no place: their strides mean nothing.
+  const View no_numbers{DType::f32, nullptr, {2, 2, 2, 0}, {std::numeric_limits<std::int64_t>::max(), 1, 3, 1}};
+  const Tensor no_weight(DType::f32, {1, 1, 5, 0});
+  Tensor zeros = random_tensor(DType::f32, {2, 2, 2, 5}, 21);
+  linear(no_numbers, no_weight, std::nullopt, zeros);
+  EXPECT_EQ(max_abs(zeros), 0);
 }
 
 TEST(Linear, RefusesBadArguments) {
