@@ -5,6 +5,7 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -125,7 +126,7 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
     extras.weights = weights.view({B, H, M, k_view.length()}).view;
   }
   {
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     attention(q_view, k_view, v_view, out.view.view, options.engine, extras);
   }
   return nb::make_tuple(finish(library, out.array.object), finish(library, lse.object),
@@ -158,7 +159,7 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
     gradients.dsinks = dsinks.view(shape).view;
   }
   {
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     attention_backward(dout_array.view(order).in(), q_view, k_view, v_view, out_array.view(order).in(),
                        lse_array.view_between_ones(0).in(), gradients, options.engine);
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/attend.h"
 #include "attend/attend.hpp"
 #include "op_testing.hpp"
 
@@ -335,6 +336,22 @@ TEST(OverlapMask, ADenseMaskIsReadWhereItLies) {
   const Tensor w = random_tensor(DType::f32, kHeadVector, 2);
   EXPECT_EQ(refusal_of([&] { additive_attention(q, q, w, q, out, {.mask = mask}); }),
             "additive_attention: out shares memory with the mask, expected a place of its own");
+}
+
+TEST(OverlapCAbi, IsAStatus) {
+  std::vector<float> memory(40, 1.0F);
+  const int64_t shape[4] = {1, 1, 4, 4}, vector[4] = {1, 1, 1, 4};
+  attend_tensor x, y, weight;
+  attend_tensor_contiguous(ATTEND_F32, memory.data(), shape, &x);
+  attend_tensor_contiguous(ATTEND_F32, memory.data() + 1, shape, &y);
+  attend_tensor_contiguous(ATTEND_F32, memory.data() + 30, vector, &weight);
+  for (const attend_status status :
+       {attend_softmax(&x, &y), attend_rope(&x, &y, nullptr), attend_rms_norm(&x, &weight, &y, 1e-6),
+        attend_linear(&x, &x, nullptr, &y), attend_linear_backward(&x, &x, &x, &y, nullptr, nullptr)}) {
+    EXPECT_EQ(status, ATTEND_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(attend_last_error()).find("shares memory with"), std::string::npos);
+  }
+  EXPECT_EQ(attend_softmax(&x, &x), ATTEND_OK);
 }
 
 }  // namespace
