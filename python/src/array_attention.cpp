@@ -68,7 +68,12 @@ double number(nb::handle x) {
 }
 
 std::uint64_t seed_of(nb::handle x) {
-  const nb::int_ whole(x);
+  PyObject* index = PyNumber_Index(x.ptr());
+  if (index == nullptr) {
+    PyErr_Clear();
+    throw nb::type_error(("seed is " + std::string(nb::repr(x).c_str()) + ", expected a whole number").c_str());
+  }
+  const nb::object whole = nb::steal(index);
   std::uint64_t seed = 0;
   if (!nb::try_cast(whole, seed))
     throw nb::type_error(("seed is " + std::string(nb::str(whole).c_str()) + ", expected 0 to 2**64 - 1").c_str());

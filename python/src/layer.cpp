@@ -83,7 +83,9 @@ void bind_layer(nb::module_& m) {
           result.append(array_of(gradient, self));
         return result;
       });
-  nb::class_<InnerAttention>(m, "InnerAttention", "What a layer may compute between its projections.")
+  nb::class_<InnerAttention>(
+      m, "InnerAttention", "What a layer may compute between its projections.",
+      nb::dynamic_attr())  // what it was made from, which also keeps alive what it reads in place
       .def_prop_ro("name", &InnerAttention::name)
       .def_prop_ro("parameters", [](nb::handle self) {
         nb::dict result;
