@@ -6,6 +6,7 @@
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
+#include "attend/interrupt.hpp"
 #include "attend/latent_attention.hpp"
 #include "attend/linear.hpp"
 #include "attend/linear_attention.hpp"

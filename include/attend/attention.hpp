@@ -91,7 +91,7 @@ struct AttentionExtras {
 
 // q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, E] -> out [B, H, M, E], Hk dividing H; query head h reads KV head
 // h / (H / Hk). All of one dtype; beside half types `out` may be f32: the sums before they are rounded. Memory beyond
-// the arguments is linear in M and N. `out` must not overlap an input. Throws InvalidArgument before touching memory.
+// the arguments is linear in M and N. Throws InvalidArgument before touching memory.
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
                const AttentionExtras& extras = {});
 

@@ -70,7 +70,7 @@ Shape linear_state_shape(View q, View k, View v, const LinearAttentionOptions& o
 // h / (H / Hk). All of one dtype; causal: M is N. Sums in f32. Time is linear in the length; memory beyond the
 // arguments is some 8 MiB, or what four chunks of 64 tokens take if that is more. `final_state` is the state after the
 // last token (not causal: that of all keys), f32 (f64 for f64): given as initial_state to the next piece it goes on,
-// with the same bits as one call if the pieces are whole multiples of 64 tokens.
+// with the same bits as one call if the pieces are whole multiples of 64 tokens. final_state may be initial_state.
 void linear_attention(View q, View k, View v, MutableView out, const LinearAttentionOptions& options = {},
                       const std::optional<MutableView>& final_state = {});
 
@@ -80,10 +80,11 @@ struct LinearAttentionGradients {
   std::optional<MutableView> dbeta{};           // the shape of beta
   std::optional<MutableView> dinitial_state{};  // of linear_state_shape
 };
-// The same options as forward. `dfinal_state`: the gradient of final_state; causal alone. `final_state`: as forward
-// gave it, which saves a third of the work where it is not causal; causal states are computed anew. Overwrites the
-// gradients. Memory: some 48 MiB, or four chunks and a state for every four; 8 bytes a token and state head for each of
-// dlog_decay and dbeta; and where Hs is not Hk the gradients of k and v once more, per state head.
+// The same options as forward. `dfinal_state`: the gradient of final_state; causal alone; dinitial_state may be it.
+// `final_state`: as forward gave it, which saves a third of the work where it is not causal; causal states are computed
+// anew. Overwrites the gradients. Memory: some 48 MiB, or four chunks and a state for every four; 8 bytes a token and
+// state head for each of dlog_decay and dbeta; and where Hs is not Hk the gradients of k and v once more, per state
+// head.
 void linear_attention_backward(View dout, View q, View k, View v, const LinearAttentionGradients& gradients,
                                const LinearAttentionOptions& options = {}, const std::optional<View>& dfinal_state = {},
                                const std::optional<View>& final_state = {});

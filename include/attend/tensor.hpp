@@ -50,6 +50,10 @@ using Strides = std::array<std::int64_t, 4>;  // in elements, any sign; 0 repeat
 
 Strides contiguous_strides(const Shape& shape);
 
+// What an operation writes must share no memory with what it reads, nor with anything else that it writes: it throws
+// InvalidArgument before touching either. "y may be x" beside an operation allows the one thing: the very same view,
+// with the same strides.
+
 // A view owns nothing. The logical order is always [batch, heads, length, dim]; other layouts are strides.
 template <class Void>
 struct BasicView {

@@ -57,8 +57,7 @@ struct Projection {
 // y = x . weight^T + bias for several weights on the same x [1, 1, L, in], f32, in one pass over the threads.
 // Floats are multiplied as floats. Against a quantised weight each run of 32 numbers of x is rounded to int8 with a
 // scale of its own: off by at most 1/254 of the largest of the run; a row of x with a NaN or an inf gives a row of NaN.
-// A row of y depends on that row of x alone, to the bit: not on how many rows there are, nor on the threads. y must not
-// share memory with x, a bias or another y.
+// A row of y depends on that row of x alone, to the bit: not on how many rows there are, nor on the threads.
 void project(View x, std::span<const Projection> projections);
 
 }  // namespace attend

@@ -13,6 +13,7 @@ from ._additive_attention import (
 )
 from ._attention import AttentionGradients, attention, attention_backward
 from ._core import OutOfPages, cpu_info, kernel_name, set_threads, threads, version
+from ._errors import InvalidArgument
 from ._latent_attention import LatentAttention, LatentGradients
 from ._layer import LayerGradients, MultiHeadAttention
 from ._linear_attention import (
@@ -40,8 +41,8 @@ __version__ = version()
 
 __all__ = [
     "AdaptiveSpanGradients", "AdditiveGradients", "AlignmentGradients", "AttentionGradients", "BlockGradients",
-    "LatentAttention", "LatentGradients", "LayerGradients", "LinearAttentionGradients", "LinformerGradients",
-    "Mask", "MultiHeadAttention", "OutOfPages", "PagedKvCache", "ReformerGradients", "RopeScaling", "Tile",
+    "InvalidArgument", "LatentAttention", "LatentGradients", "LayerGradients", "LinearAttentionGradients",
+    "LinformerGradients", "Mask", "MultiHeadAttention", "OutOfPages", "PagedKvCache", "ReformerGradients", "RopeScaling", "Tile",
     "TransformerBlock", "Weight", "adaptive_span", "adaptive_span_backward", "adaptive_span_penalty",
     "add_positions", "add_positions_backward", "additive_attention", "additive_attention_backward", "alibi_slopes",
     "aligned_attention", "aligned_attention_backward", "attention", "attention_backward", "attention_row_sums",

@@ -65,7 +65,7 @@ def score_options(mask=None, scale=None, bias=None, softcap=_OFF, alibi_slopes=N
              and sinks is None and dropout is _OFF and seed is _NO_SEED and distance_bias is None)
     if alone and mask._alone is not None:
         return mask._alone
-    options = _core.ScoreOptions(mask._core, mask._keep, scale, bias, softcap, alibi_slopes, diagonal(alibi_align), sinks,
+    options = _core.ScoreOptions(mask._core, mask._made, scale, bias, softcap, alibi_slopes, diagonal(alibi_align), sinks,
                                  dropout, seed, distance_bias)
     if alone:
         mask._alone = options

@@ -9,7 +9,9 @@ import numpy as np
 from . import _core
 from ._arrays import empty, finish
 from ._attention import score_options
+from ._copied import Copied
 from ._layer import _as_rows, _load, _named, _squeeze, _three, _to_kind
+from ._whole import whole, wholes
 from .masks import Mask
 
 
@@ -24,7 +26,7 @@ class LatentGradients(NamedTuple):
     parameters: Dict[str, np.ndarray]
 
 
-class LatentAttention:
+class LatentAttention(Copied):
     """Keys and values of all heads from one short vector a token, which is all a cache keeps (DeepSeek-V2, V3).
 
     >>> layer = attend.LatentAttention(1024, heads=8, q_rank=384, kv_rank=256, nope_dim=64, rope_dim=32, value_dim=64)
@@ -40,16 +42,25 @@ class LatentAttention:
                  rope_scaling: Optional[_core.RopeScaling] = None, scale: Optional[float] = None,
                  dtype: str = "f32") -> None:
         self.dtype = dtype
-        self._core = _core.LatentAttention(
-            dtype, int(width), int(heads), int(q_rank), int(kv_rank), int(nope_dim), int(rope_dim), int(value_dim),
-            float(norm_eps), rope, float(rope_theta), rope_scaling, None if scale is None else float(scale))
+        self._config = dict(width=width, heads=heads, kv_rank=kv_rank, nope_dim=nope_dim, rope_dim=rope_dim,
+                            value_dim=value_dim, q_rank=q_rank, norm_eps=norm_eps, rope=rope, rope_theta=rope_theta,
+                            rope_scaling=rope_scaling, scale=scale)
+        self._core = self._new_core()
+
+    def _new_core(self):
+        c = self._config
+        return _core.LatentAttention(
+            self.dtype, *wholes(width=c["width"], heads=c["heads"], q_rank=c["q_rank"], kv_rank=c["kv_rank"],
+                                nope_dim=c["nope_dim"], rope_dim=c["rope_dim"], value_dim=c["value_dim"]),
+            float(c["norm_eps"]), c["rope"], float(c["rope_theta"]), c["rope_scaling"],
+            None if c["scale"] is None else float(c["scale"]))
 
     def initialise(self, seed: int = 0) -> LatentAttention:
         """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the layer.
 
         >>> layer = attend.LatentAttention(64, heads=4, kv_rank=16, nope_dim=8, rope_dim=4, value_dim=8).initialise(1)
         """
-        self._core.initialise(int(seed))
+        self._core.initialise(whole(seed, "seed"))
         return self
 
     @property
@@ -124,7 +135,7 @@ class LatentAttention:
 
         >>> cache = layer.cache(batch=1, capacity=4096)
         """
-        return self._core.cache(int(batch), int(capacity))
+        return self._core.cache(whole(batch, "batch"), whole(capacity, "capacity"))
 
     def prefill(self, x: Any, cache: _core.LatentCache, mask: Optional[Mask] = None, **options: Any) -> Any:
         """The next tokens x [batch, tokens, width], many at once: keys and values of all heads are made from the cache.

@@ -9,6 +9,8 @@ import numpy as np
 from . import _core
 from ._arrays import describe, empty, finish, numpy_dtype
 from ._attention import score_options
+from ._copied import Copied
+from ._whole import whole, wholes
 from .masks import Mask
 
 
@@ -35,7 +37,7 @@ def _named(array, dtype):
     return array
 
 
-class MultiHeadAttention:
+class MultiHeadAttention(Copied):
     """Projections, heads, positions and cache around attention.
 
     >>> layer = attend.MultiHeadAttention(512, heads=8, kv_heads=2, rope="half_split").initialise(0)
@@ -55,11 +57,15 @@ class MultiHeadAttention:
         self._config = dict(width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, value_dim=value_dim,
                             context_width=context_width, output_width=output_width, value_rank=value_rank,
                             qkv_bias=qkv_bias, output_bias=output_bias, qk_norm=qk_norm, norm_eps=norm_eps, rope=rope,
-                            rope_theta=rope_theta, rope_scaling=rope_scaling)  # for attend.ring
-        self._core = _core.MultiHeadAttention(
-            dtype, int(width), int(heads), int(kv_heads), int(head_dim), int(value_dim), int(context_width),
-            int(output_width), int(value_rank), bool(qkv_bias), bool(output_bias), bool(qk_norm), float(norm_eps), rope,
-            float(rope_theta), rope_scaling, inner)
+                            rope_theta=rope_theta, rope_scaling=rope_scaling)
+        self._core = self._new_core()
+
+    def _new_core(self):
+        c = self._config
+        sizes = ("width", "heads", "kv_heads", "head_dim", "value_dim", "context_width", "output_width", "value_rank")
+        return _core.MultiHeadAttention(
+            self.dtype, *wholes(**{name: c[name] for name in sizes}), bool(c["qkv_bias"]), bool(c["output_bias"]),
+            bool(c["qk_norm"]), float(c["norm_eps"]), c["rope"], float(c["rope_theta"]), c["rope_scaling"], self.inner)
 
     @classmethod
     def from_torch(cls, module: Any) -> MultiHeadAttention:
@@ -92,7 +98,7 @@ class MultiHeadAttention:
 
         >>> layer = attend.MultiHeadAttention(64, heads=4).initialise(seed=1)
         """
-        self._core.initialise(int(seed))
+        self._core.initialise(whole(seed, "seed"))
         return self
 
     @property
@@ -161,7 +167,7 @@ class MultiHeadAttention:
 
         >>> cache = layer.cache(batch=1, capacity=4096)
         """
-        return self._core.cache(int(batch), int(capacity))
+        return self._core.cache(whole(batch, "batch"), whole(capacity, "capacity"))
 
     def step(self, x: Any, cache: _core.KvCache, mask: Optional[Mask] = None, **options: Any) -> Any:
         """The next tokens x [batch, tokens, width]: appends to the cache and attends to all of it. Causal by default;

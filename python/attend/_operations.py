@@ -6,6 +6,7 @@ from typing import Any
 
 from . import _core
 from ._arrays import describe, empty, finish
+from ._whole import whole
 
 
 def _up_to_four(x, name):
@@ -61,7 +62,7 @@ def _rope(x, positions, first_position, theta, rotary_dim, style, layout, scalin
     if positions is not None and not listed and array.shape[order[2]] != 0:
         raise ValueError(f"positions is empty, expected {array.shape[order[2]]} of them (length)")
     _core.rope(array.view(order), result_array.view(order), backward, style == "interleaved", float(theta),
-               int(rotary_dim), listed, int(first_position), scaling)
+               whole(rotary_dim, "rotary_dim"), listed, whole(first_position, "first_position"), scaling)
     return finish(array.kind, result)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from . import _core
 from ._arrays import describe, empty, finish
 from ._operations import _like, _up_to_four
+from ._whole import whole, wholes
 
 
 class RopeScaling(_core.RopeScaling):
@@ -24,10 +25,14 @@ class RopeScaling(_core.RopeScaling):
     def __init__(self, kind: str, factor: float, original_length: int = 0, *, low_frequency: float = 1.0,
                  high_frequency: float = 4.0, beta_fast: float = 32.0, beta_slow: float = 1.0, truncate: bool = True,
                  attention_factor: Optional[float] = None, mscale: float = 0.0, mscale_all_dim: float = 0.0) -> None:
-        super().__init__(kind, float(factor), int(original_length), float(low_frequency), float(high_frequency),
-                         float(beta_fast), float(beta_slow), bool(truncate),
-                         None if attention_factor is None else float(attention_factor), float(mscale),
-                         float(mscale_all_dim))
+        self._values = (kind, float(factor), whole(original_length, "original_length"), float(low_frequency),
+                        float(high_frequency), float(beta_fast), float(beta_slow), bool(truncate),
+                        None if attention_factor is None else float(attention_factor), float(mscale),
+                        float(mscale_all_dim))
+        super().__init__(*self._values)
+
+    def __reduce__(self) -> Any:
+        return _rope_scaling, self._values
 
     @staticmethod
     def from_config(config: Mapping[str, Any]) -> RopeScaling:
@@ -46,12 +51,18 @@ class RopeScaling(_core.RopeScaling):
         return RopeScaling(kind, **given)
 
 
+def _rope_scaling(kind, factor, original_length, *rest):
+    names = ("low_frequency", "high_frequency", "beta_fast", "beta_slow", "truncate", "attention_factor", "mscale",
+             "mscale_all_dim")
+    return RopeScaling(kind, factor, original_length, **dict(zip(names, rest)))
+
+
 def rope_turns(rotary_dim: int, theta: float = 10000.0, scaling: Any = None) -> Tuple[np.ndarray, float]:
     """How far each pair turns per position, [rotary_dim / 2] in float64, and what q and k are multiplied by.
 
     >>> turns, magnitude = attend.rope_turns(64, scaling=attend.RopeScaling("linear", factor=4))
     """
-    turns, magnitude = _core.rope_turns(int(rotary_dim), float(theta), scaling)
+    turns, magnitude = _core.rope_turns(whole(rotary_dim, "rotary_dim"), float(theta), scaling)
     return np.array(turns), magnitude
 
 
@@ -61,10 +72,11 @@ def sinusoidal(length: int, dim: int, *, first_position: int = 0, theta: float =
 
     >>> x = x + attend.sinusoidal(x.shape[1], x.shape[2])
     """
+    length, dim = wholes(length=length, dim=dim)
     if length < 0 or dim < 0:
         raise ValueError(f"length is {length} and dim {dim}, expected both from 0 up")
-    result, array = empty("numpy", dtype, (1, 1, int(length), int(dim)))
-    _core.sinusoidal(array.view(), float(theta), [], int(first_position))
+    result, array = empty("numpy", dtype, (1, 1, length, dim))
+    _core.sinusoidal(array.view(), float(theta), [], whole(first_position, "first_position"))
     return result[0, 0]
 
 
@@ -76,7 +88,7 @@ def add_positions(x: Any, table: Any, *, first_position: int = 0) -> Any:
     array, rank = _up_to_four(x, "x")
     table_array, _ = _up_to_four(table, "table")
     result, result_array = _like(array, rank)
-    _core.add_positions(array.view(), table_array.view(), result_array.view(), int(first_position))
+    _core.add_positions(array.view(), table_array.view(), result_array.view(), whole(first_position, "first_position"))
     return finish(array.kind, result)
 
 
@@ -87,8 +99,8 @@ def add_positions_backward(dy: Any, positions: int, *, first_position: int = 0) 
     """
     array, _ = _up_to_four(dy, "dy")
     result, result_array = empty(array.kind, "f64" if array.dtype == "f64" else "f32",
-                                 (1, 1, int(positions), array.shape[3]))
-    _core.add_positions_backward(array.view(), result_array.view(), int(first_position))
+                                 (1, 1, whole(positions, "positions"), array.shape[3]))
+    _core.add_positions_backward(array.view(), result_array.view(), whole(first_position, "first_position"))
     return finish(array.kind, result.reshape(result_array.shape[2:]))
 
 
@@ -97,7 +109,7 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
     >>> out = attend.attention(q, k, v, attend.causal(), alibi_slopes=attend.alibi_slopes(q.shape[1]))
     """
-    return np.array(_core.alibi_slopes(int(heads)), np.float32)
+    return np.array(_core.alibi_slopes(whole(heads, "heads")), np.float32)
 
 
 def t5_bucket(distance: int, *, bidirectional: bool = True, buckets: int = 32, max_distance: int = 128) -> int:
@@ -106,7 +118,8 @@ def t5_bucket(distance: int, *, bidirectional: bool = True, buckets: int = 32, m
     >>> attend.t5_bucket(-9)
     8
     """
-    return _core.t5_bucket(int(distance), bool(bidirectional), int(buckets), int(max_distance))
+    return _core.t5_bucket(whole(distance, "distance"), bool(bidirectional),
+                           *wholes(buckets=buckets, max_distance=max_distance))
 
 
 def t5_bias(table: Any, queries: int, keys: int, *, bidirectional: bool = True, max_distance: int = 128,
@@ -118,10 +131,12 @@ def t5_bias(table: Any, queries: int, keys: int, *, bidirectional: bool = True, 
 
     >>> out = attend.attention(q, k, v, distance_bias=attend.t5_bias(table, q.shape[2], k.shape[2]))
     """
+    queries, keys = wholes(queries=queries, keys=keys)
     array, first = _t5(table, "table", queries, keys, align)
     buckets, heads = array.shape[2:]
     result, result_array = empty(array.kind, array.dtype, (1, heads, 1, max(0, queries + keys - 1)))
-    _core.t5_bias(array.view(), result_array.view(), first, bool(bidirectional), buckets, int(max_distance))
+    _core.t5_bias(array.view(), result_array.view(), first, bool(bidirectional), buckets,
+                  whole(max_distance, "max_distance"))
     return finish(array.kind, result.reshape(heads, -1))
 
 
@@ -132,13 +147,14 @@ def t5_bias_backward(dbias: Any, queries: int, keys: int, *, buckets: int = 32, 
     >>> dbias = attend.attention_backward(dout, q, k, v, out, lse, distance_bias=bias).dbias
     >>> dtable = attend.t5_bias_backward(dbias, q.shape[2], k.shape[2])
     """
+    queries, keys, buckets = wholes(queries=queries, keys=keys, buckets=buckets)
     array, first = _t5(dbias, "dbias", queries, keys, align)
     heads = array.shape[2]
     array.shape, array.strides = (1, heads, 1, array.shape[3]), (0, array.strides[2], 0, array.strides[3])
-    result, result_array = empty(array.kind, array.dtype, (1, 1, int(buckets), heads))
-    _core.t5_bias_backward(array.view(), result_array.view(), first, bool(bidirectional), int(buckets),
-                           int(max_distance))
-    return finish(array.kind, result.reshape(int(buckets), heads))
+    result, result_array = empty(array.kind, array.dtype, (1, 1, buckets, heads))
+    _core.t5_bias_backward(array.view(), result_array.view(), first, bool(bidirectional), buckets,
+                           whole(max_distance, "max_distance"))
+    return finish(array.kind, result.reshape(buckets, heads))
 
 
 def _t5(x, name, queries, keys, align):
@@ -148,4 +164,4 @@ def _t5(x, name, queries, keys, align):
     if align not in ("first_key", "last_key"):
         raise ValueError(f'align is {align!r}, expected "first_key" or "last_key"')
     array.shape, array.strides = (1, 1) + array.shape, (0, 0) + array.strides
-    return array, 1 - int(keys if align == "last_key" else queries)
+    return array, 1 - (keys if align == "last_key" else queries)

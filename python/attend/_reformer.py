@@ -10,6 +10,7 @@ from . import _core
 from ._arrays import describe, empty, finish
 from ._attention import _four, _inputs, _order, _wide
 from ._linformer import _lse
+from ._whole import whole, wholes
 
 
 class ReformerGradients(NamedTuple):
@@ -27,7 +28,8 @@ def _options(rounds, chunk, buckets, causal, seed, scale):
         buckets = []
     elif not hasattr(buckets, "__iter__"):
         buckets = [buckets]
-    return _core.ReformerOptions(int(rounds), int(chunk), [int(f) for f in buckets], bool(causal), int(seed), scale)
+    return _core.ReformerOptions(*wholes(rounds=rounds, chunk=chunk), [whole(f, "buckets") for f in buckets],
+                                 bool(causal), whole(seed, "seed"), scale)
 
 
 def reformer(q: Any, v: Any, *, rounds: int = 4, chunk: int = 64, buckets: Optional[Sequence[int]] = None,
@@ -82,7 +84,7 @@ def reformer_factors(length: int, *, chunk: int = 64) -> list:
     >>> attend.reformer_factors(65536)
     [32, 32]
     """
-    return list(_core.reformer_factors(int(length), _options(1, chunk, None, False, 0, None)))
+    return list(_core.reformer_factors(whole(length, "length"), _options(1, chunk, None, False, 0, None)))
 
 
 def reformer_rotations(heads: int, length: int, dim: int, *, rounds: int = 4, chunk: int = 64,
@@ -92,9 +94,10 @@ def reformer_rotations(heads: int, length: int, dim: int, *, rounds: int = 4, ch
     >>> directions = attend.reformer_rotations(8, 4096, 64)
     """
     options = _options(rounds, chunk, buckets, False, seed, None)
-    columns = sum(_core.reformer_factors(int(length), options)) // 2
-    rotations, array = empty("numpy", "f32", (int(rounds), int(heads), columns, int(dim)))
-    _core.reformer_rotations(int(length), options, array.view())
+    columns = sum(_core.reformer_factors(whole(length, "length"), options)) // 2
+    rounds, heads, dim = wholes(rounds=rounds, heads=heads, dim=dim)
+    rotations, array = empty("numpy", "f32", (rounds, heads, columns, dim))
+    _core.reformer_rotations(whole(length, "length"), options, array.view())
     return rotations
 
 
@@ -106,7 +109,7 @@ def reformer_hashes(q: Any, *, rounds: int = 4, chunk: int = 64, buckets: Option
     """
     order = _order(layout)
     array = _four(describe(q, "q"), "q")
-    hashes = np.empty((max(int(rounds), 0),) + tuple(array.shape[axis] for axis in order[:3]), np.int32)
+    hashes = np.empty((max(whole(rounds, "rounds"), 0),) + tuple(array.shape[axis] for axis in order[:3]), np.int32)
     _core.reformer_hashes(array.view(order), _options(rounds, chunk, buckets, False, seed, None), hashes.ctypes.data,
                           hashes.size)
     return hashes
@@ -122,4 +125,4 @@ def reformer_recall(q: Any, *, rounds: int = 4, chunk: int = 64, buckets: Option
     """
     array = _four(describe(q, "q"), "q")
     return _core.reformer_recall(array.view(_order(layout)), _options(rounds, chunk, buckets, causal, seed, scale),
-                                 int(samples))
+                                 whole(samples, "samples"))

@@ -9,7 +9,9 @@ import numpy as np
 from . import _core
 from ._arrays import empty, finish
 from ._attention import score_options
+from ._copied import Copied
 from ._layer import MultiHeadAttention, _as_rows, _named, _squeeze, _three, _to_kind
+from ._whole import whole
 from .masks import Mask
 
 
@@ -26,7 +28,7 @@ class BlockGradients(NamedTuple):
     dsinks: Any
 
 
-class TransformerBlock:
+class TransformerBlock(Copied):
     """y = x + attention(rms_norm(x)); z = y + feed_forward(rms_norm(y)).
 
     feed_forward is "swiglu", "gelu" or "relu", with ``hidden`` features inside (0: 4 * width). The other options are
@@ -40,15 +42,19 @@ class TransformerBlock:
     def __init__(self, width: int, heads: int, *, feed_forward: str = "swiglu", hidden: int = 0,
                  norm_eps: float = 1e-6, dtype: str = "f32", **attention: Any) -> None:
         self.dtype = dtype
-        layer = MultiHeadAttention(width, heads, norm_eps=norm_eps, dtype=dtype, **attention)
-        self._core = _core.TransformerBlock(layer._core, str(feed_forward), int(hidden), float(norm_eps))
+        self._attention = dict(width=width, heads=heads, norm_eps=norm_eps, dtype=dtype, **attention)
+        self._config = str(feed_forward), whole(hidden, "hidden"), float(norm_eps)
+        self._core = self._new_core()
+
+    def _new_core(self):
+        return _core.TransformerBlock(MultiHeadAttention(**self._attention)._core, *self._config)
 
     def initialise(self, seed: int = 0) -> TransformerBlock:
         """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the block.
 
         >>> block = attend.TransformerBlock(64, heads=4).initialise(seed=1)
         """
-        self._core.initialise(int(seed))
+        self._core.initialise(whole(seed, "seed"))
         return self
 
     @property
@@ -80,7 +86,7 @@ class TransformerBlock:
         x_array, x_view = _three(x, "x")
         held = score_options(mask, **options)
         out, out_array = empty(x_array.kind, self.dtype, x_array.shape)
-        self._core.forward(x_view, held.core, int(block), _as_rows(out_array))
+        self._core.forward(x_view, held.core, whole(block, "block"), _as_rows(out_array))
         return finish(x_array.kind, out)
 
     def backward(self, dout: Any, x: Any, mask: Optional[Mask] = None, *, block: int = 0,
@@ -92,7 +98,7 @@ class TransformerBlock:
         """
         dout_array, dout_view = _three(dout, "dout")
         x_view, held = _three(x, "x")[1], score_options(mask, **options)
-        gradients = self._core.backward(dout_view, x_view, held.core, int(block))
+        gradients = self._core.backward(dout_view, x_view, held.core, whole(block, "block"))
         dbias = None if held.bias_shape is None else gradients.dbias.reshape(held.bias_shape)
         dsinks = gradients.dsinks.reshape(-1) if held.has_sinks else None
         kind = dout_array.kind

@@ -19,7 +19,11 @@ import torch
 from torch import Tensor
 
 from . import _core
-from .torch import attention_op, check_tensors, draw_seed, new_outputs, run_forward, slopes_view, window_mask
+from ._errors import InvalidArgument as Invalid
+from ._errors import WrongType
+from ._torch_ops import attention, is_differentiated, kept, new_outputs, run_forward, slopes_view, weights_op, window_mask
+from ._whole import whole
+from .torch import check_device, check_tensors, draw_seed
 
 __all__ = [
     "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
@@ -36,77 +40,54 @@ def _check_shapes(rank, q, k, v):
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != rank:
             layout = "[batch, length, heads, dim]" if rank == 4 else "[total, heads, dim]"
-            raise ValueError(f"{name} has {x.dim()} dimensions, expected {rank}: {layout}")
+            raise Invalid(f"{name} has {x.dim()} dimensions, expected {rank}: {layout}")
     if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
-        raise ValueError(f"q is {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}, expected q and k of one dim, "
-                         "k and v of one length and number of heads")
+        raise Invalid(f"q is {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}, expected q and k of one dim, "
+                      "k and v of one length and number of heads")
 
 
 def _part(x, name, index, count):
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name} is a {type(x).__name__}, expected a tensor")
+        raise WrongType(f"{name} is a {type(x).__name__}, expected a tensor")
     if x.dim() < 3 or x.shape[index] != count:
-        raise ValueError(f"{name} has shape {list(x.shape)}, expected {count} at dimension {index}")
+        raise Invalid(f"{name} has shape {list(x.shape)}, expected {count} at dimension {index}")
     return x.unbind(index)
 
 
 def _window(window_size, causal):
     if len(window_size) != 2:
-        raise ValueError(f"window_size is {window_size}, expected (left, right), -1 for unlimited")
+        raise Invalid(f"window_size is {window_size}, expected (left, right), -1 for unlimited")
     left, right = window_size
-    return int(left), 0 if causal else int(right)
+    return whole(left, "window_size[0]"), 0 if causal else whole(right, "window_size[1]")
 
 
-def _check_slopes(alibi_slopes, batch, heads):
+def _check_slopes(alibi_slopes, batch, heads, q):
     if alibi_slopes is None:
         return
     check_tensors(alibi_slopes=alibi_slopes)
+    check_device("alibi_slopes", alibi_slopes, "q", q)
     if tuple(alibi_slopes.shape) not in ((heads,), (batch, heads)):
-        raise ValueError(f"alibi_slopes has shape {list(alibi_slopes.shape)}, expected [{heads}] (heads) or [{batch}, "
-                         f"{heads}] (batch, heads)")
+        raise Invalid(f"alibi_slopes has shape {list(alibi_slopes.shape)}, expected [{heads}] (heads) or [{batch}, "
+                      f"{heads}] (batch, heads)")
 
 
 def _check_dropout(dropout_p):
     if not 0 <= dropout_p < 1:
-        raise ValueError(f"dropout_p is {dropout_p}, expected 0 or more and less than 1")
+        raise Invalid(f"dropout_p is {dropout_p}, expected 0 or more and less than 1")
     return float(dropout_p)
 
 
-@torch.library.custom_op("attend::dropped_weights", mutates_args=(), device_types="cpu", schema=(
-    "(Tensor q, Tensor k, Tensor v, Tensor? slopes, Tensor? seed, float? scale, float softcap, int left, int right, "
-    "float dropout) -> Tensor"))
-def _weights_op(q, k, v, slopes, seed, scale, softcap, left, right, dropout):
-    """S_dmask: the weights, negated where dropout took them. Heads stand before lengths here."""
-    diagonal = _core.Diagonal.last_key()
-    mask = window_mask(left, right, diagonal)
-    weights = _new_weights(q, k)
-    run_forward(q, k, v, _core.Options(mask, scale, softcap, None, None if slopes is None else slopes_view(slopes),
-                                       diagonal, None, 0.0, 0), weights)
-    B, H, M, N = weights.shape
-    if dropout == 0 or N == 0:
-        return weights
-    # What is dropped depends on the seed and the place alone: even scores over a V that is the identity show it.
-    zero, eye = torch.zeros(()), torch.eye(N)
-    kept, _ = run_forward(zero.expand(B, H, M, 1), zero.expand(B, 1, N, 1), eye.expand(B, 1, N, N),
-                          _core.Options(mask, 1.0, 0.0, None, None, diagonal, None, dropout, seed.item()))
-    return torch.where(kept > 0, weights, -weights)
-
-
-@_weights_op.register_fake
-def _new_weights(q, k, *rest):
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty((*q.shape[:3], k.shape[2]), dtype=dtype)
+def _detached(*tensors):
+    return tuple(x.detach() for x in tensors)
 
 
 def _attend(q, k, v, dropout, scale, window, softcap, slopes, return_attn_probs):
     """[batch, length, heads, dim] -> out, lse [batch, heads, length] and S_dmask or None."""
     seed = draw_seed() if dropout > 0 else None
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    out, lse = attention_op(q, k, v, None, None, slopes, None, None, seed, scale, float(softcap), *window, False,
-                            dropout)
-    s_dmask = None
-    if return_attn_probs:
-        s_dmask = _weights_op(*(x.detach() for x in (q, k, v)), slopes, seed, scale, float(softcap), *window, dropout)
+    options = None, None, slopes, None, None, seed, scale, float(softcap), *window, False, dropout
+    out, lse = attention(q, k, v, *options)
+    s_dmask = weights_op(*_detached(q, k, v), *options) if return_attn_probs else None
     return out.transpose(1, 2), lse, s_dmask
 
 
@@ -123,7 +104,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     >>> out = flash_attn_func(q, k, v, causal=True, window_size=(1023, 0))
     """
     _check_shapes(4, q, k, v)
-    _check_slopes(alibi_slopes, q.shape[0], q.shape[2])
+    _check_slopes(alibi_slopes, q.shape[0], q.shape[2], q)
     result = _attend(q, k, v, _check_dropout(dropout_p), softmax_scale, _window(window_size, causal), softcap,
                      alibi_slopes, return_attn_probs)
     return result if return_attn_probs else result[0]
@@ -158,36 +139,53 @@ def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale
 # --- packed documents -------------------------------------------------------------------------------------------------
 
 
-def _check_cumulative(x, name):
+def _check_cumulative(x, name, q):
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name} is a {type(x).__name__}, expected an int32 tensor")
+        raise WrongType(f"{name} is a {type(x).__name__}, expected an int32 tensor")
     if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1 or x.shape[0] < 1:
-        raise ValueError(f"{name} is {x.dtype} of shape {list(x.shape)}, expected int32 [sequences + 1]")
+        raise Invalid(f"{name} is {x.dtype} of shape {list(x.shape)}, expected int32 [sequences + 1]")
+    if isinstance(q, torch.Tensor):
+        check_device(name, x, "q", q)
+
+
+def _document_ends(q, k, cu_q, cu_k):
+    q_ends, k_ends = cu_q.tolist(), cu_k.tolist()
+    _core.segments(q_ends, k_ends)  # checks that they start at 0 and never fall
+    if q_ends[-1] > q.shape[0] or k_ends[-1] > k.shape[0]:
+        raise Invalid(f"cu_seqlens end at {q_ends[-1]} queries and {k_ends[-1]} keys, expected at most "
+                      f"{q.shape[0]} and {k.shape[0]}, the packed lengths")
+    return list(zip(q_ends, q_ends[1:], k_ends, k_ends[1:]))
 
 
 def _each_document(q, k, v, cu_q, cu_k, dropout, scale, window, softcap, slopes, return_attn_probs):
     """One call per document, each with its own slopes, weights and dropout seed."""
-    q_ends, k_ends = cu_q.tolist(), cu_k.tolist()
-    _core.segments(q_ends, k_ends)  # checks that they start at 0 and never fall
-    if q_ends[-1] > q.shape[0] or k_ends[-1] > k.shape[0]:
-        raise ValueError(f"cu_seqlens end at {q_ends[-1]} queries and {k_ends[-1]} keys, expected at most {q.shape[0]} "
-                         f"and {k.shape[0]}, the packed lengths")
     outs, lses, weights = [], [], []
-    for s, (q0, q1, k0, k1) in enumerate(zip(q_ends, q_ends[1:], k_ends, k_ends[1:])):
-        of_document = slopes[s] if slopes is not None and slopes.dim() == 2 else slopes
+    for s, (q0, q1, k0, k1) in enumerate(_document_ends(q, k, cu_q, cu_k)):
         out, lse, s_dmask = _attend(q[None, q0:q1], k[None, k0:k1], v[None, k0:k1], dropout, scale, window, softcap,
-                                    of_document, return_attn_probs)
+                                    slopes[s], return_attn_probs)
         outs.append(out[0]), lses.append(lse[0]), weights.append(s_dmask)
-    left = q.shape[0] - q_ends[-1]
+    left = q.shape[0] - sum(x.shape[0] for x in outs)
     outs.append(q.new_zeros((left, q.shape[1], v.shape[2])))
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     lses.append(q.new_full((q.shape[1], left), float("-inf"), dtype=wide))
     return torch.cat(outs), torch.cat(lses, 1), weights
 
 
+def _document_weights(q, k, v, cu_q, cu_k, seed, dropout, scale, window, softcap, slopes):
+    """S_dmask of each document, with what one seed drops of the whole pack."""
+    weights = []
+    for q0, q1, k0, k1 in _document_ends(q, k, cu_q, cu_k):
+        heads_first = (x.transpose(0, 1)[None] for x in _detached(q[q0:q1], k[k0:k1], v[k0:k1]))
+        w = weights_op(*heads_first, None, None, slopes, None, None, None, scale, float(softcap), *window, False, 0.0)
+        if dropout > 0:
+            w = torch.where(kept(seed, dropout, *w.shape, q0, k0), w, -w)
+        weights.append(w)
+    return weights
+
+
 def _stacked_weights(weights, heads, longest_q, longest_k):
     if not weights:
-        return torch.zeros((0, heads, longest_q, longest_k))
+        return torch.zeros((0, heads, longest_q, longest_k), device="cpu")
     longest_q, longest_k = (max(n, *(w.shape[d] for w in weights)) for n, d in ((longest_q, 2), (longest_k, 3)))
     result = weights[0].new_zeros((len(weights), heads, longest_q, longest_k))
     for s, w in enumerate(weights):
@@ -215,7 +213,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
 
     cu_seqlens_q and cu_seqlens_k are the cumulative lengths, [documents + 1], starting at 0. Causal rule, window and
     ALiBi count within each document. The whole pack is one call of the engine; slopes per document, [documents, heads],
-    and return_attn_probs take one call each. Queries past the last document give zeros.
+    take one call each. Queries past the last document give zeros.
 
     With return_attn_probs: (out, softmax_lse [heads, total_q], S_dmask [documents, heads, max_seqlen_q, max_seqlen_k]),
     S_dmask as in flash_attn_func and 0 beyond a document's lengths. With a block_table [documents, pages], k and v are
@@ -223,28 +221,32 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
 
     >>> out = flash_attn_varlen_func(q, k, v, cu, cu, 512, 512, causal=True)
     """
-    _check_cumulative(cu_seqlens_q, "cu_seqlens_q")
-    _check_cumulative(cu_seqlens_k, "cu_seqlens_k")
+    _check_cumulative(cu_seqlens_q, "cu_seqlens_q", q)
+    _check_cumulative(cu_seqlens_k, "cu_seqlens_k", q)
     if cu_seqlens_q.shape != cu_seqlens_k.shape:
-        raise ValueError(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} numbers and cu_seqlens_k {cu_seqlens_k.shape[0]}, "
-                         "expected as many")
+        raise Invalid(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} numbers and cu_seqlens_k {cu_seqlens_k.shape[0]}, "
+                      "expected as many")
     if block_table is not None:
         _check_shapes(4, q[None], k, v)
         k, v = _packed_pages(k, v, cu_seqlens_k, block_table)
     _check_shapes(3, q, k, v)
     documents = cu_seqlens_q.shape[0] - 1
-    _check_slopes(alibi_slopes, documents, q.shape[1])
+    _check_slopes(alibi_slopes, documents, q.shape[1], q)
     dropout, window = _check_dropout(dropout_p), _window(window_size, causal)
-    if return_attn_probs or (alibi_slopes is not None and alibi_slopes.dim() == 2):
-        out, lse, weights = _each_document(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout, softmax_scale, window, softcap,
-                                           alibi_slopes, return_attn_probs)
-        if not return_attn_probs:
-            return out
-        return out, lse, _stacked_weights(weights, q.shape[1], int(max_seqlen_q), int(max_seqlen_k))
-    seed = draw_seed() if dropout > 0 else None
-    out, _ = attention_op(*(x.transpose(0, 1)[None] for x in (q, k, v)), None, None, alibi_slopes, cu_seqlens_q,
-                          cu_seqlens_k, seed, softmax_scale, float(softcap), *window, False, dropout)
-    return out[0].transpose(0, 1)
+    numbers = softmax_scale, window, softcap, alibi_slopes
+    if alibi_slopes is not None and alibi_slopes.dim() == 2:
+        out, lse, weights = _each_document(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout, *numbers, return_attn_probs)
+    else:
+        seed = draw_seed() if dropout > 0 else None
+        out, lse = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), None, None, alibi_slopes, cu_seqlens_q,
+                             cu_seqlens_k, seed, softmax_scale, float(softcap), *window, False, dropout)
+        out, lse = out[0].transpose(0, 1), lse[0]
+        if return_attn_probs:
+            weights = _document_weights(q, k, v, cu_seqlens_q, cu_seqlens_k, seed, dropout, *numbers)
+    if not return_attn_probs:
+        return out
+    longest = whole(max_seqlen_q, "max_seqlen_q"), whole(max_seqlen_k, "max_seqlen_k")
+    return out, lse, _stacked_weights(weights, q.shape[1], *longest)
 
 
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
@@ -288,7 +290,7 @@ def _per_sequence(x, name, batch, default):
         return [x] * batch
     if not isinstance(x, torch.Tensor) or x.dtype not in (torch.int32, torch.int64) or tuple(x.shape) != (batch,):
         got = f"{x.dtype} of shape {list(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
-        raise ValueError(f"{name} is {got}, expected int32 [{batch}] (batch)")
+        raise Invalid(f"{name} is {got}, expected int32 [{batch}] (batch)")
     return x.tolist()
 
 
@@ -298,18 +300,18 @@ def _checked_pages(block_table, batch, lengths, pool):
     if (not isinstance(block_table, torch.Tensor) or block_table.dtype not in (torch.int32, torch.int64)
             or block_table.dim() != 2 or block_table.shape[0] != batch):
         got = list(block_table.shape) if isinstance(block_table, torch.Tensor) else type(block_table).__name__
-        raise ValueError(f"block_table is {got}, expected an int32 tensor [{batch}, pages per sequence]")
+        raise Invalid(f"block_table is {got}, expected an int32 tensor [{batch}, pages per sequence]")
     if size < 1:
-        raise ValueError("the pages hold 0 tokens each, expected at least 1")
-    needed = torch.tensor([-(-n // size) for n in lengths], dtype=torch.int64)
+        raise Invalid("the pages hold 0 tokens each, expected at least 1")
+    needed = torch.tensor([-(-n // size) for n in lengths], dtype=torch.int64, device="cpu")
     most = int(needed.max()) if batch else 0
     if most > block_table.shape[1]:
-        raise ValueError(f"block_table has {block_table.shape[1]} pages per sequence, expected {most} for "
-                         f"{max(lengths)} tokens in pages of {size}")
-    used = torch.arange(block_table.shape[1]) < needed[:, None]
+        raise Invalid(f"block_table has {block_table.shape[1]} pages per sequence, expected {most} for "
+                      f"{max(lengths)} tokens in pages of {size}")
+    used = torch.arange(block_table.shape[1], device="cpu") < needed[:, None]
     table = torch.where(used, block_table.to(torch.int64), 0)
     if bool(((table < 0) | (table >= pages))[used].any()):
-        raise ValueError(f"block_table names a page that does not exist, expected 0 to {pages - 1}")
+        raise Invalid(f"block_table names a page that does not exist, expected 0 to {pages - 1}")
     return table[:, :most]
 
 
@@ -321,29 +323,30 @@ class _Rows:
         self.rows = self.pages = None
         if block_table is not None:
             if cache_batch_idx is not None:
-                raise ValueError("got both block_table and cache_batch_idx, expected one of them")
+                raise Invalid("got both block_table and cache_batch_idx, expected one of them")
             self.pages = _checked_pages(block_table, batch, lengths, k_cache.shape[:2])
             return
         if self.longest > k_cache.shape[1]:
-            raise ValueError(f"a sequence has {self.longest} tokens with the new ones, the cache holds "
-                             f"{k_cache.shape[1]}")
+            raise Invalid(f"a sequence has {self.longest} tokens with the new ones, the cache holds "
+                          f"{k_cache.shape[1]}")
         if cache_batch_idx is None:
             if k_cache.shape[0] != batch:
-                raise ValueError(f"the cache holds {k_cache.shape[0]} sequences, expected {batch} (the batch of q), or "
-                                 "say which with cache_batch_idx")
+                raise Invalid(f"the cache holds {k_cache.shape[0]} sequences, expected {batch} (the batch of q), or "
+                              "say which with cache_batch_idx")
             return
         self.rows = _per_sequence(cache_batch_idx, "cache_batch_idx", batch, 0)
         if any(not 0 <= row < k_cache.shape[0] for row in self.rows):
-            raise ValueError(f"cache_batch_idx names a row that does not exist, expected 0 to {k_cache.shape[0] - 1}")
+            raise Invalid(f"cache_batch_idx names a row that does not exist, expected 0 to {k_cache.shape[0] - 1}")
 
     def append(self, starts, k, v):
         """Writes [batch, new, kv_heads, dim] at `starts` of each sequence."""
-        at = torch.tensor(starts, dtype=torch.int64)[:, None] + torch.arange(k.shape[1])
+        at = (torch.tensor(starts, dtype=torch.int64, device="cpu")[:, None]
+              + torch.arange(k.shape[1], device="cpu"))
         if self.pages is not None:
             size = self.k.shape[1]
             where = self.pages.gather(1, at // size), at % size
         else:
-            where = torch.tensor(self.rows or range(len(starts)), dtype=torch.int64)[:, None], at
+            where = torch.tensor(self.rows or range(len(starts)), dtype=torch.int64, device="cpu")[:, None], at
         self.k[where], self.v[where] = k, v
 
     def batches(self):
@@ -370,45 +373,47 @@ def _rotated(x, cos, sin, positions, interleaved):
     return torch.cat((turned.to(x.dtype), x[..., 2 * half :]), -1)
 
 
-def _check_rotary(cos, sin, dim, last_position):
+def _check_rotary(cos, sin, q, last_position):
     if cos is None or sin is None:
-        raise ValueError("got one of rotary_cos and rotary_sin, expected both")
+        raise Invalid("got one of rotary_cos and rotary_sin, expected both")
     check_tensors(rotary_cos=cos, rotary_sin=sin)
-    if cos.dim() != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > dim:
-        raise ValueError(f"rotary_cos is {list(cos.shape)} and rotary_sin {list(sin.shape)}, expected [positions, "
-                         f"rotary_dim / 2] both, rotary_dim at most {dim}")
+    check_device("rotary_cos", cos, "q", q)
+    if cos.dim() != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > q.shape[3]:
+        raise Invalid(f"rotary_cos is {list(cos.shape)} and rotary_sin {list(sin.shape)}, expected [positions, "
+                      f"rotary_dim / 2] both, rotary_dim at most {q.shape[3]}")
     if last_position >= cos.shape[0]:
-        raise ValueError(f"rotary_cos has {cos.shape[0]} positions, expected at least {last_position + 1}")
+        raise Invalid(f"rotary_cos has {cos.shape[0]} positions, expected at least {last_position + 1}")
 
 
 def _check_new(q, k, v, k_cache, v_cache, cache_seqlens):
     if k is None or v is None:
-        raise ValueError("got one of k and v, expected both")
+        raise Invalid("got one of k and v, expected both")
     if cache_seqlens is None:
-        raise ValueError("got k and v but no cache_seqlens, expected the lengths at which to append them")
+        raise Invalid("got k and v but no cache_seqlens, expected the lengths at which to append them")
     check_tensors(q=q, k=k, v=v)
     for name, x, cache in (("k", k, k_cache), ("v", v, v_cache)):
         expected = (q.shape[0], k.shape[1] if k.dim() == 4 else None, *cache.shape[2:])
         if tuple(x.shape) != expected:
-            raise ValueError(f"{name} has shape {list(x.shape)}, expected [batch, new, kv_heads, dim] = {expected}")
+            raise Invalid(f"{name} has shape {list(x.shape)}, expected [batch, new, kv_heads, dim] = {expected}")
 
 
 def _check_scores(q, k_cache, v_cache, scale, softcap):
     """What the engine would refuse too, but after the cache has changed."""
     H, Hk = q.shape[2], k_cache.shape[2]
     if Hk < 1 or H < 1 or H % Hk or q.shape[3] < 1 or v_cache.shape[3] < 1:
-        raise ValueError(f"q is {list(q.shape)} and the cache {list(k_cache.shape)}, expected a whole number of query "
-                         "heads for each KV head and a dim of at least 1")
+        raise Invalid(f"q is {list(q.shape)} and the cache {list(k_cache.shape)}, expected a whole number of query "
+                      "heads for each KV head and a dim of at least 1")
     if not (math.isfinite(softcap) and softcap >= 0 and math.isfinite(1.0 if scale is None else scale)):
-        raise ValueError(f"softcap is {softcap} and softmax_scale {scale}, expected finite numbers, softcap 0 or more")
+        raise Invalid(f"softcap is {softcap} and softmax_scale {scale}, expected finite numbers, softcap 0 or more")
 
 
 def _turned(q, k, cos, sin, begin, follows, interleaved):
     """q and k with their rotary positions from `begin` [batch] on; q all at its beginning unless it `follows`."""
     M, new = q.shape[1], k.shape[1]
-    _check_rotary(cos, sin, q.shape[3], max(begin.tolist(), default=0) + max(new, M if follows else 1) - 1)
-    return (_rotated(q, cos, sin, begin[:, None] + torch.arange(M) * follows, interleaved),
-            _rotated(k, cos, sin, begin[:, None] + torch.arange(new), interleaved))
+    _check_rotary(cos, sin, q, max(begin.tolist(), default=0) + max(new, M if follows else 1) - 1)
+    after = lambda count: begin[:, None] + torch.arange(count, device="cpu")  # noqa: E731
+    return (_rotated(q, cos, sin, after(M) if follows else after(1).expand(-1, M), interleaved),
+            _rotated(k, cos, sin, after(new), interleaved))
 
 
 @torch.library.custom_op("attend::attention_rows", mutates_args=(), device_types="cpu", schema=(
@@ -455,9 +460,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     dim] with a block_table [batch, pages per sequence].
 
     k, v             [batch, new, kv_heads, dim], written at cache_seqlens
-    rotary_cos, rotary_sin   [positions, rotary_dim / 2]: k turns at cache_seqlens, cache_seqlens + 1, ...; q too if
-                     causal or with a window, else all of q at cache_seqlens (less cache_leftpad). Pairs (2i, 2i + 1),
-                     or halves if not rotary_interleaved
+    rotary_cos, rotary_sin   [positions, rotary_dim / 2]: k turns at its place in the cache, cache_seqlens,
+                     cache_seqlens + 1, ..., whatever cache_leftpad is; q too if causal or with a window, else all of q
+                     at cache_seqlens. Pairs (2i, 2i + 1), or halves if not rotary_interleaved
     cache_seqlens    tokens in the cache before this call: an int or [batch]; by default the capacity
     cache_batch_idx  [batch]: the cache row of each sequence. Nothing is copied; one engine call per sequence
     cache_leftpad    [batch]: tokens at the start of a row that do not count
@@ -473,29 +478,29 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     _check_shapes(4, q, k_cache, v_cache)
     B, H = q.shape[0], q.shape[2]
     if block_table is not None and cache_leftpad is not None:
-        raise ValueError("got both block_table and cache_leftpad, expected one of them")
+        raise Invalid("got both block_table and cache_leftpad, expected one of them")
     if block_table is not None and cache_seqlens is None:
-        raise ValueError("got a block_table but no cache_seqlens, expected the length of each sequence")
-    _check_slopes(alibi_slopes, B, H)
+        raise Invalid("got a block_table but no cache_seqlens, expected the length of each sequence")
+    _check_slopes(alibi_slopes, B, H, q)
     left, right = _window(window_size, causal)
     starts = _per_sequence(cache_seqlens, "cache_seqlens", B, k_cache.shape[1])
     pads = _per_sequence(cache_leftpad, "cache_leftpad", B, 0)
     if any(not 0 <= pad <= start for pad, start in zip(pads, starts)):
-        raise ValueError(f"cache_seqlens is {starts} and cache_leftpad {pads}, expected 0 <= leftpad <= seqlen")
+        raise Invalid(f"cache_seqlens is {starts} and cache_leftpad {pads}, expected 0 <= leftpad <= seqlen")
     new = 0
     if k is not None or v is not None:
         _check_new(q, k, v, k_cache, v_cache, cache_seqlens)
         new = k.shape[1]
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k_cache, v_cache, k, v)):
-        raise ValueError("a tensor needs a gradient, which flash_attn_with_kvcache does not record: call it under "
-                         "torch.no_grad(), or use flash_attn_func")
+    if any(is_differentiated(x) for x in (q, k_cache, v_cache, k, v)):
+        raise Invalid("a tensor needs a gradient, which flash_attn_with_kvcache does not record: call it under "
+                      "torch.no_grad(), or use flash_attn_func")
     lengths = [start + new for start in starts]
     rows = _Rows(k_cache, v_cache, B, lengths, cache_batch_idx, block_table)
     _check_scores(q, k_cache, v_cache, softmax_scale, softcap)
     if rotary_cos is not None or rotary_sin is not None:
         if k is None:
-            raise ValueError("got rotary_cos but no k and v, expected new keys to turn")
-        begin = torch.tensor(starts, dtype=torch.int64) - torch.tensor(pads, dtype=torch.int64)
+            raise Invalid("got rotary_cos but no k and v, expected new keys to turn")
+        begin = torch.tensor(starts, dtype=torch.int64, device="cpu")
         follows = left >= 0 or right >= 0
         q, k = _turned(q, k, rotary_cos, rotary_sin, begin, follows, rotary_interleaved)
     if new:

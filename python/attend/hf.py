@@ -177,7 +177,7 @@ class _Attention(torch.autograd.Function):
             # The weights are the output for values that form the identity, without dropout.
             options = score_options(bias=bias, sinks=sinks, **{**ctx.settings, "dropout": 0.0})
             B, N, Hk, _ = k.shape
-            identity = torch.eye(N, dtype=q.dtype)[None, :, None, :].expand(B, N, Hk, N)
+            identity = torch.eye(N, dtype=q.dtype, device=q.device)[None, :, None, :].expand(B, N, Hk, N)
             dq, dk, _, dbias, dsinks = _core.array_attention_backward(
                 dweights.to(q.dtype).transpose(1, 2), q, k, identity, weights.to(q.dtype).transpose(1, 2), lse, options,
                 _ORDER)

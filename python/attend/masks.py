@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._whole import whole, wholes
 
 UNLIMITED = -1
 _LAST_KEY, _FIRST_KEY = _core.Diagonal.last_key(), _core.Diagonal.first_key()
@@ -20,24 +21,43 @@ class Mask:
     >>> mask = attend.causal() & attend.window(1024)
     """
 
-    __slots__ = ("_core", "_keep", "_alone")
+    __slots__ = ("_core", "_made", "_alone")
 
-    def __init__(self, core: _core.Mask, keep: Any = ()) -> None:
-        self._core, self._keep = core, tuple(keep)
+    def __init__(self, core: _core.Mask, name: str, parts: tuple) -> None:
+        self._core = core
+        self._made = name, parts  # for pickle and copies; it also keeps alive what the engine reads in place
         self._alone = None  # the options of a call that has no others: made by the first one
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             return NotImplemented
-        return Mask(self._core & other._core, self._keep + other._keep)
+        return Mask(self._core & other._core, "both", (self, other))
 
     def __or__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             return NotImplemented
-        return Mask(_core.either(self._core, other._core), self._keep + other._keep)
+        return Mask(_core.either(self._core, other._core), "either", (self, other))
 
     def __invert__(self) -> Mask:
-        return Mask(_core.hidden(self._core), self._keep)
+        return Mask(_core.hidden(self._core), "hidden", (self,))
+
+    def __reduce__(self) -> Any:
+        return _remade, self._made
+
+
+def rule(name: str, *parts: Any) -> Mask:
+    """The mask that the engine's function of that name makes of plain numbers."""
+    return Mask(getattr(_core, name)(*parts), name, parts)
+
+
+def _remade(name, parts):
+    if name == "both":
+        return parts[0] & parts[1]
+    if name == "either":
+        return parts[0] | parts[1]
+    if name == "hidden":
+        return ~parts[0]
+    return dense(*parts) if name == "dense" else rule(name, *parts)
 
 
 def _ints(values, name):
@@ -66,7 +86,7 @@ def no_mask() -> Mask:
 
     >>> attend.attention(q, k, v, mask=attend.no_mask())     # the same as no mask at all
     """
-    return Mask(_core.no_mask())
+    return rule("no_mask")
 
 
 def causal(align: str = "last_key", offsets: Any = None) -> Mask:
@@ -77,7 +97,7 @@ def causal(align: str = "last_key", offsets: Any = None) -> Mask:
 
     >>> attend.attention(q, k, v, mask=attend.causal())
     """
-    return Mask(_core.causal(diagonal(align, offsets)))
+    return rule("causal", diagonal(align, offsets))
 
 
 def window(left: int, right: int = UNLIMITED, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -85,7 +105,7 @@ def window(left: int, right: int = UNLIMITED, align: str = "last_key", offsets: 
 
     >>> attend.causal() & attend.window(1023)     # the last 1,024 keys
     """
-    return Mask(_core.window(int(left), int(right), diagonal(align, offsets)))
+    return rule("window", whole(left, "left"), whole(right, "right"), diagonal(align, offsets))
 
 
 def padding(lengths: Any) -> Mask:
@@ -93,7 +113,7 @@ def padding(lengths: Any) -> Mask:
 
     >>> attend.padding([7, 5, 9])
     """
-    return Mask(_core.padding(_ints(lengths, "lengths")))
+    return rule("padding", _ints(lengths, "lengths"))
 
 
 def left_padding(counts: Any) -> Mask:
@@ -101,7 +121,7 @@ def left_padding(counts: Any) -> Mask:
 
     >>> attend.left_padding([0, 2, 5])
     """
-    return Mask(_core.left_padding(_ints(counts, "counts")))
+    return rule("left_padding", _ints(counts, "counts"))
 
 
 def prefix(lengths: Any, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -109,7 +129,7 @@ def prefix(lengths: Any, align: str = "last_key", offsets: Any = None) -> Mask:
 
     >>> attend.prefix(128)
     """
-    return Mask(_core.prefix(_ints(lengths, "lengths"), diagonal(align, offsets)))
+    return rule("prefix", _ints(lengths, "lengths"), diagonal(align, offsets))
 
 
 def segments(cumulative_queries: Any, cumulative_keys: Any = None) -> Mask:
@@ -120,7 +140,7 @@ def segments(cumulative_queries: Any, cumulative_keys: Any = None) -> Mask:
     """
     queries = _ints(cumulative_queries, "cumulative_queries")
     keys = queries if cumulative_keys is None else _ints(cumulative_keys, "cumulative_keys")
-    return Mask(_core.segments(queries, keys))
+    return rule("segments", queries, keys)
 
 
 def blocks(bits: Any, block_queries: int, block_keys: int) -> Mask:
@@ -135,7 +155,8 @@ def blocks(bits: Any, block_queries: int, block_keys: int) -> Mask:
         raise ValueError(f"bits has {array.ndim} dimensions, expected [rows, cols] or [heads, rows, cols]")
     heads, rows, cols = array.shape
     packed = np.ascontiguousarray(array != 0, dtype=np.uint8)
-    return Mask(_core.blocks(int(block_queries), int(block_keys), heads, rows, cols, packed.tobytes()))
+    return rule("blocks", *wholes(block_queries=block_queries, block_keys=block_keys), heads, rows, cols,
+                packed.tobytes())
 
 
 def dense(visible: Any) -> Mask:
@@ -149,4 +170,4 @@ def dense(visible: Any) -> Mask:
     if array.ndim > 4:
         raise ValueError(f"dense mask has {array.ndim} dimensions, expected at most 4")
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    return Mask(_core.dense(array.__array_interface__["data"][0], array.shape, array.strides), (array,))
+    return Mask(_core.dense(array.__array_interface__["data"][0], array.shape, array.strides), "dense", (array,))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from . import _core
-from .masks import Mask, _ints, diagonal
+from ._whole import whole, wholes
+from .masks import Mask, _ints, diagonal, rule
 
 
 def chunks(size: int, back: int = 0, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -14,7 +14,7 @@ def chunks(size: int, back: int = 0, align: str = "last_key", offsets: Any = Non
 
     >>> attend.causal() & attend.chunks(8192)
     """
-    return Mask(_core.chunks(int(size), int(back), diagonal(align, offsets)))
+    return rule("chunks", whole(size, "size"), whole(back, "back"), diagonal(align, offsets))
 
 
 def dilated(step: int, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -22,7 +22,7 @@ def dilated(step: int, align: str = "last_key", offsets: Any = None) -> Mask:
 
     >>> attend.window(64, 64) & attend.dilated(4)
     """
-    return Mask(_core.dilated(int(step), diagonal(align, offsets)))
+    return rule("dilated", whole(step, "step"), diagonal(align, offsets))
 
 
 def columns(period: int, first: int, count: int = 1) -> Mask:
@@ -30,7 +30,7 @@ def columns(period: int, first: int, count: int = 1) -> Mask:
 
     >>> attend.columns(128, 124, 4)
     """
-    return Mask(_core.columns(int(period), int(first), int(count)))
+    return rule("columns", whole(period, "period"), whole(first, "first"), whole(count, "count"))
 
 
 def tokens(positions: Any) -> Mask:
@@ -38,7 +38,7 @@ def tokens(positions: Any) -> Mask:
 
     >>> attend.causal() & (attend.window(1023) | attend.tokens([0, 1, 2, 3]))
     """
-    return Mask(_core.tokens(_ints(positions, "positions")))
+    return rule("tokens", _ints(positions, "positions"))
 
 
 def global_tokens(positions: Any, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -46,7 +46,7 @@ def global_tokens(positions: Any, align: str = "last_key", offsets: Any = None) 
 
     >>> attend.window(256, 256) | attend.global_tokens([0])
     """
-    return Mask(_core.global_tokens(_ints(positions, "positions"), diagonal(align, offsets)))
+    return rule("global_tokens", _ints(positions, "positions"), diagonal(align, offsets))
 
 
 def strided(stride: int, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -55,7 +55,7 @@ def strided(stride: int, align: str = "last_key", offsets: Any = None) -> Mask:
 
     >>> attend.attention(q, k, v, mask=attend.strided(64))
     """
-    return Mask(_core.strided(int(stride), diagonal(align, offsets)))
+    return rule("strided", whole(stride, "stride"), diagonal(align, offsets))
 
 
 def fixed(block: int, columns: int = 1, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -64,7 +64,7 @@ def fixed(block: int, columns: int = 1, align: str = "last_key", offsets: Any = 
 
     >>> attend.attention(q, k, v, mask=attend.fixed(64, 8))
     """
-    return Mask(_core.fixed(int(block), int(columns), diagonal(align, offsets)))
+    return rule("fixed", whole(block, "block"), whole(columns, "columns"), diagonal(align, offsets))
 
 
 def longformer(window: int, dilation: int = 1, global_positions: Any = (), align: str = "last_key",
@@ -73,8 +73,8 @@ def longformer(window: int, dilation: int = 1, global_positions: Any = (), align
 
     >>> attend.attention(q, k, v, mask=attend.longformer(256, global_positions=[0]))
     """
-    return Mask(_core.longformer(int(window), int(dilation), _ints(global_positions, "global_positions"),
-                                 diagonal(align, offsets)))
+    return rule("longformer", *wholes(window=window, dilation=dilation), _ints(global_positions, "global_positions"),
+                diagonal(align, offsets))
 
 
 def streaming(sinks: int, window: int, align: str = "last_key", offsets: Any = None) -> Mask:
@@ -82,7 +82,7 @@ def streaming(sinks: int, window: int, align: str = "last_key", offsets: Any = N
 
     >>> attend.attention(q, k, v, mask=attend.streaming(4, 1024))
     """
-    return Mask(_core.streaming(int(sinks), int(window), diagonal(align, offsets)))
+    return rule("streaming", whole(sinks, "sinks"), whole(window, "window"), diagonal(align, offsets))
 
 
 def bigbird(queries: int, keys: Optional[int] = None, *, block: int = 64, window_blocks: int = 3,
@@ -93,8 +93,9 @@ def bigbird(queries: int, keys: Optional[int] = None, *, block: int = 64, window
     >>> attend.attention(q, k, v, mask=attend.bigbird(4096))
     """
     keys = queries if keys is None else keys
-    return Mask(_core.bigbird(int(queries), int(keys), int(block), int(window_blocks), int(global_blocks),
-                              int(random_blocks), int(heads), int(seed), bool(causal)))
+    return rule("bigbird", *wholes(queries=queries, keys=keys, block=block, window_blocks=window_blocks,
+                                   global_blocks=global_blocks, random_blocks=random_blocks, heads=heads, seed=seed),
+                bool(causal))
 
 
 def block_permutation(queries: int, keys: Optional[int] = None, *, blocks: Optional[int] = None, heads: int = 1,
@@ -109,6 +110,6 @@ def block_permutation(queries: int, keys: Optional[int] = None, *, blocks: Optio
     if (blocks is None) == (permutations is None):
         raise ValueError("block_permutation: expected either blocks or permutations")
     if permutations is None:
-        return Mask(_core.random_permutation(int(queries), int(keys), int(blocks), int(heads), int(seed)))
+        return rule("random_permutation", *wholes(queries=queries, keys=keys, blocks=blocks, heads=heads, seed=seed))
     rows = [_ints(row, "permutations") for row in permutations]
-    return Mask(_core.block_permutation(int(queries), int(keys), rows))
+    return rule("block_permutation", whole(queries, "queries"), whole(keys, "keys"), rows)

@@ -26,6 +26,7 @@ import numpy as np
 
 from ._arrays import describe, empty, finish, numpy_dtype
 from ._layer import LayerGradients, MultiHeadAttention, _squeeze, _to_kind
+from ._whole import whole
 
 __all__ = ["Gradients", "attention", "attention_backward", "layer", "layer_backward", "positions"]
 
@@ -138,7 +139,7 @@ class _Options:
         self.mask = ctypes.c_void_p()
         if window is not None:
             left, right = (window, 0 if causal else window) if np.isscalar(window) else window
-            sides = [ctypes.c_int64(_UNLIMITED if side is None else int(side)) for side in (left, right)]
+            sides = [ctypes.c_int64(_UNLIMITED if side is None else whole(side, "side")) for side in (left, right)]
             _check(library.attend_mask_window(*sides, ctypes.c_int32(_LAST_KEY), ctypes.byref(self.mask)))
         elif causal:
             _check(library.attend_mask_causal(ctypes.c_int32(_LAST_KEY), ctypes.byref(self.mask)))
@@ -166,7 +167,7 @@ def positions(ranks: int, rank: int, length: int, split: str = "contiguous") -> 
     >>> attend.ring.positions(2, 0, 8, "zigzag")
     array([0, 1, 6, 7])
     """
-    places = np.empty(max(0, int(length)) // max(1, int(ranks)), np.int64)
+    places = np.empty(max(0, whole(length, "length")) // max(1, whole(ranks, "ranks")), np.int64)
     _check(_library().attend_ring_positions(
         ctypes.c_int32(_split(split)), ctypes.c_int64(rank), ctypes.c_int64(ranks), ctypes.c_int64(length),
         ctypes.c_void_p(places.ctypes.data or None)))

@@ -1,5 +1,6 @@
 // adaptive_span over described arrays, with the GIL released.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 
@@ -19,7 +20,7 @@ void bind_adaptive_span(nb::module_& m) {
          const AdaptiveSpanOptions& options, const std::optional<ArrayView>& lse) {
         const MutableView result = out_array.out("out");
         const std::optional<MutableView> lse_view = out("lse", lse);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         adaptive_span(q.in(), k.in(), v.in(), span.in(), result, options, lse_view);
       },
       "q"_a, "k"_a, "v"_a, "span"_a, "out"_a, "options"_a, "lse"_a.none());
@@ -29,7 +30,7 @@ void bind_adaptive_span(nb::module_& m) {
          const ArrayView& out_array, const ArrayView& lse, const ArrayView& dq, const ArrayView& dk,
          const ArrayView& dv, const ArrayView& dspan, const AdaptiveSpanOptions& options) {
         const AdaptiveSpanGradients gradients{dq.out("dq"), dk.out("dk"), dv.out("dv"), dspan.out("dspan")};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         adaptive_span_backward(dout.in(), q.in(), k.in(), v.in(), span.in(), out_array.in(), lse.in(), gradients,
                                options);
       },

@@ -1,5 +1,6 @@
 // Additive attention and Luong's scores over described arrays, with the GIL released.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -20,7 +21,7 @@ void bind_additive_attention(nb::module_& m) {
          const Mask& mask, double scale, const std::optional<ArrayView>& lse) {
         const MutableView result = out_array.out("out");
         const std::optional<MutableView> lse_view = out("lse", lse);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         additive_attention(a.in(), b.in(), w.in(), v.in(), result, {mask, scale}, lse_view);
       },
       "a"_a, "b"_a, "w"_a, "v"_a, "out"_a, "mask"_a, "scale"_a, "lse"_a.none());
@@ -30,7 +31,7 @@ void bind_additive_attention(nb::module_& m) {
          const ArrayView& out_array, const ArrayView& lse, const ArrayView& da, const ArrayView& db,
          const ArrayView& dw, const ArrayView& dv, const Mask& mask, double scale) {
         const AdditiveAttentionGradients gradients{da.out("da"), db.out("db"), dw.out("dw"), dv.out("dv")};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         additive_attention_backward(dout.in(), a.in(), b.in(), w.in(), v.in(), out_array.in(), lse.in(), gradients,
                                     {mask, scale});
       },
@@ -43,7 +44,7 @@ void bind_additive_attention(nb::module_& m) {
         const Alignment alignment = alignment_named(score);
         const MutableView result = out_array.out("out");
         const std::optional<MutableView> lse_view = out("lse", lse);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         aligned_attention(alignment, q.in(), k.in(), v.in(), {in(wq), in(wk), in(w)}, result, {mask, scale}, lse_view);
       },
       "score"_a, "q"_a, "k"_a, "v"_a, "wq"_a.none(), "wk"_a.none(), "w"_a.none(), "out"_a, "mask"_a, "scale"_a,
@@ -58,7 +59,7 @@ void bind_additive_attention(nb::module_& m) {
         const Alignment alignment = alignment_named(score);
         const AlignmentGradients gradients{dq.out("dq"),    dk.out("dk"),    dv.out("dv"),
                                            out("dwq", dwq), out("dwk", dwk), out("dw", dw)};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         aligned_attention_backward(alignment, dout.in(), q.in(), k.in(), v.in(), {in(wq), in(wk), in(w)},
                                    out_array.in(), lse.in(), gradients, {mask, scale});
       },

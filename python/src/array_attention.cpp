@@ -5,6 +5,7 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -67,7 +68,12 @@ double number(nb::handle x) {
 }
 
 std::uint64_t seed_of(nb::handle x) {
-  const nb::int_ whole(x);
+  PyObject* index = PyNumber_Index(x.ptr());
+  if (index == nullptr) {
+    PyErr_Clear();
+    throw nb::type_error(("seed is " + std::string(nb::repr(x).c_str()) + ", expected a whole number").c_str());
+  }
+  const nb::object whole = nb::steal(index);
   std::uint64_t seed = 0;
   if (!nb::try_cast(whole, seed))
     throw nb::type_error(("seed is " + std::string(nb::str(whole).c_str()) + ", expected 0 to 2**64 - 1").c_str());
@@ -125,7 +131,7 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
     extras.weights = weights.view({B, H, M, k_view.length()}).view;
   }
   {
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     attention(q_view, k_view, v_view, out.view.view, options.engine, extras);
   }
   return nb::make_tuple(finish(library, out.array.object), finish(library, lse.object),
@@ -158,7 +164,7 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
     gradients.dsinks = dsinks.view(shape).view;
   }
   {
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     attention_backward(dout_array.view(order).in(), q_view, k_view, v_view, out_array.view(order).in(),
                        lse_array.view_between_ones(0).in(), gradients, options.engine);
   }

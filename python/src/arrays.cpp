@@ -113,16 +113,18 @@ struct Torch {
         is_grad_enabled(torch.attr("is_grad_enabled")),
         empty(torch.attr("empty")),
         cpu(torch.attr("device")("cpu")),
+        forward_ad(torch.attr("autograd").attr("forward_ad")),
+        is_wrapped(torch.attr("_C").attr("_functorch").attr("is_functorch_wrapped_tensor")),
         exchange(exchange_of(tensor)),
         dtypes{torch.attr("float32"), torch.attr("float16"), torch.attr("bfloat16"), torch.attr("float64")} {}
 
-  nb::object tensor, strided, is_grad_enabled, empty, cpu;
+  nb::object tensor, strided, is_grad_enabled, empty, cpu, forward_ad, is_wrapped;
   const dlpack::Exchange* exchange;
   OfDTypes dtypes;
   nb::object arguments_of_empty = nb::make_tuple(interned("size"), interned("dtype"), interned("device"));
   nb::object is_cpu = interned("is_cpu"), layout = interned("layout"), requires_grad = interned("requires_grad"),
              dtype = interned("dtype"), is_neg = interned("is_neg"), data_ptr = interned("data_ptr"),
-             shape = interned("shape"), stride = interned("stride");
+             shape = interned("shape"), stride = interned("stride"), level = interned("_current_level");
 };
 
 const Torch* torch_if_imported() {
@@ -203,6 +205,12 @@ void refuse_gradient(const Torch& torch, nb::handle x, const std::string& name) 
     throw InvalidArgument(name +
                           " needs a gradient, which this function does not record: use attend.torch, or call it under "
                           "torch.no_grad() or on .detach()");
+  const bool forward_mode = nb::cast<int>(get(torch.forward_ad, torch.level)) >= 0;
+  if (torch.is_wrapped(x).is(Py_True) ||
+      (forward_mode && !torch.forward_ad.attr("unpack_dual")(x).attr("tangent").is_none()))
+    throw InvalidArgument(name +
+                          " is inside torch.func or forward-mode differentiation, which this function does not "
+                          "know: use attend.torch");
 }
 
 Array from_torch(const Torch& torch, nb::object x, const std::string& name) {

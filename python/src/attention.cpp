@@ -1,5 +1,6 @@
 // attention and attention_backward over described arrays, with the GIL released.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -45,7 +46,7 @@ void bind_attention(nb::module_& m) {
          const std::optional<ArrayView>& weights) {
         const AttentionExtras extras{out("lse", lse), out("weights", weights)};
         const MutableView result = out_array.out("out");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         attention(q.in(), k.in(), v.in(), result, options, extras);
       },
       "q"_a, "k"_a, "v"_a, "out"_a, "options"_a, "lse"_a.none(), "weights"_a.none());
@@ -60,7 +61,7 @@ void bind_attention(nb::module_& m) {
             dq.out("dq"),          dk.out("dk"),
             dv.out("dv"),          out("dbias", options.bias ? dbias : std::nullopt),
             out("dsinks", dsinks), out("dbias", options.distance_bias ? dbias : std::nullopt)};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         attention_backward(dout.in(), q.in(), k.in(), v.in(), out_array.in(), lse.in(), gradients, options);
       },
       "dout"_a, "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a, "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "dsinks"_a.none(),

@@ -1,5 +1,6 @@
 // LatentAttention, its cache and its gradients.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -81,7 +82,7 @@ void bind_latent_attention(nb::module_& m) {
              bool save) -> std::optional<LatentAttentionSaved> {
             const MutableView target = result.out("out");
             LatentAttentionSaved saved;
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             copy_into(layer.forward(x.in(), options, save ? &saved : nullptr), target, "out");
             if (!save) return std::nullopt;
             return saved;
@@ -90,7 +91,7 @@ void bind_latent_attention(nb::module_& m) {
       .def(
           "backward",
           [](const LatentAttention& layer, const ArrayView& dout, const LatentAttentionSaved& saved) {
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             return layer.backward(dout.in(), saved);
           },
           "dout"_a, "saved"_a)
@@ -105,7 +106,7 @@ void bind_latent_attention(nb::module_& m) {
           [](const LatentAttention& layer, const ArrayView& x, LatentCache& cache,
              const std::optional<AttentionOptions>& options, const ArrayView& result, bool expanded) {
             const MutableView target = result.out("out");
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             const AttentionOptions rules = options.value_or(AttentionOptions{.mask = causal()});
             copy_into(expanded ? layer.prefill(x.in(), cache, rules) : layer.step(x.in(), cache, rules), target, "out");
           },

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 
@@ -82,7 +83,9 @@ void bind_layer(nb::module_& m) {
           result.append(array_of(gradient, self));
         return result;
       });
-  nb::class_<InnerAttention>(m, "InnerAttention", "What a layer may compute between its projections.")
+  nb::class_<InnerAttention>(
+      m, "InnerAttention", "What a layer may compute between its projections.",
+      nb::dynamic_attr())  // what it was made from, which also keeps alive what it reads in place
       .def_prop_ro("name", &InnerAttention::name)
       .def_prop_ro("parameters", [](nb::handle self) {
         nb::dict result;
@@ -137,7 +140,7 @@ void bind_layer(nb::module_& m) {
             const std::optional<MutableView> weights_target = out("weights", weights);
             MultiHeadAttentionSaved saved;
             Tensor weights_tensor;
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             const ForwardWants wants{save ? &saved : nullptr, weights_target ? &weights_tensor : nullptr};
             const Tensor y =
                 context ? layer.forward(x.in(), context->in(), options, wants) : layer.forward(x.in(), options, wants);
@@ -150,7 +153,7 @@ void bind_layer(nb::module_& m) {
       .def(
           "backward",
           [](const MultiHeadAttention& layer, const ArrayView& dout, const MultiHeadAttentionSaved& saved) {
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             return layer.backward(dout.in(), saved);
           },
           "dout"_a, "saved"_a)
@@ -165,7 +168,7 @@ void bind_layer(nb::module_& m) {
           [](const MultiHeadAttention& layer, const ArrayView& x, KvCache& cache,
              const std::optional<AttentionOptions>& options, const ArrayView& result) {
             const MutableView target = result.out("out");
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             const Tensor y = options ? layer.step(x.in(), cache, *options) : layer.step(x.in(), cache);
             copy_into(y, target, "out");
           },

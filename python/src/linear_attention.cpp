@@ -1,5 +1,6 @@
 // linear_attention, its gradients and its step over described arrays.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -40,7 +41,7 @@ void bind_linear_attention(nb::module_& m) {
          const LinearAttentionOptions& options, const std::optional<ArrayView>& final_state) {
         const MutableView result = out_array.out("out");
         const std::optional<MutableView> state = out("final_state", final_state);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         linear_attention(q.in(), k.in(), v.in(), result, options, state);
       },
       "q"_a, "k"_a, "v"_a, "out"_a, "options"_a, "final_state"_a.none());
@@ -55,7 +56,7 @@ void bind_linear_attention(nb::module_& m) {
                                                  dv.out("dv"),        out("dlog_decay", dlog_decay),
                                                  out("dbeta", dbeta), out("dinitial_state", dinitial_state)};
         const std::optional<View> dfinal = in(dfinal_state), last = in(final_state);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         linear_attention_backward(dout.in(), q.in(), k.in(), v.in(), gradients, options, dfinal, last);
       },
       "dout"_a, "q"_a, "k"_a, "v"_a, "dq"_a, "dk"_a, "dv"_a, "dlog_decay"_a.none(), "dbeta"_a.none(),
@@ -65,7 +66,7 @@ void bind_linear_attention(nb::module_& m) {
       [](const ArrayView& q, const ArrayView& k, const ArrayView& v, const ArrayView& out_array, const ArrayView& state,
          const LinearAttentionOptions& options) {
         const MutableView result = out_array.out("out"), held = state.out("state");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         linear_attention_step(q.in(), k.in(), v.in(), result, held, options);
       },
       "q"_a, "k"_a, "v"_a, "out"_a, "state"_a, "options"_a);

@@ -1,5 +1,6 @@
 // linformer over described arrays, with the GIL released.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 
@@ -12,7 +13,7 @@ void bind_linformer(nb::module_& m) {
          const std::optional<ArrayView>& values) {
         const MutableView result = out_array.out("out");
         const LinformerExtras extras{out("lse", lse), out("keys", keys), out("values", values)};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         linformer(q.in(), k.in(), v.in(), e.in(), in(f), result, {mask, scale}, extras);
       },
       "q"_a, "k"_a, "v"_a, "e"_a, "f"_a.none(), "out"_a, "mask"_a, "scale"_a.none(), "lse"_a.none(), "keys"_a.none(),
@@ -25,7 +26,7 @@ void bind_linformer(nb::module_& m) {
          const ArrayView& dk, const ArrayView& dv, const ArrayView& de, const std::optional<ArrayView>& df,
          const Mask& mask, std::optional<double> scale) {
         const LinformerGradients gradients{dq.out("dq"), dk.out("dk"), dv.out("dv"), de.out("de"), out("df", df)};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         linformer_backward(dout.in(), q.in(), k.in(), v.in(), e.in(), in(f), out_array.in(), lse.in(), gradients,
                            {mask, scale}, {in(keys), in(values)});
       },

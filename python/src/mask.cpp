@@ -14,7 +14,16 @@ void bind_mask(nb::module_& m) {
   nb::class_<Diagonal>(m, "Diagonal", "Where query 0 stands among the keys.")
       .def_static("first_key", [] { return Diagonal(Align::first_key); })
       .def_static("last_key", [] { return Diagonal(Align::last_key); })
-      .def_static("at", [](Ints offsets) { return Diagonal::at(std::move(offsets)); }, "offsets"_a);
+      .def_static(
+          "at", [](Ints offsets) { return Diagonal::at(std::move(offsets)); }, "offsets"_a)
+      .def("__getstate__",
+           [](const Diagonal& d) {
+             return std::pair(d.align == Align::first_key, d.offsets ? std::optional(*d.offsets) : std::nullopt);
+           })
+      .def("__setstate__", [](Diagonal& d, const std::pair<bool, std::optional<Ints>>& state) {
+        const auto& [first_key, offsets] = state;
+        new (&d) Diagonal(offsets ? Diagonal::at(*offsets) : Diagonal(first_key ? Align::first_key : Align::last_key));
+      });
 
   nb::class_<Mask>(m, "Mask", "Which keys a query may see. Masks compose with &.")
       .def("__and__", [](const Mask& a, const Mask& b) { return a & b; })

@@ -5,7 +5,17 @@ NB_MODULE(_core, m) {
   using namespace attend::python;
   // An autograd graph that outlives the interpreter may hold a mask: no harm, and nothing a user could mend.
   nb::set_leak_warnings(false);
-  // InvalidArgument is a std::invalid_argument, which nanobind turns into ValueError.
+  // In Python InvalidArgument is a ValueError, and a RuntimeError, which PyTorch and FlashAttention raise.
+  nb::object invalid_argument = nb::module_::import_("attend._errors").attr("InvalidArgument");
+  nb::register_exception_translator(
+      [](const std::exception_ptr& error, void* type) {
+        try {
+          std::rethrow_exception(error);
+        } catch (const attend::InvalidArgument& refused) {
+          PyErr_SetString(static_cast<PyObject*>(type), refused.what());
+        }
+      },
+      invalid_argument.release().ptr());  // never freed, for the interpreter may go first
   bind_tensor(m);
   bind_arrays(m);
   bind_mask(m);

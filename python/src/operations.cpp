@@ -1,5 +1,6 @@
 // softmax and rope over described arrays.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -21,7 +22,7 @@ void bind_operations(nb::module_& m) {
       "softmax",
       [](const ArrayView& x, const ArrayView& y) {
         const MutableView result = y.out("out");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         softmax(x.in(), result);
       },
       "x"_a, "y"_a);
@@ -29,7 +30,7 @@ void bind_operations(nb::module_& m) {
       "softmax_backward",
       [](const ArrayView& dy, const ArrayView& y, const ArrayView& dx) {
         const MutableView result = dx.out("dx");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         softmax_backward(dy.in(), y.in(), result);
       },
       "dy"_a, "y"_a, "dx"_a);
@@ -40,7 +41,7 @@ void bind_operations(nb::module_& m) {
         const MutableView result = y.out("out");
         const RopeOptions options =
             rope_options(interleaved, theta, rotary_dim, std::move(positions), first_position, scaling);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         (backward ? rope_backward : rope)(x.in(), result, options);
       },
       "x"_a, "y"_a, "backward"_a, "interleaved"_a, "theta"_a, "rotary_dim"_a, "positions"_a, "first_position"_a,

@@ -1,5 +1,6 @@
 // RoPE's scaling, sinusoids, learned positions, ALiBi's slopes and T5's bias over described arrays.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -38,7 +39,7 @@ void bind_positions(nb::module_& m) {
       "sinusoidal",
       [](const ArrayView& out_array, double theta, std::vector<std::int64_t> positions, std::int64_t first_position) {
         const MutableView result = out_array.out("out");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         sinusoidal(result, {theta, std::move(positions), first_position});
       },
       "out"_a, "theta"_a, "positions"_a, "first_position"_a);
@@ -46,7 +47,7 @@ void bind_positions(nb::module_& m) {
       "add_positions",
       [](const ArrayView& x, const ArrayView& table, const ArrayView& y, std::int64_t first_position) {
         const MutableView result = y.out("out");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         add_positions(x.in(), table.in(), result, first_position);
       },
       "x"_a, "table"_a, "y"_a, "first_position"_a);
@@ -54,7 +55,7 @@ void bind_positions(nb::module_& m) {
       "add_positions_backward",
       [](const ArrayView& dy, const ArrayView& dtable, std::int64_t first_position) {
         const MutableView result = dtable.out("dtable");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         add_positions_backward(dy.in(), result, first_position);
       },
       "dy"_a, "dtable"_a, "first_position"_a);

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -30,7 +31,7 @@ void bind_reformer(nb::module_& m) {
          const std::optional<ArrayView>& lse) {
         const MutableView result = out_array.out("out");
         const std::optional<MutableView> lse_view = out("lse", lse);
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         reformer(q.in(), v.in(), result, options, lse_view);
       },
       "q"_a, "v"_a, "out"_a, "options"_a, "lse"_a.none());
@@ -39,7 +40,7 @@ void bind_reformer(nb::module_& m) {
       [](const ArrayView& dout, const ArrayView& q, const ArrayView& v, const ArrayView& out_array,
          const ArrayView& lse, const ArrayView& dq, const ArrayView& dv, const ReformerOptions& options) {
         const ReformerGradients gradients{dq.out("dq"), dv.out("dv")};
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         reformer_backward(dout.in(), q.in(), v.in(), out_array.in(), lse.in(), gradients, options);
       },
       "dout"_a, "q"_a, "v"_a, "out"_a, "lse"_a, "dq"_a, "dv"_a, "options"_a);
@@ -61,14 +62,14 @@ void bind_reformer(nb::module_& m) {
   m.def(
       "reformer_hashes",
       [](const ArrayView& q, const ReformerOptions& options, std::uintptr_t address, std::int64_t count) {
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         copy_hashes(reformer_hashes(q.in(), options), address, count);
       },
       "q"_a, "options"_a, "address"_a, "count"_a);
   m.def(
       "reformer_recall",
       [](const ArrayView& q, const ReformerOptions& options, std::int64_t samples) {
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         return reformer_recall(q.in(), options, samples);
       },
       "q"_a, "options"_a, "samples"_a);

@@ -1,5 +1,6 @@
 // TransformerBlock and its gradients.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -59,7 +60,7 @@ void bind_transformer_block(nb::module_& m) {
           [](const TransformerBlock& layer, const ArrayView& x, const AttentionOptions& options, std::int64_t block,
              const ArrayView& result) {
             const MutableView target = result.out("out");
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             copy_into(layer.forward(x.in(), options, {block}), target, "out");
           },
           "x"_a, "options"_a, "block"_a, "out"_a)
@@ -67,7 +68,7 @@ void bind_transformer_block(nb::module_& m) {
           "backward",
           [](const TransformerBlock& layer, const ArrayView& dout, const ArrayView& x, const AttentionOptions& options,
              std::int64_t block) {
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             return layer.backward(dout.in(), x.in(), options, {block});
           },
           "dout"_a, "x"_a, "options"_a, "block"_a);

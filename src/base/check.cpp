@@ -39,13 +39,32 @@ bool elements_apart(const Shape& shape, const Strides& strides) {
   return true;
 }
 
-// The stretch of memory a view lies in. Call after check_layout: nothing overflows.
-std::pair<std::uintptr_t, std::uintptr_t> stretch(const View& view) {
-  std::int64_t low = 0, high = 1;
-  for (std::size_t d = 0; d < 4; ++d) (view.strides[d] < 0 ? low : high) += (view.shape[d] - 1) * view.strides[d];
-  const auto start = reinterpret_cast<std::uintptr_t>(view.data);
-  const auto bytes = [&](std::int64_t elements) { return static_cast<std::uintptr_t>(elements * size_of(view.dtype)); };
-  return {start + bytes(low), start + bytes(high)};
+// The stretch of memory that elements lie in. Call after check_layout: nothing overflows.
+struct Stretch {
+  Stretch(const void* data, const Shape& shape, const Strides& strides, std::int64_t element_bytes) {
+    std::int64_t low = 0, high = 1;
+    for (std::size_t d = 0; d < 4; ++d) (strides[d] < 0 ? low : high) += (shape[d] - 1) * strides[d];
+    const auto start = reinterpret_cast<std::uintptr_t>(data);
+    const auto bytes = [&](std::int64_t elements) { return static_cast<std::uintptr_t>(elements * element_bytes); };
+    begin = start + bytes(low);
+    end = start + bytes(high);
+  }
+  explicit Stretch(const View& view) : Stretch(view.data, view.shape, view.strides, size_of(view.dtype)) {}
+  bool meets(const Stretch& other) const { return begin < other.end && other.begin < end; }
+
+  std::uintptr_t begin, end;
+};
+
+bool is_empty(const Shape& shape) {
+  return std::find(shape.begin(), shape.end(), 0) != shape.end();
+}
+
+// The same elements in the same order, so that one may be worked on in place of the other.
+bool same_place(const View& a, const View& b) {
+  if (a.data != b.data || a.dtype != b.dtype || a.shape != b.shape) return false;
+  for (std::size_t d = 0; d < 4; ++d)
+    if (a.shape[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  return true;
 }
 
 // Is `offset` the sum of n[d] * stride[d] with -b.shape[d] < n[d] < a.shape[d]? Strides are taken from the largest
@@ -63,11 +82,7 @@ bool can_meet(const View& a, const View& b, std::array<std::size_t, 4> order, st
 }
 
 bool may_share_memory(const View& a, const View& b) {
-  const auto empty = [](const View& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); };
-  if (empty(a) || empty(b)) return false;
-  const auto [a0, a1] = stretch(a);
-  const auto [b0, b1] = stretch(b);
-  if (a1 <= b0 || b1 <= a0) return false;
+  if (is_empty(a.shape) || is_empty(b.shape) || !Stretch(a).meets(Stretch(b))) return false;
   const auto gap =
       static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
   if (a.dtype != b.dtype || a.strides != b.strides || gap % size_of(a.dtype) != 0) return true;
@@ -125,8 +140,7 @@ void check_readable(std::string_view op, std::string_view what, const View& view
 
 void check_writable(std::string_view op, std::string_view what, const MutableView& view) {
   check_readable(op, what, view);
-  const bool empty = std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
-  if (!empty && !elements_apart(view.shape, view.strides)) {
+  if (!is_empty(view.shape) && !elements_apart(view.shape, view.strides)) {
     fail(op, std::string(what) + " shape is " + to_string(view.shape) + " with strides " + to_string(view.strides) +
                  ", expected every element in a place of its own");
   }
@@ -136,6 +150,28 @@ void check_apart(std::string_view op, std::string_view what, const MutableView& 
                  const View& view) {
   if (may_share_memory(written, view)) {
     fail(op, std::string(what) + " shares memory with " + std::string(other) + ", expected a place of its own");
+  }
+}
+
+void check_all_apart(std::string_view op, std::initializer_list<Written> written, std::initializer_list<Read> read) {
+  for (const Written* result = written.begin(); result != written.end(); ++result) {
+    if (!result->view) continue;
+    for (const Read& input : read) {
+      if (!input.view || (result->in_place_of == input.name && same_place(*result->view, *input.view))) continue;
+      check_apart(op, result->name, *result->view, input.name, *input.view);
+    }
+    for (const Written* other = written.begin(); other != result; ++other)
+      if (other->view) check_apart(op, result->name, *result->view, other->name, *other->view);
+  }
+}
+
+void check_apart_from(std::string_view op, std::string_view other, const void* data, const Shape& shape,
+                      const Strides& strides, std::int64_t element_bytes, std::initializer_list<Written> written) {
+  if (is_empty(shape)) return;
+  const Stretch memory(data, shape, strides, element_bytes);
+  for (const Written& result : written) {
+    if (!result.view || is_empty(result.view->shape) || !memory.meets(Stretch(*result.view))) continue;
+    fail(op, std::string(result.name) + " shares memory with " + std::string(other) + ", expected a place of its own");
   }
 }
 

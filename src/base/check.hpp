@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +32,22 @@ void check_layout(std::string_view op, std::string_view what, const void* data, 
 // the stretch of memory they lie in.
 void check_apart(std::string_view op, std::string_view what, const MutableView& written, std::string_view other,
                  const View& view);
+
+// What an operation reads and writes, by the names of its header.
+struct Read {
+  const char* name;
+  std::optional<View> view;
+};
+struct Written {
+  const char* name;
+  std::optional<MutableView> view;
+  std::string_view in_place_of = {};  // the input that it may be: in the very same place, with the same strides
+};
+// The rule of every operation: what it writes shares no memory with what it reads, nor with anything else it writes.
+void check_all_apart(std::string_view op, std::initializer_list<Written> written, std::initializer_list<Read> read);
+// The same for memory that is no view: elements of any size, compared by the stretch they lie in.
+void check_apart_from(std::string_view op, std::string_view other, const void* data, const Shape& shape,
+                      const Strides& strides, std::int64_t element_bytes, std::initializer_list<Written> written);
 
 void check_shape(std::string_view op, std::string_view what, const Shape& got, const Shape& expected);
 void check_dtype(std::string_view op, std::string_view what, DType got, DType expected);

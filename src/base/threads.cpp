@@ -19,6 +19,7 @@
 
 #include "base/check.hpp"
 #include "base/cpu.hpp"
+#include "base/interrupt.hpp"
 
 namespace attend {
 namespace {
@@ -30,13 +31,53 @@ struct Job {
   void (*run)(void*, std::int64_t, int) = nullptr;
   void* context = nullptr;
   std::atomic<std::int64_t> next{0};
+  std::atomic<bool> stops{false};
+  std::exception_ptr reason{};  // what the caller's InterruptScope threw
 
-  void work(int worker) {
-    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) run(context, item, worker);
+  void work(int worker);
+  // The caller alone. Asked to stop, it hands out no more items; those that are running end: an item waits for earlier
+  // ones alone, and those have been handed out.
+  void check() {
+    if (stops.load(std::memory_order_relaxed)) return;
+    try {
+      check_interrupt();
+    } catch (...) {
+      reason = std::current_exception();
+      stops.store(true, std::memory_order_relaxed);
+      next.store(items, std::memory_order_relaxed);
+    }
   }
 };
 
-thread_local bool inside_job = false;
+thread_local bool inside_job = false;       // of the pool: no other may be started
+thread_local const Job* running = nullptr;  // whose item this thread works on
+thread_local Job* asking = nullptr;         // the same, on the thread that called and may be asked to stop
+
+void Job::work(int worker) {
+  running = this;
+  for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) {
+    run(context, item, worker);
+    if (asking == this) check();
+  }
+  running = nullptr;
+}
+
+// A job of the calling thread: the one that is asked, unless it stands inside another's item, which must not throw.
+class Leading {
+ public:
+  explicit Leading(Job& job) : outer_(running) {
+    if (outer_ == nullptr && can_be_interrupted()) asking = &job;
+  }
+  ~Leading() {
+    running = outer_;
+    if (outer_ == nullptr) asking = nullptr;
+  }
+  Leading(const Leading&) = delete;
+  Leading& operator=(const Leading&) = delete;
+
+ private:
+  const Job* outer_;
+};
 
 class Pool {
  public:
@@ -181,22 +222,32 @@ void set_thread_count(int count) {
   wanted.store(count, std::memory_order_relaxed);
 }
 
+bool job_stops() {
+  if (asking != nullptr) asking->check();
+  return running != nullptr && running->stops.load(std::memory_order_relaxed);
+}
+
+void stop_if_asked() {
+  if (running == nullptr) check_interrupt();
+}
+
 void parallel_items(std::int64_t items, int max_workers, void (*run)(void*, std::int64_t, int), void* context) {
   const int count = thread_count();
-  std::unique_lock lock(pool_mutex, std::defer_lock);
-  if (items < 2 || count == 1 || count > max_workers || inside_job || !lock.try_lock()) {
-    for (std::int64_t item = 0; item < items; ++item) run(context, item, 0);
-    return;
-  }
   Job job;
   job.items = items;
   job.run = run;
   job.context = context;
-  if (Pool* workers = pool_of(count)) {
-    workers->run(job);
-  } else {
-    job.work(0);
+  {
+    const Leading leading(job);
+    std::unique_lock lock(pool_mutex, std::defer_lock);
+    const bool alone = items < 2 || count == 1 || count > max_workers || inside_job || !lock.try_lock();
+    if (Pool* workers = alone ? nullptr : pool_of(count)) {
+      workers->run(job);
+    } else {
+      job.work(0);
+    }
   }
+  if (job.reason) std::rethrow_exception(job.reason);
 }
 
 }  // namespace attend

@@ -215,7 +215,7 @@ void run_attention(AttentionCall& call, const MutableView& out, const AttentionE
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options,
                const AttentionExtras& extras) {
   check_attention(q, k, v, options);
-  check_attention_outputs(q, k, v, out, extras);
+  check_attention_outputs(q, k, v, out, options, extras);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.dtype == DType::f64) return reference::attention(q, k, v, out, options, extras);
   attention_checked(q, k, v, out, options, extras);

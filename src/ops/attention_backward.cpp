@@ -218,6 +218,7 @@ void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, c
     auto* dq_sums = static_cast<float*>(sums.of(worker));
     std::fill_n(dq_sums, sums_each, 0.0F);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      if (job_stops()) return;
       const KeyTile keys{head / p.Hk, head % p.Hk, tile * kKeyTile};
       table.backward_begin(p, keys, scratch.of(worker));
       for (std::int64_t piece = 0; piece < pieces; ++piece)

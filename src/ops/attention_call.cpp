@@ -38,27 +38,6 @@ void check_finite(const char* what, double value, DType dtype) {
                   (held ? "" : " that f32 holds"));
 }
 
-struct NamedOutput {
-  const char* name;
-  std::optional<MutableView> view;
-};
-struct NamedInput {
-  const char* name;
-  std::optional<View> view;
-};
-
-// What is written shares no memory with what is read, nor with anything else that is written.
-void check_all_apart(const char* op, std::initializer_list<NamedOutput> outputs,
-                     std::initializer_list<NamedInput> inputs) {
-  for (const NamedOutput* output = outputs.begin(); output != outputs.end(); ++output) {
-    if (!output->view) continue;
-    for (const NamedInput& input : inputs)
-      if (input.view) check_apart(op, output->name, *output->view, input.name, *input.view);
-    for (const NamedOutput* other = outputs.begin(); other != output; ++other)
-      if (other->view) check_apart(op, output->name, *output->view, other->name, *other->view);
-  }
-}
-
 void check_options(const Shape& scores, DType dtype, const AttentionOptions& options) {
   const auto& [B, H, M, N] = scores;
   if (options.scale) check_finite("scale", *options.scale, dtype);
@@ -97,6 +76,15 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
 
 }  // namespace
 
+void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written) {
+  for (const MaskRule& rule : mask.rules) {
+    if (const auto* dense = std::get_if<DenseRule>(&rule))
+      check_apart_from(op, "the mask", dense->data, dense->shape, dense->strides, 1, written);
+    if (const auto* any = std::get_if<AnyRule>(&rule))
+      for (const Mask& part : *any->masks) check_apart_from_mask(op, part, written);
+  }
+}
+
 DType accumulator_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -122,7 +110,8 @@ void check_attention(View q, View k, View v, const AttentionOptions& options) {
   check_options({q.batch(), q.heads(), q.length(), k.length()}, q.dtype, options);
 }
 
-void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionExtras& extras) {
+void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionOptions& options,
+                             const AttentionExtras& extras) {
   check_writable(kOp, "out", out);
   check_result_dtype(kOp, "out", out.dtype, q.dtype);
   check_shape(kOp, "out", out.shape, {q.batch(), q.heads(), q.length(), v.dim()});
@@ -145,8 +134,17 @@ void check_attention_outputs(View q, View k, View v, MutableView out, const Atte
     if (!extras.row_sums->values) fail(kOp, "row sums need a function `values`");
     if (q.dtype == DType::f64) fail(kOp, "row sums are gathered for f32, bf16 and f16, got f64");
   }
-  check_all_apart(kOp, {{"out", out}, {"lse", extras.lse}, {"weights", extras.weights}, {"row sums", sums}},
-                  {{"q", q}, {"k", k}, {"v", v}});
+  const std::initializer_list<Written> written = {
+      {"out", out}, {"lse", extras.lse}, {"weights", extras.weights}, {"row sums", sums}};
+  check_all_apart(kOp, written,
+                  {{"q", q},
+                   {"k", k},
+                   {"v", v},
+                   {"bias", options.bias},
+                   {"distance_bias", options.distance_bias},
+                   {"ALiBi slopes", options.alibi_slopes},
+                   {"sinks", options.sinks}});
+  check_apart_from_mask(kOp, options.mask, written);
 }
 
 void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options) {
@@ -190,13 +188,10 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
   check_optional("dbias", gradients.dbias, options.bias);
   check_optional("dsinks", gradients.dsinks, options.sinks);
   check_optional("ddistance_bias", gradients.ddistance_bias, options.distance_bias);
-  check_all_apart(kBackwardOp,
-                  {{"dq", gradients.dq},
-                   {"dk", gradients.dk},
-                   {"dv", gradients.dv},
-                   {"dbias", gradients.dbias},
-                   {"dsinks", gradients.dsinks},
-                   {"ddistance_bias", gradients.ddistance_bias}},
+  const std::initializer_list<Written> written = {
+      {"dq", gradients.dq},       {"dk", gradients.dk},         {"dv", gradients.dv},
+      {"dbias", gradients.dbias}, {"dsinks", gradients.dsinks}, {"ddistance_bias", gradients.ddistance_bias}};
+  check_all_apart(kBackwardOp, written,
                   {{"q", q},
                    {"k", k},
                    {"v", v},
@@ -204,7 +199,10 @@ void check_attention_backward(View dout, View q, View k, View v, View out, View 
                    {"out", out},
                    {"lse", lse},
                    {"bias", options.bias},
-                   {"distance_bias", options.distance_bias}});
+                   {"distance_bias", options.distance_bias},
+                   {"ALiBi slopes", options.alibi_slopes},
+                   {"sinks", options.sinks}});
+  check_apart_from_mask(kBackwardOp, options.mask, written);
   const bool f64 = q.dtype == DType::f64;
   if (options.rule &&
       !(f64 ? static_cast<bool>(options.rule.backward_f64) : static_cast<bool>(options.rule.backward_f32)))

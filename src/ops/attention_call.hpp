@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <exception>
+#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "attend/attention.hpp"
+#include "base/check.hpp"
 #include "core/attention_problem.hpp"
 #include "core/mask_plan.hpp"
 
@@ -87,7 +89,10 @@ Operand operand_of(const MutableView& view);
 
 // Throw InvalidArgument. The first also checks what `options` holds.
 void check_attention(View q, View k, View v, const AttentionOptions& options);
-void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionExtras& extras);
+void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionOptions& options,
+                             const AttentionExtras& extras);
+// A dense mask is read where it lies: nothing may be written there.
+void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written);
 void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options);
 void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
                               const AttentionGradients& gradients, const AttentionOptions& options);

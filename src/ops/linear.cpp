@@ -118,6 +118,7 @@ void linear(View x, View weight, std::optional<View> bias, MutableView y) {
     check_shape("linear", "bias", bias->shape, {1, 1, 1, weight.length()});
     row = rows_of(*bias, 0, 0);
   }
+  check_all_apart("linear", {{"y", y}}, {{"x", x}, {"weight", weight}, {"bias", bias}});
   multiply_rows(x, transposed(rows_of(weight, 0, 0)), row, y);
 }
 
@@ -139,6 +140,7 @@ void linear_backward(View dy, View x, View weight, const LinearGradients& gradie
     check_writable(op, "dbias", *dbias);
     check_shape(op, "dbias", dbias->shape, {1, 1, 1, weight.length()});
   }
+  check_all_apart(op, {{"dx", dx}, {"dweight", dweight}, {"dbias", dbias}}, {{"dy", dy}, {"x", x}, {"weight", weight}});
   if (dweight) multiply_gradient(dy, x, *dweight);
   if (dbias) sum_columns(dy, *dbias);
   if (dx) multiply_rows(dy, rows_of(weight, 0, 0), std::nullopt, *dx);

@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
+#include "base/interrupt.hpp"
 #include "base/long_memory.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
@@ -218,6 +219,7 @@ std::int64_t PagedKvCache::pages_to_append(std::int64_t sequence, std::int64_t c
 // k and v into tokens [at, at + count) of pages that this sequence holds alone.
 void PagedKvCache::State::write(const Sequence& q, std::int64_t start, const View& k, const View& v,
                                 const Scratch& row) const {
+  const Uninterrupted whole;  // a page that is half written is of no use to anybody
   const Operand k_rows = operand_of(k), v_rows = operand_of(v);
   const std::int64_t count = k.length();
   parallel_for(options.kv_heads, row.workers(), [&](std::int64_t hk, int worker) {
@@ -291,7 +293,7 @@ void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> 
   };
   const View k = described(s.shape.D), v = described(s.shape.E);
   check_attention(q, k, v, options);
-  check_attention_outputs(q, k, v, out, extras);
+  check_attention_outputs(q, k, v, out, options, extras);
   if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use row sums, or attention() over k");
   if (has_segments(options.mask)) fail(kCachedOp, "segments make no sense beside sequences");
   if (B == 0 || q.length() == 0) return;

@@ -18,12 +18,13 @@ struct Turn {
   float cos, sin;
 };
 
-void check_arguments(const std::string& op, const std::string& in, const View& x, const std::string& out,
-                     const MutableView& y, const RopeOptions& options) {
+void check_arguments(const std::string& op, const char* in, const View& x, const char* out, const MutableView& y,
+                     const RopeOptions& options) {
   check_readable(op, in, x);
   check_writable(op, out, y);
   check_shape(op, out, y.shape, x.shape);
   check_dtype(op, out, y.dtype, x.dtype);
+  check_all_apart(op, {{out, y, in}}, {{in, x}});
   if (options.style != RopeStyle::half_split && options.style != RopeStyle::interleaved) {
     fail(op, "style is " + std::to_string(static_cast<int>(options.style)) + ", expected half_split or interleaved");
   }

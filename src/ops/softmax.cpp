@@ -47,6 +47,7 @@ void softmax(View x, MutableView y) {
   check_writable("softmax", "y", y);
   check_shape("softmax", "y", y.shape, x.shape);
   check_dtype("softmax", "y", y.dtype, x.dtype);
+  check_all_apart("softmax", {{"y", y, "x"}}, {{"x", x}});
   if (x.dtype == DType::f64) return reference::softmax(x, y);
 
   visit_f32_family(x.dtype, [&](auto element) {
@@ -64,6 +65,7 @@ void softmax_backward(View dy, View y, MutableView dx) {
   check_shape("softmax_backward", "dx", dx.shape, y.shape);
   check_dtype("softmax_backward", "dy", dy.dtype, y.dtype);
   check_dtype("softmax_backward", "dx", dx.dtype, y.dtype);
+  check_all_apart("softmax_backward", {{"dx", dx, "dy"}}, {{"dy", dy}, {"y", y}});
   if (y.dtype == DType::f64) return reference::softmax_backward(dy, y, dx);
 
   visit_f32_family(y.dtype, [&](auto element) {

@@ -11,6 +11,7 @@
 
 #include "base/elements.hpp"
 #include "base/random.hpp"
+#include "base/threads.hpp"
 
 namespace attend::reference {
 namespace {
@@ -278,6 +279,7 @@ void fill_weights(Row& row, std::optional<double> sink) {
 }
 
 Row make_row(const AttentionOptions& options, const Rows& q, const Rows& k, int64_t b, int64_t h, int64_t i) {
+  stop_if_asked();
   Row row(k.length);
   fill_scores(row, options, q, k, b, h, i);
   fill_weights(row, options.sinks ? std::optional(load(*options.sinks, 0, h, 0, 0)) : std::nullopt);

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/elements.hpp"
+#include "base/threads.hpp"
 
 namespace attend::reference {
 namespace {
@@ -110,6 +111,7 @@ class Head {
 
   // S = a S; S += k u^T with u = v, or beta (v - S^T k).
   void advance(State& S, std::int64_t t) const {
+    stop_if_asked();
     const Row k = key(t);
     const double a = decay(t);
     for (double& x : S) x *= a;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/elements.hpp"
+#include "base/threads.hpp"
 #include "reference/rows.hpp"
 
 namespace attend::reference {
@@ -38,6 +39,7 @@ struct Head {
 // n_ij exp(s_ij) / sum, over j.
 std::vector<double> weights_of(const Head& head, const std::vector<std::int32_t>& meetings, int64_t i, double scale,
                                double& lse) {
+  stop_if_asked();
   std::vector<double> scores(at(head.L)), weights(at(head.L));
   double top = -HUGE_VAL, sum = 0;
   for (int64_t j = 0; j < head.L; ++j) {

@@ -91,8 +91,10 @@ double yarn_magnitude(const RopeScaling& s) {
 
 RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& scaling) {
   using Kind = RopeScaling::Kind;
-  if (rotary_dim < 0 || rotary_dim % 2 != 0) {
-    fail("rope", "rotary_dim is " + std::to_string(rotary_dim) + ", expected an even number from 0 up");
+  constexpr std::int64_t kMost = 1 << 20;  // wider than any head; the turns take memory
+  if (rotary_dim < 0 || rotary_dim > kMost || rotary_dim % 2 != 0) {
+    fail("rope", "rotary_dim is " + std::to_string(rotary_dim) + ", expected an even number from 0 to " +
+                     std::to_string(kMost));
   }
   check_positive("theta", theta);
   check_scaling(theta, scaling);

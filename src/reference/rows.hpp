@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attend/tensor.hpp"
+#include "base/threads.hpp"
 
 namespace attend::reference {
 
@@ -13,7 +14,10 @@ void for_each_row(const Shape& shape, const F& f) {
   if (shape[1] == 0 || shape[2] == 0 || shape[3] == 0) return;  // else an empty loop might run 2^62 times
   for (std::int64_t b = 0; b < shape[0]; ++b) {
     for (std::int64_t h = 0; h < shape[1]; ++h) {
-      for (std::int64_t i = 0; i < shape[2]; ++i) f(b, h, i);
+      for (std::int64_t i = 0; i < shape[2]; ++i) {
+        stop_if_asked();
+        f(b, h, i);
+      }
     }
   }
 }

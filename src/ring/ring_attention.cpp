@@ -168,7 +168,7 @@ void ring_attention(RingCommunicator comm, View q, View k, View v, MutableView o
   ring::Link link(comm, ring::kOp, options);
   link.agree([&](ring::Facts& facts) {
     ring::check_arguments(ring::kOp, link, q, k, v, options, facts);
-    check_attention_outputs(q, k, v, out, {.lse = lse, .weights = {}, .row_sums = {}});
+    check_attention_outputs(q, k, v, out, options.attention, {.lse = lse, .weights = {}, .row_sums = {}});
   });
   link.run([&] {
     link.start_moving();

@@ -285,6 +285,7 @@ void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank
   const std::int64_t local = whole.length() / ranks;
   check_shape("ring_place", "the part", part.shape, {whole.batch(), whole.heads(), local, whole.dim()});
   check_dtype("ring_place", "the part", part.dtype, whole.dtype);
+  check_all_apart("ring_place", {{"the whole", whole}}, {{"the part", part}});
   for (const ring::Chunk& chunk : ring::chunks_of(split, rank, ranks, local)) {
     copy_rows(ring::slice(part, 2, chunk.at, chunk.count), ring::slice(whole, 2, chunk.first, chunk.count));
   }

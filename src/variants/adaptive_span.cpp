@@ -154,8 +154,8 @@ void adaptive_span(View q, View k, View v, View span, MutableView out, const Ada
   check_inputs(kOp, q, k, v, span, options);
   AttentionExtras extras;
   extras.lse = lse;
-  check_attention_outputs(q, k, v, out, extras);
-  check_apart(kOp, "out", out, "span", span);
+  check_attention_outputs(q, k, v, out, {}, extras);
+  check_all_apart(kOp, {{"out", out}, {"lse", lse}}, {{"span", span}});
   if (q.dtype == DType::f64) return reference::adaptive_span(q, k, v, span, out, options, lse);
   const std::int64_t group = q.heads() / k.heads();
   for (std::int64_t h = 0; h < q.heads(); ++h) {
@@ -181,12 +181,9 @@ void check_backward(const BackwardArguments& in, const AdaptiveSpanGradients& gr
                            {gradients.dq, gradients.dk, gradients.dv, {}, {}}, plain);
   check_writable(kBackwardOp, "dspan", gradients.dspan);
   check_shape(kBackwardOp, "dspan", gradients.dspan.shape, in.span.shape);
-  const std::pair<const char*, View> others[] = {
-      {"q", in.q},          {"k", in.k},          {"v", in.v},       {"span", in.span}, {"dq", gradients.dq},
-      {"dk", gradients.dk}, {"dv", gradients.dv}, {"dout", in.dout}, {"out", in.out},   {"lse", in.lse}};
-  for (const auto& [what, other] : others) check_apart(kBackwardOp, "dspan", gradients.dspan, what, other);
-  for (const auto& [what, written] : {std::pair{"dq", gradients.dq}, {"dk", gradients.dk}, {"dv", gradients.dv}})
-    check_apart(kBackwardOp, what, written, "span", in.span);
+  check_all_apart(
+      kBackwardOp, {{"dq", gradients.dq}, {"dk", gradients.dk}, {"dv", gradients.dv}, {"dspan", gradients.dspan}},
+      {{"q", in.q}, {"k", in.k}, {"v", in.v}, {"span", in.span}, {"dout", in.dout}, {"out", in.out}, {"lse", in.lse}});
 }
 
 // One head: dq, dk and dv go where they belong, the gradient of z is returned.
@@ -260,7 +257,7 @@ double adaptive_span_penalty(View span, double loss_weight, const AdaptiveSpanOp
   if (dspan) {
     check_writable(op, "dspan", *dspan);
     check_shape(op, "dspan", dspan->shape, span.shape);
-    check_apart(op, "dspan", *dspan, "span", span);
+    check_all_apart(op, {{"dspan", dspan}}, {{"span", span}});
   }
   if (H == 0) return 0;
   const double each = loss_weight / static_cast<double>(H);

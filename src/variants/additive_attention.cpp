@@ -10,6 +10,7 @@
 #include "base/checked.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
+#include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "reference/additive_attention.hpp"
 #include "variants/additive_tiles.hpp"
@@ -318,11 +319,9 @@ void additive_attention(View a, View b, View w, View v, MutableView out, const A
   check_inputs(kOp, a, b, w, v, options);
   check_written(kOp, "out", out, a.dtype, {a.batch(), a.heads(), a.length(), v.dim()});
   if (lse) check_written(kOp, "lse", *lse, wide(a.dtype), {a.batch(), a.heads(), a.length(), 1});
-  for (const auto& [name, view] : {std::pair("a", a), std::pair("b", b), std::pair("w", w), std::pair("v", v)}) {
-    check_apart(kOp, "out", out, name, view);
-    if (lse) check_apart(kOp, "lse", *lse, name, view);
-  }
-  if (lse) check_apart(kOp, "lse", *lse, "out", out);
+  const std::initializer_list<Written> written = {{"out", out}, {"lse", lse}};
+  check_all_apart(kOp, written, {{"a", a}, {"b", b}, {"w", w}, {"v", v}});
+  check_apart_from_mask(kOp, options.mask, written);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (a.dtype == DType::f64) return reference::additive_attention(a, b, w, v, out, options, lse);
   if (a.batch() == 0 || a.length() == 0) return;
@@ -358,16 +357,10 @@ void additive_attention_backward(View dout, View a, View b, View w, View v, View
   if ((g.dw.dtype == DType::f64) != (a.dtype == DType::f64))
     fail(kBackwardOp,
          std::string("dw is ") + name(g.dw.dtype) + " beside " + name(a.dtype) + " inputs, expected f64 for f64 alone");
-  const std::pair<const char*, MutableView> written[] = {{"da", g.da}, {"db", g.db}, {"dw", g.dw}, {"dv", g.dv}};
-  const std::pair<const char*, View> read[] = {{"a", a},     {"b", b},       {"w", w},    {"v", v},
-                                               {"out", out}, {"dout", dout}, {"lse", lse}};
-  for (const auto& [what, view] : written) {
-    for (const auto& [other, input] : read) check_apart(kBackwardOp, what, view, other, input);
-    for (const auto& [other, output] : written) {
-      if (other == what) break;
-      check_apart(kBackwardOp, what, view, other, output);
-    }
-  }
+  const std::initializer_list<Written> written = {{"da", g.da}, {"db", g.db}, {"dw", g.dw}, {"dv", g.dv}};
+  check_all_apart(kBackwardOp, written,
+                  {{"a", a}, {"b", b}, {"w", w}, {"v", v}, {"out", out}, {"dout", dout}, {"lse", lse}});
+  check_apart_from_mask(kBackwardOp, options.mask, written);
   kernels();
   if (a.dtype == DType::f64) return reference::additive_attention_backward(dout, a, b, w, v, g, options);
   run_backward(Problem(a, b, w, v, options), dout, out, lse, g);

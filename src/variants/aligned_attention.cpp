@@ -54,6 +54,11 @@ void check_call(Alignment alignment, const View& q, const View& k, const Alignme
   fail(kOp, "alignment is " + std::to_string(static_cast<int>(alignment)) + ", expected dot, general or concat");
 }
 
+AlignmentWeights used_by(Alignment alignment, const AlignmentWeights& weights) {
+  if (alignment == Alignment::concat) return weights;
+  return {.wq = alignment == Alignment::general ? weights.wq : std::nullopt};
+}
+
 // x . matrix^T, with one matrix for all heads or one for each.
 Tensor project(const View& x, const View& matrix) {
   Tensor y(x.dtype, {x.batch(), x.heads(), x.length(), matrix.length()});
@@ -76,6 +81,39 @@ void project_backward(const View& dy, const View& x, const View& matrix, const M
 MutableView require(const char* what, const std::optional<MutableView>& gradient) {
   if (!gradient) fail(kOp, std::string(what) + " is missing, expected a place for the gradient of this alignment");
   return *gradient;
+}
+
+// dk and dv are made before the projections' gradients: what is wrong with those must show first.
+void check_gradients(Alignment alignment, const View& dout, const View& q, const View& k, const View& v,
+                     const AlignmentWeights& weights, const View& out, const View& lse, const AlignmentGradients& g) {
+  const auto [wq, wk, w] = used_by(alignment, weights);
+  for (const auto& [what, x] : {std::pair{"dout", dout}, {"v", v}, {"out", out}, {"lse", lse}})
+    check_readable(kOp, what, x);
+  const auto check = [&](const char* what, const MutableView& gradient, const View& of) {
+    check_writable(kOp, what, gradient);
+    check_shape(kOp, what, gradient.shape, of.shape);
+  };
+  check("dq", g.dq, q);
+  check_dtype(kOp, "dq", g.dq.dtype, q.dtype);
+  check("dk", g.dk, k);
+  check("dv", g.dv, v);
+  if (wq) check("dwq", require("dwq", g.dwq), *wq);
+  if (wk) check("dwk", require("dwk", g.dwk), *wk);
+  if (w) check("dw", require("dw", g.dw), *w);
+  if (wq) check_result_dtype(kOp, "dwq", g.dwq->dtype, q.dtype);
+  if (wk) {
+    check_result_dtype(kOp, "dwk", g.dwk->dtype, q.dtype);
+    check_dtype(kOp, "dk", g.dk.dtype, q.dtype);
+  }
+  check_all_apart(
+      kOp,
+      {{"dq", g.dq},
+       {"dk", g.dk},
+       {"dv", g.dv},
+       {"dwq", wq ? g.dwq : std::nullopt},
+       {"dwk", wk ? g.dwk : std::nullopt},
+       {"dw", w ? g.dw : std::nullopt}},
+      {{"dout", dout}, {"q", q}, {"k", k}, {"v", v}, {"wq", wq}, {"wk", wk}, {"w", w}, {"out", out}, {"lse", lse}});
 }
 
 AttentionOptions plain(const AdditiveAttentionOptions& options) {
@@ -125,6 +163,11 @@ class AdditiveInner final : public InnerAttention {
 void aligned_attention(Alignment alignment, View q, View k, View v, const AlignmentWeights& weights, MutableView out,
                        const AdditiveAttentionOptions& options, std::optional<MutableView> lse) {
   check_call(alignment, q, k, weights);
+  check_readable(kOp, "v", v);
+  check_writable(kOp, "out", out);
+  if (lse) check_writable(kOp, "lse", *lse);
+  const auto [wq, wk, w] = used_by(alignment, weights);
+  check_all_apart(kOp, {{"out", out}, {"lse", lse}}, {{"q", q}, {"k", k}, {"v", v}, {"wq", wq}, {"wk", wk}, {"w", w}});
   if (alignment == Alignment::concat)
     return additive_attention(project(q, *weights.wq), project(k, *weights.wk), *weights.w, v, out, options, lse);
   if (alignment == Alignment::dot) return attention(q, k, v, out, plain(options), {.lse = lse});
@@ -135,21 +178,20 @@ void aligned_attention_backward(Alignment alignment, View dout, View q, View k, 
                                 View out, View lse, const AlignmentGradients& g,
                                 const AdditiveAttentionOptions& options) {
   check_call(alignment, q, k, weights);
+  check_gradients(alignment, dout, q, k, v, weights, out, lse, g);
   if (alignment == Alignment::dot)
     return attention_backward(dout, q, k, v, out, lse, {g.dq, g.dk, g.dv, {}, {}}, plain(options));
-  const MutableView dwq = require("dwq", g.dwq);
   const Tensor a = project(q, *weights.wq);
   Tensor da(a.dtype(), a.shape());
   if (alignment == Alignment::general) {
     attention_backward(dout, a, k, v, out, lse, {da, g.dk, g.dv, {}, {}}, plain(options));
-    return project_backward(da, q, *weights.wq, g.dq, dwq);
+    return project_backward(da, q, *weights.wq, g.dq, *g.dwq);
   }
-  const MutableView dwk = require("dwk", g.dwk), dw = require("dw", g.dw);
   const Tensor b = project(k, *weights.wk);
   Tensor db(b.dtype(), b.shape());
-  additive_attention_backward(dout, a, b, *weights.w, v, out, lse, {da, db, dw, g.dv}, options);
-  project_backward(da, q, *weights.wq, g.dq, dwq);
-  project_backward(db, k, *weights.wk, g.dk, dwk);
+  additive_attention_backward(dout, a, b, *weights.w, v, out, lse, {da, db, *g.dw, g.dv}, options);
+  project_backward(da, q, *weights.wq, g.dq, *g.dwq);
+  project_backward(db, k, *weights.wk, g.dk, *g.dwk);
 }
 
 std::shared_ptr<InnerAttention> additive_attention_inner(const AdditiveInnerConfig& config) {

@@ -8,6 +8,7 @@
 
 #include "base/check.hpp"
 #include "base/elements.hpp"
+#include "base/interrupt.hpp"
 #include "reference/linear_attention.hpp"
 #include "variants/linear_chunks.hpp"
 
@@ -121,20 +122,8 @@ void check_result(Op op, const char* what, const MutableView& x, const Shape& sh
   check_dtype(op, what, x.dtype, dtype);
 }
 
-using Named = std::pair<const char*, View>;
-void check_apart_from(Op op, const char* what, const MutableView& written, const std::vector<Named>& others) {
-  for (const auto& [other, view] : others) check_apart(op, what, written, other, view);
-}
-
-std::vector<Named> inputs_of(const View& q, const View& k, const View& v, const LinearAttentionOptions& options) {
-  std::vector<Named> inputs{{"q", q}, {"k", k}, {"v", v}};
-  if (options.log_decay) inputs.emplace_back("log_decay", *options.log_decay);
-  if (options.beta) inputs.emplace_back("beta", *options.beta);
-  return inputs;
-}
-
-void check_gradients(Op op, const LinearAttentionGradients& g, const View& dout, const View& q, const View& k,
-                     const View& v, const LinearAttentionOptions& options) {
+void check_gradients(Op op, const LinearAttentionGradients& g, const View& q, const View& k, const View& v,
+                     const LinearAttentionOptions& options) {
   check_result(op, "dq", g.dq, q.shape, q.dtype);
   check_result(op, "dk", g.dk, k.shape, q.dtype);
   check_result(op, "dv", g.dv, v.shape, q.dtype);
@@ -150,17 +139,6 @@ void check_gradients(Op op, const LinearAttentionGradients& g, const View& dout,
     if (!options.causal) fail(op, "dinitial_state was given, expected none: only the causal form has a state");
     check_state(op, "dinitial_state", *g.dinitial_state, linear_state_shape(q, k, v, options), q.dtype);
   }
-  std::vector<Named> others = inputs_of(q, k, v, options);
-  others.emplace_back("dout", dout);
-  const auto apart = [&](const char* what, const MutableView& x) {
-    check_apart_from(op, what, x, others);
-    others.emplace_back(what, x);
-  };
-  apart("dq", g.dq);
-  apart("dk", g.dk);
-  apart("dv", g.dv);
-  if (g.dlog_decay) apart("dlog_decay", *g.dlog_decay);
-  if (g.dbeta) apart("dbeta", *g.dbeta);
 }
 
 void copy_state(const std::optional<View>& from, const MutableView& to) {
@@ -191,12 +169,14 @@ void linear_attention(View q, View k, View v, MutableView out, const LinearAtten
   check_inputs(op, q, k, v, options.causal);
   check_options(op, options, q, k, v, false);
   check_result(op, "out", out, {q.batch(), q.heads(), q.length(), v.dim()}, q.dtype);
-  check_apart_from(op, "out", out, inputs_of(q, k, v, options));
-  if (final_state) {
-    check_state(op, "final_state", *final_state, linear_state_shape(q, k, v, options), q.dtype);
-    check_apart_from(op, "final_state", *final_state, inputs_of(q, k, v, options));
-    check_apart(op, "final_state", *final_state, "out", out);
-  }
+  if (final_state) check_state(op, "final_state", *final_state, linear_state_shape(q, k, v, options), q.dtype);
+  check_all_apart(op, {{"out", out}, {"final_state", final_state, "initial_state"}},
+                  {{"q", q},
+                   {"k", k},
+                   {"v", v},
+                   {"log_decay", options.log_decay},
+                   {"beta", options.beta},
+                   {"initial_state", options.initial_state}});
   if (q.batch() == 0 || q.heads() == 0) return;
   if (options.causal && k.length() == 0) {
     if (final_state) copy_state(options.initial_state, *final_state);
@@ -217,7 +197,7 @@ void linear_attention_backward(View dout, View q, View k, View v, const LinearAt
   check_readable(op, "dout", dout);
   check_shape(op, "dout", dout.shape, {q.batch(), q.heads(), q.length(), v.dim()});
   check_dtype(op, "dout", dout.dtype, q.dtype);
-  check_gradients(op, gradients, dout, q, k, v, options);
+  check_gradients(op, gradients, q, k, v, options);
   if (dfinal_state) {
     if (!options.causal) fail(op, "dfinal_state was given, expected none: only the causal form goes on from a state");
     check_readable(op, "dfinal_state", *dfinal_state);
@@ -227,6 +207,22 @@ void linear_attention_backward(View dout, View q, View k, View v, const LinearAt
     check_readable(op, "final_state", *final_state);
     check_shape(op, "final_state", final_state->shape, linear_state_shape(q, k, v, options));
   }
+  check_all_apart(op,
+                  {{"dq", gradients.dq},
+                   {"dk", gradients.dk},
+                   {"dv", gradients.dv},
+                   {"dlog_decay", gradients.dlog_decay},
+                   {"dbeta", gradients.dbeta},
+                   {"dinitial_state", gradients.dinitial_state, "dfinal_state"}},
+                  {{"q", q},
+                   {"k", k},
+                   {"v", v},
+                   {"dout", dout},
+                   {"log_decay", options.log_decay},
+                   {"beta", options.beta},
+                   {"initial_state", options.initial_state},
+                   {"dfinal_state", dfinal_state},
+                   {"final_state", final_state}});
   if (q.batch() == 0 || q.heads() == 0 || (options.causal && k.length() == 0)) {
     if (gradients.dlog_decay) clear(*gradients.dlog_decay);
     if (gradients.dbeta) clear(*gradients.dbeta);
@@ -250,14 +246,13 @@ void linear_attention_step(View q, View k, View v, MutableView out, MutableView 
   check_options(op, options, q, k, v, false);
   check_result(op, "out", out, {q.batch(), q.heads(), q.length(), v.dim()}, q.dtype);
   check_state(op, "state", state, linear_state_shape(q, k, v, options), q.dtype);
-  std::vector<Named> others = inputs_of(q, k, v, options);
-  check_apart_from(op, "out", out, others);
-  others.emplace_back("out", out);
-  check_apart_from(op, "state", state, others);
+  check_all_apart(op, {{"out", out}, {"state", state}},
+                  {{"q", q}, {"k", k}, {"v", v}, {"log_decay", options.log_decay}, {"beta", options.beta}});
   if (q.batch() == 0 || q.heads() == 0 || q.length() == 0) return;
   if (q.dtype == DType::f64) {
     LinearAttentionOptions from_state = options;
     from_state.initial_state = state;
+    const Uninterrupted whole;
     return reference::linear_attention(q, k, v, out, from_state, state);
   }
   linear::step(linear::Problem(q, k, v, options), out, state);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/interrupt.hpp"
 #include "base/threads.hpp"
 #include "variants/linear_chunks.hpp"
 
@@ -74,6 +75,7 @@ class Tokens {
 
 void step(const Problem& p, const MutableView& out, const MutableView& state) {
   const Workers workers(p);
+  const Uninterrupted whole;  // the state goes from one token to the next for all heads together
   parallel_for(p.units, workers.count(), [&](std::int64_t u, int worker) {
     const Workspace w = workers.of(worker);
     const Unit unit = p.unit(u);

@@ -209,21 +209,17 @@ void linformer(View q, View k, View v, View e, std::optional<View> f, MutableVie
   AttentionExtras inner;
   inner.lse = extras.lse;
   const Projected views = projected_views(k, v, e.length());
-  check_attention_outputs(q, views.k, views.v, out, inner);
-  const std::pair<const char*, View> inputs[] = {{"q", q}, {"k", k}, {"v", v}, {"e", e}, {"f", f.value_or(e)}};
-  for (const auto& [what, input] : inputs) check_apart(kOp, "out", out, what, input);
+  check_attention_outputs(q, views.k, views.v, out, {}, inner);
   const auto check_kept = [&](const char* what, const std::optional<MutableView>& kept, const View& like) {
     if (!kept) return;
     check_writable(kOp, what, *kept);
     check_shape(kOp, what, kept->shape, like.shape);
     check_dtype(kOp, what, kept->dtype, accumulator_dtype(q.dtype));
-    check_apart(kOp, what, *kept, "out", out);
-    if (extras.lse) check_apart(kOp, what, *kept, "lse", *extras.lse);
-    for (const auto& [name, input] : inputs) check_apart(kOp, what, *kept, name, input);
   };
   check_kept("keys", extras.keys, views.k);
   check_kept("values", extras.values, views.v);
-  if (extras.keys && extras.values) check_apart(kOp, "values", *extras.values, "keys", *extras.keys);
+  check_all_apart(kOp, {{"out", out}, {"lse", extras.lse}, {"keys", extras.keys}, {"values", extras.values}},
+                  {{"q", q}, {"k", k}, {"v", v}, {"e", e}, {"f", f}});
   if (q.dtype == DType::f64) {
     reference::linformer(q, k, v, e, f, out, options, extras.lse);
     if (extras.keys) copy_rows(reference::linformer_projected(e, k, options), *extras.keys);
@@ -243,11 +239,10 @@ void linformer(View q, View k, View v, View e, std::optional<View> f, MutableVie
 namespace {
 
 void check_gradients(const View& q, const View& k, const View& v, const View& e, const std::optional<View>& f,
-                     const LinformerGradients& gradients, std::initializer_list<std::pair<const char*, View>> inputs) {
+                     const LinformerGradients& gradients) {
   const auto check = [&](const char* what, const MutableView& gradient, const View& of) {
     check_writable(kBackwardOp, what, gradient);
     check_shape(kBackwardOp, what, gradient.shape, of.shape);
-    for (const auto& [name, input] : inputs) check_apart(kBackwardOp, what, gradient, name, input);
   };
   check("dq", gradients.dq, q);
   check("dk", gradients.dk, k);
@@ -262,16 +257,9 @@ void check_gradients(const View& q, const View& k, const View& v, const View& e,
   for (const auto& [what, gradient] : {std::pair{"de", gradients.de}, {"df", gradients.df.value_or(gradients.de)}})
     if (gradient.dtype != q.dtype)
       check_dtype(kBackwardOp, what, gradient.dtype, q.dtype == DType::f64 ? DType::f64 : DType::f32);
-  const MutableView written[] = {gradients.dq, gradients.dk, gradients.dv, gradients.de};
-  for (std::size_t a = 0; a < std::size(written); ++a) {
-    for (std::size_t b = 0; b < a; ++b)
-      check_apart(kBackwardOp, "a gradient", written[a], "another gradient", written[b]);
-    if (f) check_apart(kBackwardOp, "df", *gradients.df, "another gradient", written[a]);
-  }
 }
 
-void check_projected(const LinformerProjected& projected, const Projected& like, DType dtype,
-                     const LinformerGradients& gradients) {
+void check_projected(const LinformerProjected& projected, const Projected& like, DType dtype) {
   if (projected.keys.has_value() != projected.values.has_value())
     fail(kBackwardOp, std::string(projected.keys ? "values" : "keys") + " are missing, expected both or neither");
   if (!projected.keys) return;
@@ -280,9 +268,6 @@ void check_projected(const LinformerProjected& projected, const Projected& like,
     check_readable(kBackwardOp, what, x);
     check_shape(kBackwardOp, what, x.shape, shape);
     check_dtype(kBackwardOp, what, x.dtype, accumulator_dtype(dtype));
-    for (const MutableView& gradient :
-         {gradients.dq, gradients.dk, gradients.dv, gradients.de, gradients.df.value_or(gradients.de)})
-      check_apart(kBackwardOp, "a gradient", gradient, what, x);
   }
 }
 
@@ -301,10 +286,21 @@ void linformer_backward(View dout, View q, View k, View v, View e, std::optional
   check_readable(kBackwardOp, "lse", lse);
   check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
   check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
-  check_gradients(
-      q, k, v, e, f, gradients,
-      {{"q", q}, {"k", k}, {"v", v}, {"e", e}, {"f", f.value_or(e)}, {"dout", dout}, {"out", out}, {"lse", lse}});
-  check_projected(projected, projected_views(k, v, e.length()), q.dtype, gradients);
+  check_gradients(q, k, v, e, f, gradients);
+  check_projected(projected, projected_views(k, v, e.length()), q.dtype);
+  check_all_apart(
+      kBackwardOp,
+      {{"dq", gradients.dq}, {"dk", gradients.dk}, {"dv", gradients.dv}, {"de", gradients.de}, {"df", gradients.df}},
+      {{"q", q},
+       {"k", k},
+       {"v", v},
+       {"e", e},
+       {"f", f},
+       {"dout", dout},
+       {"out", out},
+       {"lse", lse},
+       {"keys", projected.keys},
+       {"values", projected.values}});
   if (q.dtype == DType::f64) return reference::linformer_backward(dout, q, k, v, e, f, gradients, options);
 
   const WidenedInput q_in(q), k_in(k), v_in(v), e_in(e), dout_in(dout), out_in(out);

@@ -93,6 +93,7 @@ void add_positions(View x, View table, MutableView y, std::int64_t first_positio
   check_dtype(op, "y", y.dtype, x.dtype);
   check_shape(op, "y", y.shape, x.shape);
   check_table(op, "table", table, "x", x, first_position);
+  check_all_apart(op, {{"y", y, "x"}}, {{"x", x}, {"table", table}});
   if (x.dtype == DType::f64) return reference::add_positions(x, table, y, first_position);
   visit_f32_family(x.dtype, [&](auto element) {
     using T = decltype(element);
@@ -109,7 +110,7 @@ void add_positions_backward(View dy, MutableView dtable, std::int64_t first_posi
   check_readable(op, "dy", dy);
   check_writable(op, "dtable", dtable);
   check_table(op, "dtable", dtable, "dy", dy, first_position);
-  check_apart(op, "dtable", dtable, "dy", dy);
+  check_all_apart(op, {{"dtable", dtable}}, {{"dy", dy}});
   const std::int64_t D = dtable.dim(), rows = dy.batch() * dy.heads();
   for_each_row(D == 0 ? 0 : dtable.length(), D, [&](std::int64_t p) {
     const std::int64_t i = p - first_position;
@@ -158,7 +159,7 @@ void t5_bias(View table, MutableView out, std::int64_t first_distance, const T5B
   check_readable(op, "table", table);
   check_writable(op, "out", out);
   check_t5(op, "table", table, "out", out, first_distance, buckets);
-  check_apart(op, "out", out, "table", table);
+  check_all_apart(op, {{"out", out}}, {{"table", table}});
   reference::t5_bias(table, out, first_distance, buckets);
 }
 
@@ -167,7 +168,7 @@ void t5_bias_backward(View dout, MutableView dtable, std::int64_t first_distance
   check_readable(op, "dout", dout);
   check_writable(op, "dtable", dtable);
   check_t5(op, "dtable", dtable, "dout", dout, first_distance, buckets);
-  check_apart(op, "dtable", dtable, "dout", dout);
+  check_all_apart(op, {{"dtable", dtable}}, {{"dout", dout}});
   reference::t5_bias_backward(dout, dtable, first_distance, buckets);
 }
 

@@ -412,7 +412,7 @@ void reformer(View q, View v, MutableView out, const ReformerOptions& options, s
   const LshPlan plan(kOp, q.heads(), q.length(), q.dim(), options);
   AttentionExtras extras;
   extras.lse = lse;
-  check_attention_outputs(q, q, v, out, extras);
+  check_attention_outputs(q, q, v, out, {}, extras);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.batch() == 0 || q.length() == 0) return;
   if (q.dtype == DType::f64) return reference::reformer(q, v, hashes_f64(q, plan), out, options, lse);
@@ -427,7 +427,6 @@ void reformer_backward(View dout, View q, View v, View out, View lse, const Refo
   check_scale(kBackwardOp, options);
   const LshPlan plan(kBackwardOp, q.heads(), q.length(), q.dim(), options);
   const Shape out_shape{q.batch(), q.heads(), q.length(), v.dim()};
-  const std::pair<const char*, View> inputs[] = {{"q", q}, {"v", v}, {"dout", dout}, {"out", out}, {"lse", lse}};
   for (const auto& [what, x] : {std::pair{"dout", dout}, {"out", out}}) {
     check_readable(kBackwardOp, what, x);
     check_shape(kBackwardOp, what, x.shape, out_shape);
@@ -440,9 +439,9 @@ void reformer_backward(View dout, View q, View v, View out, View lse, const Refo
     check_writable(kBackwardOp, what, gradient);
     check_shape(kBackwardOp, what, gradient.shape, of.shape);
     check_dtype(kBackwardOp, what, gradient.dtype, q.dtype);
-    for (const auto& [name, input] : inputs) check_apart(kBackwardOp, what, gradient, name, input);
   }
-  check_apart(kBackwardOp, "dv", gradients.dv, "dq", gradients.dq);
+  check_all_apart(kBackwardOp, {{"dq", gradients.dq}, {"dv", gradients.dv}},
+                  {{"q", q}, {"v", v}, {"dout", dout}, {"out", out}, {"lse", lse}});
   kernels();
   if (q.batch() == 0 || q.length() == 0) return;
   if (q.dtype == DType::f64) return reference::reformer_backward(dout, q, v, hashes_f64(q, plan), gradients, options);

@@ -90,7 +90,7 @@ BAD_MASKS = {
     "dense: rank": (lambda: attend.dense(np.ones((1,) * 5, bool)), ValueError, "dense mask has 5 dimensions"),
     "dense: None": (lambda: attend.dense(None), TypeError, "dense mask dtype is object"),
     "blocks": (lambda: attend.blocks(np.ones(3, bool), 1, 1), ValueError, "bits has 1 dimensions"),
-    "window": (lambda: attend.window("x"), ValueError, None),
+    "window": (lambda: attend.window("x"), TypeError, "left is 'x', expected a whole number"),
     "and": (lambda: attend.causal() & True, TypeError, "unsupported operand"),
     "and, other side": (lambda: None & attend.causal(), TypeError, "unsupported operand"),
 }

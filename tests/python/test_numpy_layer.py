@@ -204,7 +204,7 @@ def test_bad_arguments():
     cache = layer.cache(2, 9)
     cases = [
         (lambda: attend.MultiHeadAttention(16, 4, dtype="f8"), TypeError, "dtype is f8"),
-        (lambda: attend.MultiHeadAttention("wide", 4), ValueError, None),
+        (lambda: attend.MultiHeadAttention("wide", 4), TypeError, "width is 'wide', expected a whole number"),
         (lambda: layer(x[0]), ValueError, "x has 2 dimensions, expected 3"),
         (lambda: layer(x[..., :8]), ValueError, "8"),
         (lambda: layer(x.astype(np.float64)), ValueError, "f64"),

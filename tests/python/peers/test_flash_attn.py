@@ -177,8 +177,8 @@ def test_varlen(case, dtype, lengths_q, lengths_k):
 
 def test_varlen_is_one_call_and_leaves_padding_zero(monkeypatch):
     calls = []
-    original = attend.flash_attn.attention_op
-    monkeypatch.setattr(attend.flash_attn, "attention_op", lambda *a: (calls.append(1), original(*a))[1])
+    original = attend.flash_attn.attention
+    monkeypatch.setattr(attend.flash_attn, "attention", lambda *a: (calls.append(1), original(*a))[1])
     q, cu = draw(20, 2, 8), torch.tensor([0, 4, 15], dtype=torch.int32)
     out = flash_attn_varlen_func(q, q, q, cu, cu, 11, 11, causal=True)
     assert len(calls) == 1 and not out[15:].any() and out[:15].any()
@@ -257,6 +257,31 @@ def test_dropout_and_s_dmask(varlen):
     torch.manual_seed(4)
     assert torch.equal(run()[0], out)
     assert not torch.equal(run()[0], out)
+
+
+def test_varlen_drops_the_same_with_and_without_the_weights():
+    lengths_q, lengths_k = [7, 20, 1, 0, 30], [9, 31, 4, 3, 30]
+    q = draw(sum(lengths_q), 4, 8)
+    k, v = draw(sum(lengths_k), 2, 8), draw(sum(lengths_k), 2, 8)
+    cu_q, cu_k = cumulative(lengths_q), cumulative(lengths_k)
+    fixed = q, k, v, cu_q, cu_k, max(lengths_q), max(lengths_k)
+    for slopes in (None, torch.rand(4) * 0.3, torch.rand(5, 4) * 0.3):
+        options = dict(dropout_p=0.4, causal=True, alibi_slopes=slopes)
+        torch.manual_seed(7)
+        alone = flash_attn_varlen_func(*fixed, **options)
+        torch.manual_seed(7)
+        out, lse, s_dmask = flash_attn_varlen_func(*fixed, **options, return_attn_probs=True)
+        assert torch.equal(out, alone)
+        kept = torch.where(s_dmask > 0, s_dmask, 0.0) / 0.6
+        for s, (q0, k0) in enumerate(zip(cu_q.tolist()[:-1], cu_k.tolist()[:-1])):
+            M, N = lengths_q[s], lengths_k[s]
+            of_document = slopes if slopes is None or slopes.dim() == 1 else slopes[s]
+            _, lse_s, weights = reference(q[q0 : q0 + M], k[k0 : k0 + N], v[k0 : k0 + N], of_document, causal=True)
+            close(s_dmask[s, :, :M, :N].abs(), weights, 1e-5)
+            close(lse[:, q0 : q0 + M], lse_s, 1e-5)
+            expected = torch.einsum("hmn,nhe->mhe", kept[s, :, :M, :N],
+                                    v[k0 : k0 + N].repeat_interleave(2, 1))
+            close(out[q0 : q0 + M], expected, 1e-5)
 
 
 def test_empty():
@@ -350,10 +375,10 @@ def test_cache_rotary(interleaved, mode, leftpad):
         q, k_cache, v_cache, k, v, rotary_cos=cos, rotary_sin=sin, rotary_interleaved=interleaved,
         cache_seqlens=torch.tensor(lengths), **({"cache_leftpad": torch.tensor(pads)} if leftpad else {}), **options)
     for b, (n, pad) in enumerate(zip(lengths, pads)):
-        places = [n - pad + t for t in range(M)]
+        places = [n + t for t in range(M)]  # in the cache, as FlashAttention's own test has it: padding counts
         keys = torch.cat([before[b, :n].double(), rotate(k[b], cos, sin, places, interleaved)])
         close(k_cache[b, : n + M], keys, 1e-6)
-        turned = rotate(q[b], cos, sin, [n - pad] * M if mode == "full" else places, interleaved)
+        turned = rotate(q[b], cos, sin, [n] * M if mode == "full" else places, interleaved)
         expected = reference(turned, keys[pad:], v_cache[b, pad : n + M], **options)[0]
         close(out[b], expected, 1e-5)
 
@@ -377,7 +402,8 @@ def test_what_lies_past_the_length_does_not_matter():
 def test_operators():
     q, k, v, slopes = draw(2, 4, 3, 8), draw(2, 2, 9, 8), draw(2, 2, 9, 6), torch.rand(2, 4)
     torch.library.opcheck(attend.flash_attn._rows_op, (q, k, v, slopes, [9, 7], [0, 2], None, 0.0, 4, 0))
-    torch.library.opcheck(attend.flash_attn._weights_op, (q, k, v, slopes, torch.tensor(3), 0.5, 0.0, -1, 0, 0.25))
+    torch.library.opcheck(attend.flash_attn.weights_op,
+                          (q, k, v, None, None, slopes, None, None, torch.tensor(3), 0.5, 0.0, -1, 0, False, 0.25))
     meta = flash_attn_with_kvcache(*(x.to("meta").transpose(1, 2) for x in (q, k, v)), cache_seqlens=5)
     assert meta.shape == (2, 3, 4, 6)
 
@@ -476,3 +502,67 @@ def test_cache_errors_change_nothing(case):
     if case == "gradient":
         with torch.no_grad():
             flash_attn_with_kvcache(**arguments)
+
+
+# --- errors, devices, derivatives -------------------------------------------------------------------------------------
+
+
+def test_errors_are_what_flash_attention_raises_too():
+    q = draw(2, 5, 4, 8)
+    for call in (lambda: flash_attn_func(q, q[..., :4], q), lambda: flash_attn_func(q, q, q, dropout_p=2.0),
+                 lambda: flash_attn_func(q.int(), q.int(), q.int()), lambda: flash_attn_func(q, q, q.half()),
+                 lambda: flash_attn_func(q, q[:, :, :3], q[:, :, :3]),  # the engine says this one
+                 lambda: flash_attn_with_kvcache(q, q[:1], q[:1], cache_seqlens=3)):
+        with pytest.raises(RuntimeError, match="expected") as raised:
+            call()
+        assert isinstance(raised.value, (ValueError, TypeError))
+
+
+def test_windows_are_whole_numbers():
+    q = draw(2, 5, 4, 8)
+    with pytest.raises(TypeError, match=r"window_size\[0\] is 1.9, expected a whole number"):
+        flash_attn_func(q, q, q, window_size=(1.9, 0))
+
+
+def test_meta_tensors_do_not_mix():
+    q, meta = draw(2, 5, 4, 8), torch.empty(2, 5, 4, 8, device="meta")
+    cu, meta_cu = cumulative([5, 5]), torch.empty(3, dtype=torch.int32, device="meta")
+    packed = q.flatten(0, 1)
+    for call in (lambda: flash_attn_func(q, meta, q), lambda: flash_attn_func(meta, q, q),
+                 lambda: flash_attn_func(q, q, q, alibi_slopes=torch.empty(4, device="meta")),
+                 lambda: flash_attn_varlen_func(packed, packed, packed, meta_cu, cu, 5, 5),
+                 lambda: flash_attn_with_kvcache(q, q.clone(), meta, cache_seqlens=3)):
+        with pytest.raises(ValueError, match="where .* is"):
+            call()
+
+
+def test_the_default_device_does_not_matter():
+    q, k_cache, v_cache, k = draw(2, 3, 4, 8), draw(2, 9, 2, 8), draw(2, 9, 2, 8), draw(2, 3, 2, 8)
+    cos, sin = angles(12, 4).cos(), angles(12, 4).sin()
+    cu = cumulative([3, 3])
+
+    def run():
+        torch.manual_seed(3)
+        cached = flash_attn_with_kvcache(q, k_cache.clone(), v_cache, k, k, cos, sin,
+                                         cache_seqlens=torch.tensor([2, 5], device="cpu"), causal=True)
+        dropped = flash_attn_func(q, k_cache, v_cache, dropout_p=0.5, return_attn_probs=True)
+        packed = flash_attn_varlen_func(*(x.flatten(0, 1) for x in (q, k, k)), cu, cu, 3, 3, dropout_p=0.5,
+                                        return_attn_probs=True)
+        return cached, *dropped, *packed
+
+    expected = run()
+    with torch.device("meta"):
+        got = run()
+    for a, b in zip(got, expected):
+        assert torch.equal(a, b)
+
+
+def test_the_cache_refuses_what_it_cannot_differentiate():
+    q, k_cache, v_cache = draw(2, 1, 4, 8), draw(2, 9, 2, 8), draw(2, 9, 2, 8)
+    run = lambda x: flash_attn_with_kvcache(x, k_cache, v_cache, cache_seqlens=5)  # noqa: E731
+    with pytest.raises(ValueError, match="does not record"):
+        torch.func.jvp(run, (q,), (q,))
+    with pytest.raises(ValueError, match="does not record"):
+        torch.func.grad(lambda x: run(x).sum())(q)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(ValueError, match="does not record"):
+        run(torch.autograd.forward_ad.make_dual(q, q))

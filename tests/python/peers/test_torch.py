@@ -6,7 +6,8 @@ import attend.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from attend.torch import attention_op, patched, scaled_dot_product_attention
+from attend._torch_ops import attention_backward_op, attention_op
+from attend.torch import patched, scaled_dot_product_attention
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 # Against PyTorch in double: what one rounding of the output, or the sums of a gradient, may cost.
@@ -238,7 +239,7 @@ def test_opcheck(case):
             q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
         torch.library.opcheck(attention_op, [x.requires_grad_() for x in (q, k, v)] + list(options.values()))
     out, lse = attention_op(q.detach(), k.detach(), v.detach(), *options.values())
-    torch.library.opcheck(attend.torch.attention_backward_op,
+    torch.library.opcheck(attention_backward_op,
                           [draw(*out.shape), q.detach(), k.detach(), v.detach(), out, lse, *options.values(),
                            options["bias"] is not None],
                           test_utils=("test_schema", "test_faketensor", "test_autograd_registration"))
@@ -355,7 +356,7 @@ class Counter:
             self.calls += 1
             return attention_op(*arguments)
 
-        monkeypatch.setattr(attend.torch, "attention_op", counting)
+        monkeypatch.setattr(attend.torch, "attention", counting)
 
 
 def test_patched_model(monkeypatch):
@@ -486,8 +487,9 @@ def test_errors_where_pytorch_errs(case):
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     with pytest.raises(Exception):
         F.scaled_dot_product_attention(query, key, value, **dict(zip(names, rest)))
-    with pytest.raises((ValueError, TypeError), match="expected"):
+    with pytest.raises((ValueError, TypeError), match="expected") as raised:
         scaled_dot_product_attention(*BAD[case])
+    assert isinstance(raised.value, RuntimeError)  # which PyTorch raises
 
 
 def test_more_errors():
