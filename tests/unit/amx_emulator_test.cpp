@@ -420,7 +420,6 @@ struct alignas(64) Machine {
 [[gnu::noinline, gnu::target("avx512f,avx512bw")]] void pass_through(Machine& m) {
   __asm__ volatile(
       R"(
-  mov %0, %%rdi
 .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
   vmovups %c[vectors]+64*\n(%%rdi), %%zmm\n
 .endr
@@ -475,13 +474,13 @@ struct alignas(64) Machine {
 .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
   vmovups %%zmm\n, %c[vectors]+64*\n(%%rdi)
 .endr
-)" ::"r"(&m),
+)" ::"D"(&m),
       [flags] "i"(offsetof(Machine, flags)), [red] "i"(offsetof(Machine, red_zone)),
       [masks] "i"(offsetof(Machine, masks)), [vectors] "i"(offsetof(Machine, vectors))
-      : "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1",
-        "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
-        "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26",
-        "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "cc", "memory");
+      : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2",
+        "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15",
+        "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",
+        "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "cc", "memory");
 }
 
 TEST_F(AmxInstructions, NothingElseChanges) {
