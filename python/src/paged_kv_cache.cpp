@@ -1,7 +1,7 @@
 // The paged KV cache, and attention over it.
 #include <atomic>
 
-#include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -12,7 +12,7 @@ class GuardedCache {
  public:
   explicit GuardedCache(const PagedKvCacheOptions& options) : cache(options) {}
 
-  // Runs f without the GIL, alone.
+  // Runs f without the GIL, alone, and to its end: a change that Ctrl-C cut in two would be half a change.
   template <class F>
   auto change(F&& f) {
     int nobody = 0;
@@ -30,7 +30,7 @@ class GuardedCache {
       if (users < 0) refuse();
     } while (!users_.compare_exchange_weak(users, users + 1));
     const Leave leave{users_, -1};
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     return f(cache);
   }
 

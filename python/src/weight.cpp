@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <span>
 
-#include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -67,7 +67,7 @@ void bind_weight(nb::module_& m) {
         std::vector<Projection> all;
         for (std::size_t n = 0; n < weights.size(); ++n)
           all.push_back({weights[n], in(biases[n]), results[n].out("a result")});
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         project(x.in(), all);
       },
       "x"_a, "weights"_a, "biases"_a, "results"_a);
