@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -48,7 +49,7 @@ void bind_observers(nb::module_& m) {
          nb::object values) {
         const AttentionExtras extras{.lse = out("lse", lse), .row_sums = row_sums_of(sums.out("sums"), values)};
         const MutableView result = out_array.out("out");
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         attention(q.in(), k.in(), v.in(), result, options, extras);
       },
       "q"_a, "k"_a, "v"_a, "out"_a, "options"_a, "lse"_a.none(), "sums"_a, "values"_a);
@@ -62,7 +63,7 @@ void bind_observers(nb::module_& m) {
           const nb::gil_scoped_acquire acquire;
           called(tile.batch, tile.head, tile.first_row, tile.first_col, copied(tile));
         };
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         visit_weights(q.in(), k.in(), lse.in(), show, options);
       },
       "q"_a, "k"_a, "lse"_a, "visitor"_a, "options"_a);

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -18,7 +19,7 @@ class GuardedCache {
     int nobody = 0;
     if (!users_.compare_exchange_strong(nobody, -1)) refuse();
     const Leave leave{users_, 1};
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     return f(cache);
   }
 
@@ -30,7 +31,7 @@ class GuardedCache {
       if (users < 0) refuse();
     } while (!users_.compare_exchange_weak(users, users + 1));
     const Leave leave{users_, -1};
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     return f(cache);
   }
 

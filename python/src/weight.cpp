@@ -3,6 +3,7 @@
 #include <span>
 
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace attend::python {
 namespace {
@@ -28,7 +29,7 @@ void bind_weight(nb::module_& m) {
              std::int64_t bytes) {
             const WeightFormat of = format_named(format);
             const std::span data(reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(bytes));
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             new (self) Weight(of, out, in, data);
           },
           "format"_a, "out"_a, "in_"_a, "address"_a, "bytes"_a)
@@ -67,7 +68,7 @@ void bind_weight(nb::module_& m) {
         std::vector<Projection> all;
         for (std::size_t n = 0; n < weights.size(); ++n)
           all.push_back({weights[n], in(biases[n]), results[n].out("a result")});
-        const nb::gil_scoped_release release;
+        const EngineCall call;
         project(x.in(), all);
       },
       "x"_a, "weights"_a, "biases"_a, "results"_a);
