@@ -65,8 +65,11 @@ def score_options(mask=None, scale=None, bias=None, softcap=_OFF, alibi_slopes=N
              and sinks is None and dropout is _OFF and seed is _NO_SEED and distance_bias is None)
     if alone and mask._alone is not None:
         return mask._alone
-    options = _core.ScoreOptions(mask._core, mask._made, scale, bias, softcap, alibi_slopes, diagonal(alibi_align), sinks,
-                                 dropout, seed, distance_bias)
+    if type(bias).__name__ == "CausalBias":  # PyTorch's: a rule whose memory was never written
+        raise TypeError('bias is a CausalBias, expected an array: the mask attend.causal() says the same, aligned to '
+                        'the last key, attend.causal("first_key") to the first')
+    options = _core.ScoreOptions(mask._core, mask._made, scale, bias, softcap, alibi_slopes, diagonal(alibi_align),
+                                 sinks, dropout, seed, distance_bias)
     if alone:
         mask._alone = options
     return options

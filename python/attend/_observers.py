@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from . import _core
 from ._arrays import describe, empty, finish
 from ._attention import _inputs, score_options
+from ._whole import whole
 from .masks import Mask
 
 
@@ -50,7 +50,7 @@ def _lse_view(array):
 
 def _sums(count, rows):
     """Room for `count` sums of each row. JAX's arrays come last: the engine writes to NumPy's."""
-    return empty("numpy", "f32", (*rows, operator.index(count)))
+    return empty("numpy", "f32", (*rows, whole(count, "count")))
 
 
 def attention_row_sums(q: Any, k: Any, v: Any, values: Callable[[int, Tile], Any], count: int,

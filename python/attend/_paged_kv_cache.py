@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Callable, Optional
 
 from . import _core
 from ._arrays import empty, finish
 from ._attention import _inputs, score_options
 from ._observers import Tile, _filled_by, _lse_view, _sums
+from ._whole import whole, wholes
 from .masks import Mask, _ints
 
 
@@ -35,10 +35,10 @@ class PagedKvCache:
 
     def __init__(self, pages: int, kv_heads: int, key_dim: int, value_dim: Optional[int] = None, *, dtype: str = "f32",
                  int8: bool = False) -> None:
-        index = operator.index
         value_dim = key_dim if value_dim is None else value_dim
-        self.dtype, self.kv_heads, self.key_dim, self.value_dim = dtype, index(kv_heads), index(key_dim), index(value_dim)
-        self.pages, self.int8 = index(pages), bool(int8)
+        self.dtype, self.int8 = dtype, bool(int8)
+        self.pages, self.kv_heads, self.key_dim, self.value_dim = wholes(
+            pages=pages, kv_heads=kv_heads, key_dim=key_dim, value_dim=value_dim)
         self._core = _core.PagedKvCache(dtype, self.kv_heads, self.key_dim, self.value_dim, self.pages, self.int8)
 
     @property
@@ -69,37 +69,37 @@ class PagedKvCache:
         >>> cache = attend.PagedKvCache(pages=1, kv_heads=1, key_dim=8)
         >>> again = cache.fork(cache.add(), 0)
         """
-        return self._core.fork(operator.index(sequence), operator.index(length))
+        return self._core.fork(whole(sequence, "sequence"), whole(length, "length"))
 
     def remove(self, sequence: int) -> None:
         """Forgets a sequence; pages that no other holds are free again."""
-        self._core.remove(operator.index(sequence))
+        self._core.remove(whole(sequence, "sequence"))
 
     def length(self, sequence: int) -> int:
         """The number of its tokens."""
-        return self._core.length(operator.index(sequence))
+        return self._core.length(whole(sequence, "sequence"))
 
     def append(self, sequence: int, k: Any, v: Any, *, layout: str = "bhld") -> None:
         """Adds tokens: k [1, kv_heads, tokens, key_dim], v [1, kv_heads, tokens, value_dim]."""
         order, a = _inputs(layout, k=k, v=v)
-        self._core.append(operator.index(sequence), a["k"].view(order), a["v"].view(order))
+        self._core.append(whole(sequence, "sequence"), a["k"].view(order), a["v"].view(order))
 
     def replace(self, sequence: int, at: int, k: Any, v: Any, *, layout: str = "bhld") -> None:
         """Writes other keys and values over those of tokens [at, at + tokens)."""
         order, a = _inputs(layout, k=k, v=v)
-        self._core.replace(operator.index(sequence), operator.index(at), a["k"].view(order), a["v"].view(order))
+        self._core.replace(whole(sequence, "sequence"), whole(at, "at"), a["k"].view(order), a["v"].view(order))
 
     def pages_to_append(self, sequence: int, count: int) -> int:
         """How many pages an append of ``count`` tokens would take."""
-        return self._core.pages_to_append(operator.index(sequence), operator.index(count))
+        return self._core.pages_to_append(whole(sequence, "sequence"), whole(count, "count"))
 
     def truncate(self, sequence: int, length: int) -> None:
         """Forgets the tokens from ``length`` on."""
-        self._core.truncate(operator.index(sequence), operator.index(length))
+        self._core.truncate(whole(sequence, "sequence"), whole(length, "length"))
 
     def forget(self, sequence: int, first: int, count: int) -> None:
         """Forgets the whole pages that hold tokens [first, first + count); those behind move up."""
-        self._core.forget(operator.index(sequence), operator.index(first), operator.index(count))
+        self._core.forget(whole(sequence, "sequence"), whole(first, "first"), whole(count, "count"))
 
 
 def paged_attention(q: Any, cache: PagedKvCache, sequences: Any, mask: Optional[Mask] = None, *,

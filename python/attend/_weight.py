@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Optional, Sequence
 
 import numpy as np
 
 from . import _core
 from ._arrays import describe, empty, finish
+from ._whole import whole
 
 
 class Weight:
@@ -41,7 +41,7 @@ class Weight:
 
         >>> weight = attend.Weight.from_bytes("q8_0", (2, 32), bytes(2 * 34))
         """
-        out, in_ = (operator.index(n) for n in shape)
+        out, in_ = (whole(n, "shape") for n in shape)
         held = np.frombuffer(data, np.uint8)
         made = cls.__new__(cls)
         made._core = _core.Weight(format, out, in_, held.ctypes.data, held.nbytes)
@@ -69,7 +69,7 @@ class Weight:
         array([1., 0.], dtype=float32)
         """
         result, array = empty("numpy", "f32", (1, 1, 1, self.shape[1]))
-        self._core.row(operator.index(r), array.view())
+        self._core.row(whole(r, "r"), array.view())
         return result.reshape(-1)
 
 
@@ -79,7 +79,7 @@ def weight_bytes(format: str, out: int, in_: int) -> int:
     >>> attend.weight_bytes("q8_0", 64, 32)
     2176
     """
-    return _core.weight_bytes(format, operator.index(out), operator.index(in_))
+    return _core.weight_bytes(format, whole(out, "out"), whole(in_, "in_"))
 
 
 def project(x: Any, weights: Sequence[Weight], biases: Optional[Sequence[Any]] = None) -> Any:

@@ -36,14 +36,18 @@ def draw_seed():
     return torch.randint(2**62, (), device="cpu")
 
 
-def refuse_subclass(name, x):
-    """A subclass that says itself what its operators mean need not hold what its memory says."""
+def _has_own_meaning(x):
+    """A subclass that says itself what its operators do need not hold what its memory says."""
     kind = type(x)
     if kind in (torch.Tensor, torch.nn.Parameter) or isinstance(x, (FakeTensor, FunctionalTensor)):
-        return
+        return False
     own_function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
-    if own_function not in _PLAIN_FUNCTIONS or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise WrongType(f"{name} is a {kind.__name__}, expected a plain tensor: only that class knows what it means")
+    return own_function not in _PLAIN_FUNCTIONS or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def refuse_subclass(name, x):
+    if _has_own_meaning(x):
+        raise WrongType(f"{name} is a {type(x).__name__}, expected a plain tensor: only that class knows what it means")
 
 
 _PLAIN_FUNCTIONS = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
@@ -214,21 +218,27 @@ _depth = 0
 
 
 def _ours(x):
-    return x.device.type == "cpu" and x.dtype in NAMES and x.layout is torch.strided and not x.is_nested
+    return (x.device.type == "cpu" and x.dtype in NAMES and x.layout is torch.strided and not x.is_nested
+            and not _has_own_meaning(x))
+
+
+def _our_mask(mask):
+    return not isinstance(mask, torch.Tensor) or isinstance(mask, CausalBias) or not _has_own_meaning(mask)
 
 
 def _routed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    function = scaled_dot_product_attention if _ours(query) and _ours(key) and _ours(value) else _original
+    ours = _ours(query) and _ours(key) and _ours(value) and _our_mask(attn_mask)
+    function = scaled_dot_product_attention if ours else _original
     return function(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 class patched:
     """Within the block, ``torch.nn.functional.scaled_dot_product_attention`` is this engine's, for a whole model.
 
-    Tensors on another device, of another dtype, sparse or nested go to PyTorch's own, as before. The swap is for the
-    process, not the thread; blocks may nest and overlap between threads, and the last one out restores PyTorch's. The
-    block may stand around a compiled function or inside it. Modules that hold a reference of their own (``from
-    torch.nn.functional import scaled_dot_product_attention``) and code that never calls the function (the fused
+    Tensors on another device, of another dtype, sparse, nested or of a subclass go to PyTorch's own, as before. The
+    swap is for the process, not the thread; blocks may nest and overlap between threads, and the last one out restores
+    PyTorch's. The block may stand around a compiled function or inside it. Modules that hold a reference of their own
+    (``from torch.nn.functional import scaled_dot_product_attention``) and code that never calls the function (the fused
     inference path of nn.TransformerEncoderLayer) are not reached.
 
     >>> with attend.torch.patched():

@@ -200,17 +200,19 @@ void refuse_other_memory(const Torch& torch, nb::handle x, const std::string& na
     throw InvalidArgument(name + " has no memory (a fake or meta tensor), expected a CPU tensor with values");
 }
 
+[[noreturn]] void refuse_transform(const std::string& name) {
+  throw InvalidArgument(name +
+                        " is inside torch.func or forward-mode differentiation, which this function does not "
+                        "know: use attend.torch");
+}
+
 void refuse_gradient(const Torch& torch, nb::handle x, const std::string& name) {
   if (get(x, torch.requires_grad).is(Py_True) && torch.is_grad_enabled().is(Py_True))
     throw InvalidArgument(name +
                           " needs a gradient, which this function does not record: use attend.torch, or call it under "
                           "torch.no_grad() or on .detach()");
   const bool forward_mode = nb::cast<int>(get(torch.forward_ad, torch.level)) >= 0;
-  if (torch.is_wrapped(x).is(Py_True) ||
-      (forward_mode && !torch.forward_ad.attr("unpack_dual")(x).attr("tangent").is_none()))
-    throw InvalidArgument(name +
-                          " is inside torch.func or forward-mode differentiation, which this function does not "
-                          "know: use attend.torch");
+  if (forward_mode && !torch.forward_ad.attr("unpack_dual")(x).attr("tangent").is_none()) refuse_transform(name);
 }
 
 Array from_torch(const Torch& torch, nb::object x, const std::string& name) {
@@ -218,6 +220,7 @@ Array from_torch(const Torch& torch, nb::object x, const std::string& name) {
   const bool read = read_by_exchange(torch, array);
   if (!read) refuse_other_memory(torch, array.keep, name);
   refuse_gradient(torch, array.keep, name);
+  if (!read && torch.is_wrapped(array.keep).is(Py_True)) refuse_transform(name);  // it has no memory of its own
   if (call(array.keep, torch.is_neg).is(Py_True)) return from_torch(torch, array.keep.attr("resolve_neg")(), name);
   if (!read) read_by_attributes(torch, array, name);
   return array;

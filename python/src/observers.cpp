@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "bindings.hpp"
 #include "engine_call.hpp"
 
 namespace attend::python {

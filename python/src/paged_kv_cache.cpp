@@ -1,6 +1,7 @@
 // The paged KV cache, and attention over it.
 #include <atomic>
 
+#include "bindings.hpp"
 #include "engine_call.hpp"
 
 namespace attend::python {
@@ -18,7 +19,7 @@ class GuardedCache {
     int nobody = 0;
     if (!users_.compare_exchange_strong(nobody, -1)) refuse();
     const Leave leave{users_, 1};
-    const nb::gil_scoped_release release;
+    const EngineCall call;
     return f(cache);
   }
 

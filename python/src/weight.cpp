@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <span>
 
+#include "bindings.hpp"
 #include "engine_call.hpp"
 
 namespace attend::python {
@@ -28,7 +29,7 @@ void bind_weight(nb::module_& m) {
              std::int64_t bytes) {
             const WeightFormat of = format_named(format);
             const std::span data(reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(bytes));
-            const nb::gil_scoped_release release;
+            const EngineCall call;
             new (self) Weight(of, out, in, data);
           },
           "format"_a, "out"_a, "in_"_a, "address"_a, "bytes"_a)

@@ -264,9 +264,19 @@ def test_other_subclasses_are_refused_by_name():
             scaled_dot_product_attention(*arguments)
     with pytest.raises(TypeError, match="is a MaskedTensor, expected a plain tensor"):
         scaled_dot_product_attention(x, x, x, torch.masked.masked_tensor(torch.zeros(5, 5), torch.ones(5, 5) > 0))
+    with pytest.raises(TypeError, match="bias is a CausalBias, expected an array"):
+        attend.attention(x, x, x, bias=causal_upper_left(5, 5))
     expected = scaled_dot_product_attention(x, x, x)
+    close(attend.attention(torch.nn.Parameter(x, requires_grad=False), x.as_subclass(Plain), x), expected)
     close(scaled_dot_product_attention(x.as_subclass(Plain), x, x), expected)  # it says nothing of its own
     close(scaled_dot_product_attention(torch.nn.Parameter(x), x, x), expected)
+
+
+def test_patched_leaves_other_subclasses_to_pytorch():
+    x = draw(2, 4, 5, 8).as_subclass(Odd)
+    with patched():
+        assert type(F.scaled_dot_product_attention(x, x, x)) is Odd
+        assert type(F.scaled_dot_product_attention(*[x.as_subclass(torch.Tensor)] * 3, x.new_zeros(5, 5))) is Odd
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
