@@ -92,7 +92,8 @@ TEST(HostileTokenizer, AddedTokensAreBoundedTogether) {
     for (int n = 0; n < count; ++n) {
       std::string content = std::to_string(n);
       content.resize(4096, 'x');
-      added += (n == 0 ? "" : ",") + added_token(3 + n, content);
+      if (n > 0) added += ',';
+      added += added_token(3 + n, content);
     }
     return tokenizer("null", added);
   };
