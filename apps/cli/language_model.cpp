@@ -130,7 +130,7 @@ void warn_of_unused(const llm::ModelFiles& files) {
   constexpr std::size_t kShown = 4;
   std::string text;
   for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i)
-    text += (i > 0 ? ", " : "") + io::json_quoted(names[i]);
+    text += (i > 0 ? ", \"" : "\"") + io::printable(names[i], 100) + "\"";
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   (void)std::fputs(fmt::format("warning: {}: nothing uses {}: {}\n", files.path().string(),
                                counted(std::ssize(names), "tensor"), text)

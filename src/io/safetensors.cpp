@@ -16,6 +16,8 @@ namespace attend::io {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
+// Some 30,000 tensors: models of more come in several files. A header of 2 MB would take 100 in memory without it.
+constexpr std::size_t kMostValues = 300'000;
 
 struct KnownDType {
   std::string_view name;
@@ -145,7 +147,8 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
   const auto header_bytes = static_cast<std::size_t>(length);
   const std::string_view text = as_text(bytes.subspan(kLengthBytes, header_bytes));
   if (text.empty() || text.front() != '{') throw FileError(what + ": its header does not begin with {");
-  const Json header = parse_json(text, what + ": header", {.bytes = Safetensors::kMostHeaderBytes, .depth = 8});
+  const Json header =
+      parse_json(text, what + ": header", {.bytes = Safetensors::kMostHeaderBytes, .depth = 8, .values = kMostValues});
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header_bytes);
 
   std::vector<StoredTensor> tensors;

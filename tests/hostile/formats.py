@@ -20,11 +20,11 @@ class Tensor:
 
 def safetensors_parts(tensors):
     """The header as a dict, and the bytes behind it."""
-    header, data = {}, b""
+    header, at = {}, 0
     for t in tensors:
-        header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": [len(data), len(data) + len(t.data)]}
-        data += t.data
-    return header, data
+        header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": [at, at + len(t.data)]}
+        at += len(t.data)
+    return header, b"".join(t.data for t in tensors)
 
 
 def safetensors(header, data, length=None):

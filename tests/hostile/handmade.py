@@ -71,6 +71,11 @@ def cases():
     case("a name of escapes", "llama", lambda m: m.tensors.append(Tensor("\x1b]0;title\x07\x9b2J", [1], POISON)))
     case("a name of broken UTF-8", "llama.gguf", lambda m: m.tensors.append(Tensor(b"\xff\xfe\x1b", [1], POISON)))
     case("a name of 60,000 letters", "llama.gguf", lambda m: m.tensors.append(Tensor("n" * 60_000, [1], POISON)))
+    for seed in ("llama", "llama.gguf", "llama.pth"):
+        for count in (30_000, 100_000):
+            if seed != "llama.pth" or count == 30_000:
+                case(f"{seed}: {count} tensors", seed, lambda m, c=count: m.tensors.extend(
+                    Tensor(f"t{n}", [0], b"") for n in range(c)))
     case("a gelu in a Llama", "llama", lambda m: m.config.update({"hidden_act": "gelu"}))
     case("tokens beyond the model", "llama", lambda m: m.tokenizer["model"]["vocab"].update({"a": 100, "b": 2**31 - 1}))
     case("weights of NaN", "llama", lambda m: setattr(tensor(m, "lm_head.weight"), "data",

@@ -107,7 +107,7 @@ class Runner:
             raise Failure(what + f"exit code 2, as if misused: {err[-500:]!r}")
         if code != 0 and not err.startswith(b"attend "):
             raise Failure(what + f"failed without a word: {err[-500:]!r}")
-        shown = err if code != 0 or arguments[0] != "info" else out
+        shown = err + out if arguments[0] == "info" else err
         if len(err) > LONGEST_MESSAGE:
             raise Failure(what + f"a message of {len(err)} bytes: {err[:200]!r}")
         try:
