@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "blame.hpp"
 #include "closest.hpp"
 #include "command.hpp"
 #include "environment.hpp"
@@ -117,7 +118,7 @@ class Conversation {
         if (interrupted.signal != SIGINT) throw;
         shown.put(" ...");
       }
-      const std::vector<llm::Event> events = engine_.step();
+      const std::vector<llm::Event> events = blame(a_.model.model, [&] { return engine_.step(); });
       const auto& now = engine_.stats();
       if (bar) bar->update(now.prompt_tokens + now.reused_tokens - before.prompt_tokens - before.reused_tokens);
       for (const llm::Event& event : events) {

@@ -3,7 +3,9 @@
 
 #include <memory>
 
+#include "blame.hpp"
 #include "command.hpp"
+#include "interrupt.hpp"
 #include "language_model.hpp"
 #include "llm/model/export.hpp"
 #include "model_store.hpp"
@@ -14,20 +16,26 @@ namespace {
 
 struct Arguments {
   std::string model, out, type = "keep";
+  bool force = false;
 };
 
 int run_convert(const Arguments& a) {
   const llm::ModelFiles files(find_model(a.model));
   warn_of_unused(files);
-  llm::ExportOptions options;
+  llm::ExportOptions options{.replace = a.force};
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0})
     if (a.type == name(format)) options.format = format;
   ProgressBar bar("converting", files.bytes());
-  options.progress = [&](std::int64_t done, std::int64_t) { bar.update(done); };
-  if (std::filesystem::path(a.out).extension() == ".gguf")
-    llm::export_gguf(files, a.out, options);
-  else
-    llm::export_folder(files, a.out, options);
+  options.progress = [&](std::int64_t done, std::int64_t) {
+    check_interrupted();
+    bar.update(done);
+  };
+  blame(files.path(), [&] {
+    if (llm::has_extension(a.out, ".gguf"))
+      llm::export_gguf(files, a.out, options);
+    else
+      llm::export_folder(files, a.out, options);
+  });
   fmt::print("{}\n", a.out);
   return kSuccess;
 }
@@ -45,13 +53,15 @@ Command add_convert(CLI::App& program) {
       ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8_0"}))
       ->type_name("NAME")
       ->capture_default_str();
+  app->add_flag("--force", a->force, "Replace what is at OUT: a file, or a folder that holds a model");
   app->footer(
-      "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is.\n"
+      "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is. OUT appears\n"
+      "whole when all of it is on the disk: stopped or out of space, it is as it was before.\n"
       "\nExamples:\n"
       "  attend convert MiniMind2/ minimind.gguf --type q8_0     for llama.cpp\n"
       "  attend convert full_sft_512.pth minimind-hf             for Transformers (tokenizer.json beside the .pth)\n"
       "  attend convert smollm2 smollm2-f16 --type f16           GGUF to a folder; quantised weights become f16");
-  return {app, [a] { return run_convert(*a); }};
+  return {app, [a] { return run_stoppable("attend convert", [&] { return run_convert(*a); }); }};
 }
 
 }  // namespace attend::cli

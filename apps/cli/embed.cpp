@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "blame.hpp"
 #include "command.hpp"
 #include "language_model.hpp"
 #include "progress.hpp"
@@ -74,7 +75,7 @@ int run_embed(const Arguments& a) {
       lengths.push_back(std::ssize(encoded[first]));
       ++first;
     } while (first < encoded.size() && std::ssize(tokens) + std::ssize(encoded[first]) <= kBatch);
-    const std::vector<float> some = model.embed(tokens, lengths);
+    const std::vector<float> some = blame(a.model.model, [&] { return model.embed(tokens, lengths); });
     rows.insert(rows.end(), some.begin(), some.end());
     bar.update(static_cast<std::int64_t>(first));
   }

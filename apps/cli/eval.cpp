@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "blame.hpp"
 #include "command.hpp"
 #include "io/mapped_file.hpp"
 #include "language_model.hpp"
@@ -38,8 +39,9 @@ int run_eval(const Arguments& a) {
   llm::Model model = open.load(plan_memory(*open.files, cache, length, llm::kLogitRows), a.model.quiet);
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("reading", std::ssize(tokens), "tokens");
-  const llm::Perplexity result =
-      llm::perplexity(model, tokens, length, cache, [&](std::int64_t done) { bar.update(done); });
+  const llm::Perplexity result = blame(a.model.model, [&] {
+    return llm::perplexity(model, tokens, length, cache, [&](std::int64_t done) { bar.update(done); });
+  });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("perplexity  {:.4f} +- {:.4f}\n", result.perplexity, result.error);
   const double tokens_per_byte = static_cast<double>(tokens.size()) / static_cast<double>(text.bytes().size());

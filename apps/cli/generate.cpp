@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "blame.hpp"
 #include "command.hpp"
 #include "language_model.hpp"
 #include "memory.hpp"
@@ -70,7 +71,7 @@ int answer_one(const Arguments& a, OpenModel& open, const std::string& text, llm
   std::optional<ProgressBar> bar;
   if (!a.model.quiet) bar.emplace("reading", prompt, "tokens");
   while (!engine.idle()) {
-    const std::vector<llm::Event> events = engine.step();
+    const std::vector<llm::Event> events = blame(a.model.model, [&] { return engine.step(); });
     if (bar) bar->update(engine.stats().prompt_tokens);
     for (const llm::Event& event : events) {
       bar.reset();  // the answer has begun
@@ -107,8 +108,10 @@ int run_generate(const Arguments& a) {
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
   const auto stops = stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
-  const auto request_of = [&](const std::string& text) {
-    return llm::Request{.prompt = encode_prompt(a, open.tokenizer, chat, text),
+  const auto request_of = [&, vocabulary = config.vocabulary](const std::string& text) {
+    std::vector<llm::Token> prompt = encode_prompt(a, open.tokenizer, chat, text);
+    check_tokens(prompt, vocabulary, a.model.model);
+    return llm::Request{.prompt = std::move(prompt),
                         .max_tokens = a.tokens,
                         .sampling = a.sampling,
                         .stop = a.stop,

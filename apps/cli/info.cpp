@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "blame.hpp"
 #include "closest.hpp"
 #include "command.hpp"
 #include "language_model.hpp"
@@ -137,7 +138,7 @@ void print_memory(const llm::ModelConfig& c, std::int64_t context, const llm::Mo
 void print_tensors(const llm::ModelFiles& files) {
   fmt::print("\ntensors\n");
   for (const llm::StoredTensor& t : files.tensors())
-    fmt::print("  {:<6} {:<24} {}\n", t.dtype, fmt::format("[{}]", fmt::join(t.shape, ", ")), t.name);
+    fmt::print("  {:<6} {:<24} {}\n", t.dtype, fmt::format("[{}]", fmt::join(t.shape, ", ")), io::printable(t.name));
 }
 
 // find_model, which knows nothing of shapes, and the shape that may have been meant.
@@ -172,8 +173,10 @@ int run_info(const Arguments& a) {
     stored += (stored.empty() ? "" : ", ") + fmt::format("{} {}", dtype, bytes(size));
   line("stored",
        fmt::format("{} in {}: {}", bytes(files.bytes()), counted(std::ssize(files.tensors()), "tensor"), stored));
-  print_parameters(c);
-  print_memory(c, a.context > 0 ? a.context : c.context, &files);
+  blame(files.path(), [&] {
+    print_parameters(c);
+    print_memory(c, a.context > 0 ? a.context : c.context, &files);
+  });
   if (a.tensors) print_tensors(files);
   return kSuccess;
 }

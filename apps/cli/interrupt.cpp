@@ -2,6 +2,7 @@
 #include "interrupt.hpp"
 
 #include <cstddef>
+#include <cstdio>
 
 namespace attend::cli {
 namespace {
@@ -33,6 +34,20 @@ InterruptWatch::~InterruptWatch() {
 
 void check_interrupted() {
   if (g_signal != 0) throw Interrupted(g_signal);
+}
+
+int run_stoppable(const std::string& who, const std::function<int()>& job) {
+  int signal = 0;
+  try {
+    const InterruptWatch watch;
+    return job();
+  } catch (const Interrupted& interrupted) {
+    signal = interrupted.signal;
+  }
+  (void)std::fputs((who + ": stopped; nothing was changed\n").c_str(), stderr);
+  (void)std::fflush(stdout);
+  (void)std::raise(signal);
+  return 1;
 }
 
 }  // namespace attend::cli

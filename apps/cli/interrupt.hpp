@@ -3,6 +3,8 @@
 
 #include <csignal>
 #include <exception>
+#include <functional>
+#include <string>
 
 namespace attend::cli {
 
@@ -27,5 +29,9 @@ class InterruptWatch {
 
 // Throws Interrupted if one of them came.
 void check_interrupted();
+
+// Runs `job` under a watch. When it was stopped and has cleaned up, says so and ends as the signal would have ended it:
+// a shell sees that it was stopped.
+int run_stoppable(const std::string& who, const std::function<int()>& job);
 
 }  // namespace attend::cli

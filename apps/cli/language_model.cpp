@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <stdexcept>
 
 #include "attend/runtime.hpp"
+#include "blame.hpp"
 #include "closest.hpp"
 #include "command.hpp"
 #include "llm/text/unicode.hpp"
@@ -106,11 +108,13 @@ llm::EngineOptions engine_options(const ModelArguments& a, const llm::CacheOptio
 MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& cache, std::int64_t tokens_per_step,
                        std::int64_t logits) {
   const llm::ModelConfig& config = files.config();
-  MemoryPlan plan;
-  plan.weights = llm::weights_memory(files);
-  if (config.causal && cache.tokens > 0) plan.cache = llm::ModelCache::bytes_for(config, cache);
-  plan.working = llm::working_memory(config, tokens_per_step, logits, cache.dtype);
-  return plan;
+  return blame(files.path(), [&] {
+    MemoryPlan plan;
+    plan.weights = llm::weights_memory(files);
+    if (config.causal && cache.tokens > 0) plan.cache = llm::ModelCache::bytes_for(config, cache);
+    plan.working = llm::working_memory(config, tokens_per_step, logits, cache.dtype);
+    return plan;
+  });
 }
 
 std::string describe(const MemoryPlan& plan) {
@@ -126,7 +130,7 @@ void warn_of_unused(const llm::ModelFiles& files) {
   constexpr std::size_t kShown = 4;
   std::string text;
   for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i)
-    text += (i > 0 ? ", " : "") + io::json_quoted(names[i]);
+    text += (i > 0 ? ", \"" : "\"") + io::printable(names[i], 100) + "\"";
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   (void)std::fputs(fmt::format("warning: {}: nothing uses {}: {}\n", files.path().string(),
                                counted(std::ssize(names), "tensor"), text)
@@ -138,6 +142,7 @@ OpenModel::OpenModel(const ModelArguments& arguments)
     : files(std::make_unique<llm::ModelFiles>(find_model(arguments.model))),
       tokenizer(llm::load_tokenizer(*files)),
       context(arguments.context > 0 ? arguments.context : files->config().context) {
+  (void)kernel_name();  // an ATTEND_ISA that cannot be had is the caller's fault, and said before any file's
   if (arguments.threads > 0) set_threads(arguments.threads);
   if (!arguments.quiet) warn_of_unused(*files);
   const llm::ModelConfig& config = files->config();
@@ -159,11 +164,12 @@ llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
   }
   const auto available = available_memory();
   if (available && plan.total() > *available)
-    throw UsageError(fmt::format(
+    throw std::runtime_error(fmt::format(
         "this needs {} of memory, and {} are free; ask for a shorter --context, or take a smaller model",
         readable_bytes(static_cast<double>(plan.total())), readable_bytes(static_cast<double>(*available))));
   ProgressBar bar("loading", files->bytes());
-  llm::Model model(*files, [&](std::int64_t done, std::int64_t) { bar.update(done); });
+  llm::Model model = blame(
+      files->path(), [&] { return llm::Model(*files, [&](std::int64_t done, std::int64_t) { bar.update(done); }); });
   files.reset();
   return model;
 }
@@ -211,6 +217,13 @@ llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatAr
   llm::ChatTemplate chat = template_by_name(tokenizer, a.chat_template);
   if (!a.thinking.empty()) chat.set_thinking(a.thinking == "on");
   return chat;
+}
+
+void check_tokens(const std::vector<llm::Token>& tokens, std::int64_t vocabulary, const std::string& model) {
+  for (const llm::Token token : tokens)
+    if (token >= vocabulary)
+      throw io::FileError(fmt::format("{}: its tokenizer gives token {}, and the model knows {}", model, token,
+                                      counted(vocabulary, "token")));
 }
 
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,

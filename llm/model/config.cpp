@@ -8,12 +8,12 @@
 namespace attend::llm {
 
 bool ModelConfig::has_experts(std::int64_t layer) const {
-  return experts.count > 0 && std::find(experts.dense.begin(), experts.dense.end(), layer) == experts.dense.end();
+  return experts.count > 0 && !std::binary_search(experts.dense.begin(), experts.dense.end(), layer);
 }
 
 std::int64_t ModelConfig::window_of(std::int64_t layer) const {
   const bool all = windowed.empty();
-  return all || std::find(windowed.begin(), windowed.end(), layer) != windowed.end() ? window : 0;
+  return all || std::binary_search(windowed.begin(), windowed.end(), layer) ? window : 0;
 }
 
 void check_config(const ModelConfig& c, const std::string& what) {

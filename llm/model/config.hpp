@@ -24,7 +24,7 @@ struct Experts {
   std::int64_t shared = 0;  // that every token goes through
   std::int64_t width = 0;
   bool normalised = true;             // the weights of those used sum to one
-  std::vector<std::int64_t> dense{};  // layers that have a plain feed-forward all the same
+  std::vector<std::int64_t> dense{};  // layers that have a plain feed-forward all the same; rising, none twice
 };
 
 struct ModelConfig {
@@ -54,7 +54,7 @@ struct ModelConfig {
   std::int64_t token_types = 0;
 
   std::int64_t window = 0;               // keys a token sees, itself included; 0: all before it
-  std::vector<std::int64_t> windowed{};  // layers the window holds for; empty: all
+  std::vector<std::int64_t> windowed{};  // layers the window holds for, rising; empty: all
   bool sinks = false;                    // a learnt logit per head that takes weight and gives nothing
 
   PoolingKind pooling = PoolingKind::none;

@@ -46,7 +46,7 @@ fs::path pooling_folder(const fs::path& folder) {
   fs::path pooling = folder / "1_Pooling";
   const fs::path path = folder / "modules.json";
   if (!fs::exists(path)) return pooling;
-  const io::Json json = io::read_json(path);
+  const io::Json json = io::read_json(path, kConfigLimits);
   if (json.array() == nullptr) throw io::FileError(path.string() + ": is " + json.kind() + ", expected a list");
   for (const io::Json& entry : *json.array()) {
     const Fields module(entry, path.string() + ": a module");
@@ -64,17 +64,17 @@ fs::path pooling_folder(const fs::path& folder) {
 
 void read_beside_config(const fs::path& folder, ModelConfig& c) {
   if (const fs::path path = folder / "generation_config.json"; c.causal && fs::exists(path)) {
-    const io::Json json = io::read_json(path);
+    const io::Json json = io::read_json(path, kConfigLimits);
     const auto eos = token_ids(Fields(json, path.string()).find({"eos_token_id"}), c.vocabulary);
     if (!eos.empty()) c.eos = eos;
   }
   if (c.causal) return;
   if (const fs::path path = pooling_folder(folder) / "config.json"; fs::exists(path)) {
-    const io::Json json = io::read_json(path);
+    const io::Json json = io::read_json(path, kConfigLimits);
     c.pooling = read_pooling(Fields(json, path.string()));
   }
   if (const fs::path path = folder / "sentence_bert_config.json"; fs::exists(path)) {
-    const io::Json json = io::read_json(path);
+    const io::Json json = io::read_json(path, kConfigLimits);
     const auto most = Fields(json, path.string()).maybe_integer({"max_seq_length"}, 1, kMostContext);
     if (most) c.longest_text = std::min(*most, c.context);
   }

@@ -14,6 +14,10 @@ inline constexpr std::int64_t kMostLayers = 4096, kMostHeads = 4096, kMostWidth 
 // are no ids.
 std::vector<std::int64_t> token_ids(const io::Json* value, std::int64_t vocabulary);
 
+// Of a config.json and its relatives: far more than any has, and little in memory whatever it holds.
+inline constexpr io::JsonLimits kConfigLimits{.bytes = std::size_t{1} << 20, .values = std::size_t{1} << 17};
+inline constexpr std::size_t kMostTensors = std::size_t{1} << 17;  // of all files of a model
+
 // FileError when the parts do not fit together.
 void check_config(const ModelConfig& config, const std::string& what);
 

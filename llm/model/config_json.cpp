@@ -160,16 +160,19 @@ void read_experts(const Fields& f, ModelConfig& c) {
   if (const auto scoring = f.maybe_string({"scoring_func"}); scoring && *scoring != "softmax")
     f.refuse("scoring_func", "is " + io::json_quoted(*scoring) + ", expected softmax");
   const std::int64_t step = f.maybe_integer({"decoder_sparse_step"}, 1, kMostLayers).value_or(1);
-  for (std::int64_t layer = 0; layer < c.layers; ++layer)
-    if ((layer + 1) % step != 0) e.dense.push_back(layer);
+  std::vector<bool> named(static_cast<std::size_t>(c.layers));
   if (const io::Json* plain = f.find({"mlp_only_layers"})) {
     if (plain->array() == nullptr)
       f.refuse("mlp_only_layers", std::string("is ") + plain->kind() + ", expected a list");
     for (const io::Json& layer : *plain->array()) {
       if (layer.integer() == nullptr) f.refuse("mlp_only_layers", "holds something other than whole numbers");
-      e.dense.push_back(*layer.integer());
+      // Layers that are not there say nothing, and a list may be longer than the model.
+      if (*layer.integer() >= 0 && *layer.integer() < c.layers)
+        named[static_cast<std::size_t>(*layer.integer())] = true;
     }
   }
+  for (std::int64_t layer = 0; layer < c.layers; ++layer)
+    if ((layer + 1) % step != 0 || named[static_cast<std::size_t>(layer)]) e.dense.push_back(layer);
 }
 
 // Llama, Mistral, Qwen, MiniMind 2 and 3: pre-norm RMS, rotated, gated.

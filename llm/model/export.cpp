@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "base/half.hpp"
 #include "io/atomic_file.hpp"
+#include "io/atomic_folder.hpp"
 #include "io/mapped_file.hpp"
 #include "io/safetensors.hpp"
 #include "llm/text/tokenizer_export.hpp"
@@ -20,11 +23,19 @@ struct Target {
   RopeStyle style = RopeStyle::half_split;
 };
 
+// Rows of a stored matrix, as they are to be written.
+struct Part {
+  WeightFormat format;
+  std::int64_t rows, cols, heads;  // heads > 0: a row of q or k, which stand in the order of the target's rotation
+  std::span<const std::byte> data;
+};
+
 struct OutTensor {
   std::string name;
   WeightFormat format;
   std::vector<std::int64_t> shape;
-  std::vector<std::byte> data;
+  std::vector<Part> parts;       // one after the other; all experts of a layer are one tensor in GGUF
+  std::vector<std::byte> own{};  // bytes that are in no file; a part views them
 };
 
 [[noreturn]] void refuse(const ModelFiles& files, const std::string& text) {
@@ -33,7 +44,8 @@ struct OutTensor {
 
 Target choose_target(const ModelFiles& files, bool gguf) {
   const ModelConfig& c = files.config();
-  if (!c.causal || c.norm != NormKind::rms || !c.gated || c.positions != PositionKind::rope || c.sinks)
+  if (!c.causal || c.norm != NormKind::rms || !c.gated || c.positions != PositionKind::rope || c.sinks ||
+      c.activation != ActivationKind::silu)
     refuse(files, c.family + " models cannot be written; Llama, Mistral, Qwen and MiniMind can");
   if (c.experts.shared > 0)
     refuse(files, "a model with shared experts cannot be written: neither format's families have them");
@@ -56,6 +68,62 @@ Target choose_target(const ModelFiles& files, bool gguf) {
   return t;
 }
 
+bool is_plain(WeightFormat format) {
+  return format == WeightFormat::f32 || format == WeightFormat::f16 || format == WeightFormat::bf16;
+}
+
+// Whole blocks as floats.
+std::vector<float> floats_of(WeightFormat format, std::span<const std::byte> bytes) {
+  const WeightBlock block = block_of(format);
+  const std::int64_t blocks = std::ssize(bytes) / block.bytes;
+  std::vector<float> floats(static_cast<std::size_t>(blocks * block.numbers));
+  if (format == WeightFormat::f32) {
+    std::memcpy(floats.data(), bytes.data(), bytes.size());
+    return floats;
+  }
+  if (is_plain(format)) {
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, &bytes[2 * i], sizeof half);
+      floats[i] = format == WeightFormat::f16 ? f16_to_float(half) : bf16_to_float(half);
+    }
+    return floats;
+  }
+  const Weight weight(format, blocks, block.numbers, bytes);  // a block a row
+  for (std::int64_t b = 0; b < blocks; ++b) weight.row(b, floats.data() + b * block.numbers);
+  return floats;
+}
+
+std::vector<std::byte> rounded(WeightFormat format, std::span<const float> x) {
+  std::vector<std::byte> data;
+  if (format == WeightFormat::f32) {
+    data.resize(x.size_bytes());
+    std::memcpy(data.data(), x.data(), x.size_bytes());
+    return data;
+  }
+  if (format != WeightFormat::q8_0) {
+    data.resize(2 * x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::uint16_t half = format == WeightFormat::f16 ? float_to_f16(x[i]) : float_to_bf16(x[i]);
+      std::memcpy(&data[2 * i], &half, 2);
+    }
+    return data;
+  }
+  constexpr std::size_t kBlock = 32, kBytes = 34;  // a scale in f16, then the numbers
+  data.resize(x.size() / kBlock * kBytes);
+  for (std::size_t b = 0; b < x.size() / kBlock; ++b) {
+    float most = 0;
+    for (std::size_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[b * kBlock + i]));
+    const float scale = most / 127;
+    const std::uint16_t half = float_to_f16(scale);
+    std::memcpy(&data[b * kBytes], &half, 2);
+    for (std::size_t i = 0; i < kBlock; ++i)
+      data[b * kBytes + 2 + i] =
+          static_cast<std::byte>(static_cast<std::int8_t>(scale > 0 ? std::lround(x[b * kBlock + i] / scale) : 0));
+  }
+  return data;
+}
+
 class Exporter {
  public:
   Exporter(const ModelFiles& files, bool gguf, const ExportOptions& options)
@@ -67,22 +135,32 @@ class Exporter {
 
   const Target& target() const { return target_; }
 
-  std::vector<OutTensor> tensors() {
+  // What there is to write; the bytes come from put().
+  const std::vector<OutTensor>& tensors() {
     const bool g = target_.gguf;
     add(from_.embedding, g ? "token_embd" : "model.embed_tokens", true);
     add(from_.final_norm, g ? "output_norm" : "model.norm", false);
     if (!c_.tied_embeddings) add(from_.head, g ? "output" : "lm_head", true);
     for (std::int64_t n = 0; n < c_.layers; ++n) layer(n);
-    if (const StoredTensor* divisors = files_.find("rope_freqs.weight"); divisors != nullptr) {
+    if (const StoredTensor* divisors = files_.find_used("rope_freqs.weight"); divisors != nullptr) {
       if (!g)
         refuse(files_, "its rotation is scaled by a table (rope_freqs.weight), which config.json has no place for");
-      out_.push_back({"rope_freqs.weight", WeightFormat::f32, divisors->shape, floats(*divisors, 0, 1)});
+      out_.push_back({"rope_freqs.weight", WeightFormat::f32, divisors->shape, {part_of(*divisors, 0)}});
     } else if (!c_.rope_slowdown.empty() && (!g || target_.family != "llama")) {
       refuse(files_, "its rotation is scaled as MiniMind did in 2025, which only GGUF's llama has a place for");
     } else if (g && (c_.rope_scaling.kind == RopeScaling::Kind::llama3 || !c_.rope_slowdown.empty())) {
       out_.push_back(rope_divisors());
     }
-    return std::move(out_);
+    return out_;
+  }
+
+  void put(std::size_t n, const io::PutBytes& put) {
+    for (const Part& part : out_[n].parts) {
+      put_part(part, out_[n].format, put);
+      io::not_needed_now(part.data);
+      done_ += std::ssize(part.data);
+      if (options_.progress) options_.progress(std::min(done_, all_), all_);
+    }
   }
 
  private:
@@ -93,6 +171,8 @@ class Exporter {
                          std::int64_t heads = 0) {
       add(tensor_name(pattern, n), to + (g ? gguf : folder), matrix, heads);
     };
+    if (!from_.qkv.empty() && files_.find_used(tensor_name(from_.qkv, n) + ".weight") != nullptr)
+      refuse(files_, "queries, keys and values in one matrix (" + tensor_name(from_.qkv, n) + ") cannot be written");
     put(from_.attention_norm, "attn_norm", "input_layernorm", false);
     put(from_.q, "attn_q", "self_attn.q_proj", true, c_.heads);
     put(from_.k, "attn_k", "self_attn.k_proj", true, c_.kv_heads);
@@ -118,61 +198,54 @@ class Exporter {
   // One tensor for each expert in a folder, one for all of a layer in GGUF.
   void experts(std::int64_t n, const std::string& to, std::string_view each, std::string_view stacked, const char* gguf,
                const char* folder) {
-    std::vector<OutTensor> parts;
+    std::vector<OutTensor> all;
     for (std::int64_t e = 0; e < c_.experts.count; ++e) {
-      if (stacked.empty()) {
-        parts.push_back(convert(get(tensor_name(each, n, e) + ".weight"), true, 0));
-        continue;
+      StoredTensor one =
+          get(stacked.empty() ? tensor_name(each, n, e) + ".weight" : tensor_name(stacked, n) + ".weight");
+      if (stacked.empty() && files_.find_used(tensor_name(each, n, e) + ".bias") != nullptr)
+        refuse(files_, "an expert that adds a bias (" + tensor_name(each, n, e) + ") cannot be written");
+      if (!stacked.empty()) {
+        const std::size_t size = one.data.size() / static_cast<std::size_t>(c_.experts.count);
+        one.shape.erase(one.shape.begin());
+        one.data = one.data.subspan(static_cast<std::size_t>(e) * size, size);
       }
-      StoredTensor all = get(tensor_name(stacked, n) + ".weight");
-      if (all.shape.size() != 3 || all.shape[0] != c_.experts.count)
-        refuse(files_, all.name + " does not hold the experts");
-      const std::size_t size = all.data.size() / static_cast<std::size_t>(c_.experts.count);
-      all.shape.erase(all.shape.begin());
-      all.data = all.data.subspan(static_cast<std::size_t>(e) * size, size);
-      parts.push_back(convert(all, true, 0));
+      all.push_back(converted(one, to + "mlp.experts." + std::to_string(e) + "." + folder + ".weight", true, 0));
     }
     if (!target_.gguf) {
-      for (std::size_t e = 0; e < parts.size(); ++e) {
-        parts[e].name = to + "mlp.experts." + std::to_string(e) + "." + folder + ".weight";
-        out_.push_back(std::move(parts[e]));
-      }
+      std::move(all.begin(), all.end(), std::back_inserter(out_));
       return;
     }
-    OutTensor one{to + gguf + ".weight", parts[0].format, parts[0].shape, {}};
+    OutTensor one{to + gguf + ".weight", all[0].format, all[0].shape, {}};
     one.shape.insert(one.shape.begin(), c_.experts.count);
-    for (const OutTensor& part : parts) one.data.insert(one.data.end(), part.data.begin(), part.data.end());
+    for (const OutTensor& expert : all) one.parts.push_back(expert.parts[0]);
     out_.push_back(std::move(one));
   }
 
-  const StoredTensor& get(const std::string& name) {
-    const StoredTensor* t = files_.find(name);
+  const StoredTensor& get(const std::string& name) const {
+    const StoredTensor* t = files_.find_used(name);
     if (t == nullptr) refuse(files_, "the tensor " + io::json_quoted(name) + " is missing");
-    if (!t->format)
-      refuse(files_, "the tensor " + io::json_quoted(name) + " is " + t->dtype + ", which cannot be written");
-    done_ += std::ssize(t->data);
-    if (options_.progress) options_.progress(std::min(done_, files_.bytes()), files_.bytes());
     return *t;
   }
 
   void add(std::string_view from, const std::string& to, bool matrix, std::int64_t heads = 0) {
-    for (const char* suffix : {".weight", ".bias"}) {
-      const std::string name = std::string(from) + suffix;
-      if (std::string_view(suffix) == ".bias" && files_.find(name) == nullptr) continue;
-      OutTensor t = convert(get(name), matrix && std::string_view(suffix) == ".weight", heads);
-      t.name = to + suffix;
-      out_.push_back(std::move(t));
-    }
+    out_.push_back(converted(get(std::string(from) + ".weight"), to + ".weight", matrix, heads));
+    const StoredTensor* bias = files_.find_used(std::string(from) + ".bias");
+    if (bias != nullptr) out_.push_back(converted(*bias, to + ".bias", false, heads));
   }
 
-  // As floats, rows in the order of the target's rotation.
-  std::vector<std::byte> floats(const StoredTensor& t, std::int64_t heads, std::int64_t rows) const {
-    const std::int64_t cols = std::ssize(t.data) / block_of(*t.format).bytes * block_of(*t.format).numbers / rows;
-    const Weight weight(*t.format, rows, cols, t.data);
-    std::vector<std::byte> data(static_cast<std::size_t>(rows * cols) * sizeof(float));
-    for (std::int64_t r = 0; r < rows; ++r)
-      weight.row(source_row(r, heads, rows), reinterpret_cast<float*>(data.data()) + r * cols);
-    return data;
+  // A bias of q or k is a column: each number a row of its own.
+  static Part part_of(const StoredTensor& t, std::int64_t heads) {
+    const WeightBlock block = block_of(*t.format);
+    const std::int64_t rows = t.shape.size() > 1 || heads > 0 ? t.shape[0] : 1;
+    return {*t.format, rows, std::ssize(t.data) / block.bytes * block.numbers / rows, heads, t.data};
+  }
+
+  OutTensor converted(const StoredTensor& t, std::string name, bool matrix, std::int64_t heads) const {
+    WeightFormat format = matrix ? options_.format.value_or(*t.format) : WeightFormat::f32;
+    if (!is_plain(format) && (!target_.gguf || t.shape.back() % block_of(format).numbers != 0))
+      format = WeightFormat::f16;
+    if (!matrix && !target_.gguf && !options_.format && *t.format != WeightFormat::f32) format = *t.format;
+    return {std::move(name), format, t.shape, {part_of(t, heads)}};
   }
 
   // Where row `r` of q or k comes from: pairs that turn together lie half a head apart, or side by side.
@@ -183,53 +256,23 @@ class Exporter {
     return head + (target_.style == RopeStyle::interleaved ? i % 2 * half + i / 2 : i % half * 2 + i / half);
   }
 
-  OutTensor convert(const StoredTensor& t, bool matrix, std::int64_t heads) const {
-    const std::int64_t rows = t.shape.size() > 1 ? t.shape[0] : 1;
-    WeightFormat format = matrix ? options_.format.value_or(*t.format) : WeightFormat::f32;
-    const bool plain = format == WeightFormat::f32 || format == WeightFormat::f16 || format == WeightFormat::bf16;
-    if (!plain && (!target_.gguf || t.shape.back() % block_of(format).numbers != 0)) format = WeightFormat::f16;
-    if (!matrix && !target_.gguf && !options_.format && *t.format != WeightFormat::f32) format = *t.format;
-    OutTensor out{t.name, format, t.shape, {}};
-    // A bias of q or k is a column: each number a row of its own.
-    const bool column = t.shape.size() == 1 && heads > 0;
-    if (format == *t.format && !column) {
-      const std::size_t row = t.data.size() / static_cast<std::size_t>(rows);
-      out.data.resize(t.data.size());
-      for (std::int64_t r = 0; r < rows; ++r)
-        std::memcpy(&out.data[static_cast<std::size_t>(r) * row],
-                    &t.data[static_cast<std::size_t>(source_row(r, heads, rows)) * row], row);
-      return out;
+  // A few rows at a time, so that a model of any size needs little memory.
+  void put_part(const Part& p, WeightFormat format, const io::PutBytes& put) const {
+    constexpr std::int64_t kNumbers = std::int64_t{1} << 18;
+    const std::int64_t step = std::max<std::int64_t>(1, kNumbers / p.cols);
+    const std::size_t row_bytes = p.data.size() / static_cast<std::size_t>(p.rows);
+    std::vector<std::byte> bytes;
+    for (std::int64_t first = 0; first < p.rows; first += step) {
+      const std::int64_t count = std::min(step, p.rows - first);
+      bytes.resize(static_cast<std::size_t>(count) * row_bytes);
+      for (std::int64_t r = 0; r < count; ++r)
+        std::memcpy(&bytes[static_cast<std::size_t>(r) * row_bytes],
+                    &p.data[static_cast<std::size_t>(source_row(first + r, p.heads, p.rows)) * row_bytes], row_bytes);
+      if (format == p.format)
+        put(bytes);
+      else
+        put(rounded(format, floats_of(p.format, bytes)));
     }
-    out.data = round_to(format, floats(t, heads, column ? t.shape[0] : rows));
-    return out;
-  }
-
-  static std::vector<std::byte> round_to(WeightFormat format, std::vector<std::byte> floats) {
-    if (format == WeightFormat::f32) return floats;
-    const auto* x = reinterpret_cast<const float*>(floats.data());
-    const std::size_t count = floats.size() / sizeof(float);
-    std::vector<std::byte> data;
-    if (format != WeightFormat::q8_0) {
-      data.resize(2 * count);
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::uint16_t half = format == WeightFormat::f16 ? float_to_f16(x[i]) : float_to_bf16(x[i]);
-        std::memcpy(&data[2 * i], &half, 2);
-      }
-      return data;
-    }
-    constexpr std::size_t kBlock = 32, kBytes = 34;  // a scale in f16, then the numbers
-    data.resize(count / kBlock * kBytes);
-    for (std::size_t b = 0; b < count / kBlock; ++b) {
-      float most = 0;
-      for (std::size_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[b * kBlock + i]));
-      const float scale = most / 127;
-      const std::uint16_t half = float_to_f16(scale);
-      std::memcpy(&data[b * kBytes], &half, 2);
-      for (std::size_t i = 0; i < kBlock; ++i)
-        data[b * kBytes + 2 + i] =
-            static_cast<std::byte>(static_cast<std::int8_t>(scale > 0 ? std::lround(x[b * kBlock + i] / scale) : 0));
-    }
-    return data;
   }
 
   OutTensor rope_divisors() const {
@@ -238,12 +281,14 @@ class Exporter {
     plain.rope_scaling = {};
     plain.rope_slowdown.clear();
     const RopeTurns base = rope_turns(plain);
-    OutTensor t{"rope_freqs.weight", WeightFormat::f32, {std::ssize(base.per_position)}, {}};
+    const std::int64_t count = std::ssize(base.per_position);
+    OutTensor t{"rope_freqs.weight", WeightFormat::f32, {count}, {}};
     for (std::size_t i = 0; i < base.per_position.size(); ++i) {
       const auto divisor = static_cast<float>(base.per_position[i] / scaled.per_position[i]);
       const auto* bytes = reinterpret_cast<const std::byte*>(&divisor);
-      t.data.insert(t.data.end(), bytes, bytes + sizeof(divisor));
+      t.own.insert(t.own.end(), bytes, bytes + sizeof(divisor));
     }
+    t.parts = {{WeightFormat::f32, 1, count, 0, t.own}};  // moving the vector leaves its bytes where they are
     return t;
   }
 
@@ -253,7 +298,7 @@ class Exporter {
   Target target_;
   const ExportOptions& options_;
   std::vector<OutTensor> out_;
-  std::int64_t done_ = 0;
+  std::int64_t done_ = 0, all_ = files_.bytes();
 };
 
 std::uint32_t ggml_number(WeightFormat format) {
@@ -326,6 +371,27 @@ std::filesystem::path tokenizer_folder(const ModelFiles& files) {
   return std::filesystem::is_directory(files.path()) ? files.path() : files.path().parent_path();
 }
 
+void check_free(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
+    throw io::FileError(path.string() + ": is there already, expected a new name; --force replaces it");
+}
+
+// Replacing means removing what is there: only a model's folder may go, and never folders inside of it.
+void check_replaceable(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return;
+  const auto refuse = [&](const std::string& what) {
+    throw io::FileError(path.string() + ": " + what + ", expected a model's folder: nothing else is replaced");
+  };
+  if (fs::is_symlink(path, error) || !fs::is_directory(path, error)) refuse("is no folder");
+  if (!fs::exists(path / "config.json", error)) refuse("holds no config.json");
+  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+    if (!entry.is_regular_file(error) || entry.is_symlink(error))
+      refuse("holds " + io::json_quoted(entry.path().filename().string()) + ", which is no plain file");
+}
+
 void write_text(const std::filesystem::path& path, std::string_view text) {
   io::write_file_atomically(path, std::as_bytes(std::span(text)));
 }
@@ -334,53 +400,52 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 
 void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
   io::check_can_write(path);
+  if (!options.replace) check_free(path);
   Exporter exporter(files, true, options);
   std::vector<io::GgufEntry> entries = gguf_entries(files.config(), exporter.target().family);
-  std::vector<io::GgufEntry> words;
-  if (files.gguf() != nullptr) {
-    refuse(files, "is GGUF already");
-  } else {
-    const auto folder = tokenizer_folder(files);
-    const auto config_path = folder / "tokenizer_config.json";
-    const io::Json tokenizer = io::read_json(folder / "tokenizer.json");
-    std::optional<io::Json> config;
-    if (std::filesystem::exists(config_path)) config = io::read_json(config_path);
-    words = gguf_tokenizer(tokenizer, config ? &*config : nullptr, files.config().vocabulary,
-                           (folder / "tokenizer.json").string());
-  }
+  if (files.gguf() != nullptr) refuse(files, "is GGUF already");
+  const auto folder = tokenizer_folder(files);
+  const auto config_path = folder / "tokenizer_config.json";
+  const io::Json tokenizer = io::read_json(folder / "tokenizer.json");
+  std::optional<io::Json> config;
+  if (std::filesystem::exists(config_path)) config = io::read_json(config_path);
+  const std::vector<io::GgufEntry> words = gguf_tokenizer(
+      tokenizer, config ? &*config : nullptr, files.config().vocabulary, (folder / "tokenizer.json").string());
   entries.insert(entries.end(), words.begin(), words.end());
-  const std::vector<OutTensor> tensors = exporter.tensors();
   std::vector<io::GgufTensor> views;
-  for (const OutTensor& t : tensors) views.push_back({t.name, ggml_number(t.format), t.shape, t.data});
-  io::write_gguf(path, entries, views);
+  for (const OutTensor& t : exporter.tensors()) views.push_back({t.name, ggml_number(t.format), t.shape, {}});
+  io::write_gguf(path, entries, views, [&](std::size_t n, const io::PutBytes& put) { exporter.put(n, put); });
 }
 
-void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options) {
+void export_folder(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
   if (options.format == WeightFormat::q8_0) refuse(files, "safetensors has no q8_0; ask for f32, f16 or bf16");
+  if (options.replace)
+    check_replaceable(path);
+  else
+    check_free(path);
   Exporter exporter(files, false, options);
-  std::error_code error;
-  if (!std::filesystem::create_directory(folder, error))
-    throw io::FileError(folder.string() + ": " + (error ? error.message() : "is there already") +
-                        "; expected the name of a new folder in one that exists");
-  const std::vector<OutTensor> tensors = exporter.tensors();
   std::vector<io::StoredTensor> views;
-  for (const OutTensor& t : tensors) {
+  for (const OutTensor& t : exporter.tensors()) {
     const char* dtype = t.format == WeightFormat::f32 ? "F32" : t.format == WeightFormat::f16 ? "F16" : "BF16";
-    views.push_back({t.name, dtype, t.shape, t.data});
+    views.push_back({t.name, dtype, t.shape, {}});
   }
-  io::write_safetensors(folder / "model.safetensors", views, {{"format", "pt"}});
-  write_text(folder / "config.json", config_to_json(files.config(), exporter.target().family));
-  if (files.gguf() != nullptr) {
-    const TokenizerTexts texts = tokenizer_texts(*files.gguf(), files.path().string());
-    write_text(folder / "tokenizer.json", texts.tokenizer_json);
-    write_text(folder / "tokenizer_config.json", texts.config_json);
-    return;
+  std::optional<TokenizerTexts> texts;
+  if (files.gguf() != nullptr) texts = tokenizer_texts(*files.gguf(), files.path().string());
+  io::NewFolder folder(path, options.replace);
+  io::write_safetensors(folder.path() / "model.safetensors", views, {{"format", "pt"}},
+                        [&](std::size_t n, const io::PutBytes& put) { exporter.put(n, put); });
+  write_text(folder.path() / "config.json", config_to_json(files.config(), exporter.target().family));
+  if (texts) {
+    write_text(folder.path() / "tokenizer.json", texts->tokenizer_json);
+    write_text(folder.path() / "tokenizer_config.json", texts->config_json);
+  } else {
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+      if (const auto from = tokenizer_folder(files) / name; std::filesystem::exists(from)) {
+        const io::MappedFile file(from);
+        io::write_file_atomically(folder.path() / name, file.bytes());
+      }
   }
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
-    if (const auto from = tokenizer_folder(files) / name; std::filesystem::exists(from)) {
-      const io::MappedFile file(from);
-      io::write_file_atomically(folder / name, file.bytes());
-    }
+  folder.commit();
 }
 
 }  // namespace attend::llm

@@ -12,14 +12,15 @@ namespace attend::llm {
 struct ExportOptions {
   // Of the matrices: f32, f16, bf16 or q8_0 (GGUF alone). None: as they are, or f16 where the target cannot hold that.
   std::optional<WeightFormat> format{};
+  bool replace = false;  // what is at the target: a file, or a folder that holds a model and no folders
   std::function<void(std::int64_t done, std::int64_t all)> progress{};
 };
 
 // Families with rotated positions, RMS norms and a gated feed-forward: Llama, Mistral, Qwen, MiniMind. FileError says
 // what the target has no place for. Weights are never changed but for rounding to `format` and the order of q's and k's
-// rows.
+// rows. The target appears whole: killed, out of space or refused, it is as it was before.
 void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
-// config.json, model.safetensors and the tokenizer's files, into a folder that does not exist yet.
+// config.json, model.safetensors and the tokenizer's files.
 void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options = {});
 
 }  // namespace attend::llm

@@ -6,6 +6,8 @@
 #include "io/mapped_file.hpp"
 #include "io/pth.hpp"
 #include "io/safetensors.hpp"
+#include "llm/model/config_check.hpp"
+#include "llm/model/weights.hpp"
 
 namespace attend::llm {
 
@@ -136,7 +138,7 @@ std::optional<WeightFormat> format_of(std::string_view dtype) {
 // The files that an index names.
 std::vector<std::filesystem::path> indexed_files(const std::filesystem::path& index) {
   std::vector<std::filesystem::path> files;
-  const io::Json json = io::read_json(index);
+  const io::Json json = io::read_json(index, {.values = kMostTensors});
   const io::Json* map = json.find("weight_map");
   if (map == nullptr || map->object() == nullptr)
     throw io::FileError(index.string() + ": \"weight_map\" is missing or no object");
@@ -196,6 +198,10 @@ const StoredTensor* ModelFiles::find(std::string_view name) const {
   return place == places_.end() ? nullptr : &tensors_[place->second];
 }
 
+const StoredTensor* ModelFiles::find_used(const std::string& name) const {
+  return used_.contains(name) ? find(name) : nullptr;
+}
+
 std::int64_t ModelFiles::bytes() const {
   std::int64_t sum = 0;
   for (const StoredTensor& tensor : tensors_) sum += std::ssize(tensor.data);
@@ -207,9 +213,9 @@ ModelFiles::ModelFiles(const std::filesystem::path& path) : path_(path), open_(s
   if (!std::filesystem::exists(path, error)) throw io::FileError(path.string() + ": there is no such file or folder");
   if (std::filesystem::is_directory(path))
     open_folder();
-  else if (path.extension() == ".gguf")
+  else if (has_extension(path, ".gguf"))
     open_gguf();
-  else if (path.extension() == ".pth" || path.extension() == ".pt" || path.extension() == ".bin")
+  else if (has_extension(path, ".pth") || has_extension(path, ".pt") || has_extension(path, ".bin"))
     open_pth();
   else
     throw io::FileError(
@@ -217,6 +223,7 @@ ModelFiles::ModelFiles(const std::filesystem::path& path) : path_(path), open_(s
         ": expected a .gguf or .pth file, or a folder with config.json and .safetensors or pytorch_model.bin");
   choose_naming();
   complete_config();
+  used_ = check_weights(*this);
   unused_ = unused_tensors(*this);
 }
 
@@ -224,7 +231,7 @@ void ModelFiles::open_folder() {
   const auto config = path_ / "config.json";
   if (!std::filesystem::exists(config))
     throw io::FileError(path_.string() + ": there is no config.json in this folder");
-  config_ = config_from_json(io::read_json(config), config.string());
+  config_ = config_from_json(io::read_json(config, kConfigLimits), config.string());
   read_beside_config(path_, config_);
   for (const std::filesystem::path& file : weight_files(path_)) add_all(file);
 }
@@ -259,7 +266,7 @@ void ModelFiles::open_pth() {
     config_ = minimind_config(*this);
     return;
   }
-  config_ = config_from_json(io::read_json(config), config.string());
+  config_ = config_from_json(io::read_json(config, kConfigLimits), config.string());
   read_beside_config(path_.parent_path(), config_);
 }
 
@@ -313,6 +320,13 @@ void ModelFiles::complete_config() {
   if (config_.feed_forward == 0 && !config_.has_experts(0)) config_.feed_forward = width_of(naming_->up);
   if (config_.experts.count > 0 && config_.experts.width == 0) config_.experts.width = width_of(naming_->expert_up);
   if (!naming_->sinks.empty() && find(tensor_name(naming_->sinks)) != nullptr) config_.sinks = true;
+}
+
+bool has_extension(const std::filesystem::path& path, std::string_view extension) {
+  std::string own = path.extension().string();
+  for (char& c : own)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return own == extension;
 }
 
 std::string tensor_name(std::string_view pattern, std::int64_t layer, std::int64_t expert) {

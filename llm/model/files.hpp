@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "attend/weight.hpp"
@@ -42,8 +43,9 @@ struct Naming {
 extern const Naming kMiniMindV1, kLlama;
 
 // Opened for as long as the model's weights are being read. A Hugging Face folder (config.json with safetensors or
-// pytorch_model.bin, one file or several), a GGUF file, or a .pth. FileError says which file and which field cannot be
-// used, and which tensor of a layer nothing would use.
+// pytorch_model.bin, one file or several), a GGUF file, or a .pth. Every tensor that the config asks for is there and
+// has its shape. FileError says which file and which field or tensor cannot be used, and which tensor of a layer
+// nothing would use.
 class ModelFiles {
  public:
   explicit ModelFiles(const std::filesystem::path& path);
@@ -56,6 +58,7 @@ class ModelFiles {
   const io::Gguf* gguf() const;  // null: another kind of file
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
+  const StoredTensor* find_used(const std::string& name) const;       // null too if the config asks for no such tensor
   std::int64_t bytes() const;                                         // of all tensors
   const std::vector<std::string>& unused() const { return unused_; }  // tensors outside the layers that nothing uses
 
@@ -75,6 +78,7 @@ class ModelFiles {
   const Naming* naming_ = nullptr;
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string, std::size_t, KeyedHash> places_;
+  std::unordered_set<std::string> used_;
   std::vector<std::string> unused_;
 };
 
@@ -88,6 +92,9 @@ bool same_numbers(const StoredTensor& a, const StoredTensor& b);
 // Tensors that the model's description has no use for. FileError names those inside its layers and those of a part that
 // is used, since the model would compute something else without them; the names of others come back.
 std::vector<std::string> unused_tensors(const ModelFiles& files);
+
+// Whether a path ends so, in letters of any case: ".gguf".
+bool has_extension(const std::filesystem::path& path, std::string_view extension);
 
 // `pattern` with its '%' and '#' filled in.
 std::string tensor_name(std::string_view pattern, std::int64_t layer = 0, std::int64_t expert = 0);

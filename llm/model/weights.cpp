@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include "base/checked.hpp"
 #include "base/half.hpp"
@@ -17,10 +18,17 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
+// Walks over the tensors that the config asks for, each checked before a byte of it is read. With `used` it only walks,
+// and notes their names: nothing is loaded.
 class Loader {
  public:
-  Loader(const ModelFiles& files, const LoadProgress& progress)
-      : files_(files), names_(files.naming()), config_(files.config()), progress_(progress), all_(files.bytes()) {}
+  Loader(const ModelFiles& files, const LoadProgress& progress, std::unordered_set<std::string>* used)
+      : files_(files),
+        names_(files.naming()),
+        config_(files.config()),
+        progress_(progress),
+        used_(used),
+        all_(files.bytes()) {}
 
   ModelWeights load() {
     ModelWeights w;
@@ -33,7 +41,7 @@ class Loader {
     if (!c.norm_after) w.final_norm = norm(names_.final_norm, 0);
     if (c.positions == PositionKind::rope && files_.find("rope_freqs.weight") != nullptr) {
       const Tensor divisors = vector("rope_freqs.weight", c.rotary() / 2);
-      w.rope_divisors.assign(divisors.data<float>(), divisors.data<float>() + c.rotary() / 2);
+      if (used_ == nullptr) w.rope_divisors.assign(divisors.data<float>(), divisors.data<float>() + c.rotary() / 2);
     }
     for (std::int64_t n = 0; n < c.layers; ++n) w.layers.push_back(layer(n));
     return w;
@@ -51,6 +59,10 @@ class Loader {
     if (!tensor->format)
       refuse("the tensor " + io::json_quoted(name) + " is " + tensor->dtype +
              ", expected F32, F16, BF16 or one of Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K");
+    if (used_ != nullptr) {
+      used_->insert(name);
+      return *tensor;
+    }
     // The one before has been copied by now: its pages of the file would only double the memory.
     if (last_ != nullptr) io::not_needed_now(last_->data);
     last_ = tensor;
@@ -61,6 +73,7 @@ class Loader {
 
   // A matrix of which rows [first, first + out) are wanted; `rows` in all.
   Weight rows_of(const StoredTensor& t, std::int64_t rows, std::int64_t first, std::int64_t out, std::int64_t in) {
+    if (used_ != nullptr) return {};
     if (!names_.columns_first) {
       const std::int64_t row_bytes = std::ssize(t.data) / rows;
       return {*t.format, out, in,
@@ -80,11 +93,16 @@ class Loader {
   // An embedding or a head: one row per token in every family.
   Weight token_rows(std::string_view name) {
     const StoredTensor& t = get(std::string(name) + ".weight", {config_.vocabulary, config_.hidden});
+    if (used_ != nullptr) return {};
     return {*t.format, config_.vocabulary, config_.hidden, t.data};
   }
 
   // Vectors and tables as floats. They are plain in every file; only matrices come quantised.
   Tensor widened(const StoredTensor& t, const Shape& shape) const {
+    const bool plain =
+        *t.format == WeightFormat::f32 || *t.format == WeightFormat::f16 || *t.format == WeightFormat::bf16;
+    if (!plain) refuse("the tensor " + io::json_quoted(t.name) + " is " + t.dtype + ", expected F32, F16 or BF16");
+    if (used_ != nullptr) return {};
     const std::int64_t count = shape[1] * shape[2] * shape[3];
     Tensor floats(DType::f32, shape);
     auto* y = floats.data<float>();
@@ -97,10 +115,8 @@ class Loader {
       std::memcpy(y, t.data.data(), static_cast<std::size_t>(count) * sizeof(float));
     else if (*t.format == WeightFormat::f16)
       for (std::int64_t i = 0; i < count; ++i) y[i] = f16_to_float(half(i));
-    else if (*t.format == WeightFormat::bf16)
-      for (std::int64_t i = 0; i < count; ++i) y[i] = bf16_to_float(half(i));
     else
-      refuse("the tensor " + io::json_quoted(t.name) + " is " + t.dtype + ", expected F32, F16 or BF16");
+      for (std::int64_t i = 0; i < count; ++i) y[i] = bf16_to_float(half(i));
     return floats;
   }
   Tensor vector(const std::string& name, std::int64_t count) { return widened(get(name, {count}), {1, 1, 1, count}); }
@@ -159,6 +175,7 @@ class Loader {
     std::vector<FeedForward> experts(static_cast<std::size_t>(E));
     const auto part = [&](std::string_view pattern, std::int64_t out, std::int64_t in, Linear FeedForward::* where) {
       const StoredTensor& t = get(tensor_name(pattern, n) + ".weight", {E, out, in});
+      if (used_ != nullptr) return;
       const auto each = t.data.size() / static_cast<std::size_t>(E);
       for (std::size_t e = 0; e < experts.size(); ++e)
         (experts[e].*where).weight = Weight(*t.format, out, in, t.data.subspan(e * each, each));
@@ -209,6 +226,7 @@ class Loader {
   const Naming& names_;
   const ModelConfig& config_;
   const LoadProgress& progress_;
+  std::unordered_set<std::string>* used_;
   const StoredTensor* last_ = nullptr;
   std::int64_t done_ = 0, all_;
 };
@@ -216,7 +234,13 @@ class Loader {
 }  // namespace
 
 ModelWeights load_weights(const ModelFiles& files, const LoadProgress& progress) {
-  return Loader(files, progress).load();
+  return Loader(files, progress, nullptr).load();
+}
+
+std::unordered_set<std::string> check_weights(const ModelFiles& files) {
+  std::unordered_set<std::string> used;
+  Loader(files, {}, &used).load();
+  return used;
 }
 
 std::int64_t weights_memory(const ModelFiles& files) {

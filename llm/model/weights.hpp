@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "attend/weight.hpp"
@@ -41,7 +43,10 @@ struct ModelWeights {
 // Called now and then with the bytes read so far and those of all.
 using LoadProgress = std::function<void(std::int64_t done, std::int64_t all)>;
 
-// FileError names the tensor that is missing or has another shape.
+// Every tensor that the config asks for is there, with the shape and a type that fit; FileError names the one that is
+// not. Gives their names. ModelFiles asks for it as it is made: whoever holds one may rely on it.
+std::unordered_set<std::string> check_weights(const ModelFiles& files);
+
 ModelWeights load_weights(const ModelFiles& files, const LoadProgress& progress = {});
 
 // Bytes the weights will take in memory, from the files' headers alone.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -12,7 +13,8 @@ namespace attend::io {
 
 // Temporary in the same folder, write all, fsync, rename, fsync the folder. A file that was there before keeps its
 // permissions and, when anything fails before the rename, its content; a symbolic link is followed. Only regular files
-// are replaced: never a folder, a device or a pipe.
+// are replaced: never a folder, a device or a pipe. What a killed one left goes away with the next write to that
+// folder.
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // The same for content that comes in pieces, for files too large to stand in memory: `content` hands them to the
@@ -20,9 +22,10 @@ void write_file_atomically(const std::filesystem::path& path, std::span<const st
 using PutBytes = std::function<void(std::span<const std::byte>)>;
 void stream_file_atomically(const std::filesystem::path& path, const std::function<void(const PutBytes&)>& content);
 
-// Puts the folder `from`, with all that is in it, at `to`: the files reach the disk before the name does, so that `to`
-// is whole or absent. What was at `to` goes away first. Both lie in one file system.
-void move_folder_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+// For files of many tensors, each made when its turn comes: hands over the bytes of tensor n, in pieces.
+using PutTensor = std::function<void(std::size_t n, const PutBytes& put)>;
+// Runs it and counts what it handed over.
+std::uint64_t put_and_count(std::size_t n, const PutTensor& content, const PutBytes& put);
 
 // Throws the FileError that a write to this path would surely meet: found before an hour of work, not after it.
 void check_can_write(const std::filesystem::path& path);

@@ -1,15 +1,22 @@
-// A file that cannot be used.
+// A file that cannot be used, and text from files in messages.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 namespace attend::io {
 
+// Text from a file as a terminal may show it: controls, broken UTF-8 and what reorders or hides text are escaped
+// (\u001b, \xff), and of more than `most` bytes the middle is left out, with how much.
+std::string printable(std::string_view text, std::size_t most = 1000);
+
 // Which file, what is wrong with it (which field, which value), what was expected. For writing: at what step, and what
-// the system said.
+// the system said. Whatever the message quotes of a file is made printable here.
 class FileError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit FileError(std::string_view text) : std::runtime_error(printable(text)) {}
 };
 
 }  // namespace attend::io

@@ -15,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "GGUF is little-endian, and read as it lies");
 
 constexpr std::uint64_t kMostDims = 4, kDefaultAlignment = 32, kMostAlignment = 1 << 16, kLongestName = 1 << 16,
-                        kMostSettings = 1 << 16, kMostTensors = 1 << 18;  // an entry of 13 bytes takes 100 in memory
+                        kMostSettings = 1 << 15, kMostTensors = 1 << 15;  // an entry of 13 bytes takes 1,000
 
 std::size_t size_of(GgufType type) {  // 0 for strings and arrays
   static constexpr std::size_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};

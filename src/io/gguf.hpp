@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/keyed_hash.hpp"
+#include "io/atomic_file.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::io {
@@ -86,8 +87,8 @@ struct GgufEntry {
 
 // Atomically; version 3, tensors in the given order, each from a multiple of 32 bytes on. InvalidArgument when a name
 // repeats or is longer than the 63 bytes that ggml takes, a value does not fit its type, or bytes do not fit their
-// shape.
+// shape. With `content`, the tensors' bytes come from there and not from their data.
 void write_gguf(const std::filesystem::path& path, std::span<const GgufEntry> entries,
-                std::span<const GgufTensor> tensors);
+                std::span<const GgufTensor> tensors, const PutTensor& content = {});
 
 }  // namespace attend::io

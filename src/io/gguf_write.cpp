@@ -21,7 +21,7 @@ constexpr std::size_t kAlignment = 32, kMostDims = 4, kLongestKey = 65535, kLong
   throw InvalidArgument("write_gguf: " + text);
 }
 
-std::size_t padding(std::size_t size) {
+std::uint64_t padding(std::uint64_t size) {
   return (kAlignment - size % kAlignment) % kAlignment;
 }
 
@@ -147,7 +147,8 @@ class EntryWriter {
   Header& header_;
 };
 
-void check_tensor(const GgufTensor& tensor) {
+// Gives its bytes in the file.
+std::uint64_t check_tensor(const GgufTensor& tensor) {
   if (tensor.name.empty() || tensor.name.size() > kLongestTensorName)
     refuse("the tensor's name " + json_quoted(tensor.name) + " has " + std::to_string(tensor.name.size()) +
            " bytes, expected 1 to 63");
@@ -162,12 +163,18 @@ void check_tensor(const GgufTensor& tensor) {
   } catch (const FileError& error) {
     throw InvalidArgument(error.what());
   }
-  if (bytes != tensor.data.size())
-    refuse("tensor " + json_quoted(tensor.name) + " has " + std::to_string(tensor.data.size()) + " bytes, expected " +
-           std::to_string(bytes) + " for its shape");
+  return bytes;
 }
 
-Header make_header(std::span<const GgufEntry> entries, std::span<const GgufTensor> tensors) {
+void check_bytes(const GgufTensor& tensor, std::uint64_t got, std::uint64_t expected) {
+  if (got != expected)
+    refuse("tensor " + json_quoted(tensor.name) + " has " + std::to_string(got) + " bytes, expected " +
+           std::to_string(expected) + " for its shape");
+}
+
+// Fills `sizes` with the bytes of each tensor.
+Header make_header(std::span<const GgufEntry> entries, std::span<const GgufTensor> tensors,
+                   std::vector<std::uint64_t>& sizes) {
   Header header;
   header.add_magic();
   header.add(kVersion);
@@ -183,13 +190,13 @@ Header make_header(std::span<const GgufEntry> entries, std::span<const GgufTenso
   std::uint64_t offset = 0;
   for (const GgufTensor& tensor : tensors) {
     if (!names.insert(tensor.name).second) refuse("tensor " + json_quoted(tensor.name) + " stands twice");
-    check_tensor(tensor);
+    sizes.push_back(check_tensor(tensor));
     header.add_text(tensor.name);
     header.add(static_cast<std::uint32_t>(tensor.shape.size()));
     for (std::size_t d = tensor.shape.size(); d-- > 0;) header.add(static_cast<std::uint64_t>(tensor.shape[d]));
     header.add(tensor.type);
     header.add(offset);
-    offset += tensor.data.size() + padding(tensor.data.size());
+    offset += sizes.back() + padding(sizes.back());
   }
   header.pad();
   return header;
@@ -198,14 +205,20 @@ Header make_header(std::span<const GgufEntry> entries, std::span<const GgufTenso
 }  // namespace
 
 void write_gguf(const std::filesystem::path& path, std::span<const GgufEntry> entries,
-                std::span<const GgufTensor> tensors) {
-  const Header header = make_header(entries, tensors);
+                std::span<const GgufTensor> tensors, const PutTensor& content) {
+  std::vector<std::uint64_t> sizes;
+  const Header header = make_header(entries, tensors, sizes);
+  if (!content)
+    for (std::size_t n = 0; n < tensors.size(); ++n) check_bytes(tensors[n], tensors[n].data.size(), sizes[n]);
   static constexpr std::array<std::byte, kAlignment> kZeros{};
   stream_file_atomically(path, [&](const PutBytes& put) {
     put(header.bytes());
-    for (const GgufTensor& tensor : tensors) {
-      put(tensor.data);
-      put(std::span(kZeros).first(padding(tensor.data.size())));
+    for (std::size_t n = 0; n < tensors.size(); ++n) {
+      if (content)
+        check_bytes(tensors[n], put_and_count(n, content, put), sizes[n]);
+      else
+        put(tensors[n].data);
+      put(std::span(kZeros).first(padding(sizes[n])));
     }
   });
 }

@@ -6,8 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,6 +24,34 @@ namespace {
 }
 std::string system_said() {
   return std::generic_category().message(errno);
+}
+
+// The mapped files, for mapped_path: written by whoever maps, read from a signal handler. A slot is free without a
+// path, and its path is set last and taken away first.
+struct Slot {
+  std::atomic<char*> path{nullptr};
+  std::atomic<std::uintptr_t> first{0}, last{0};  // addresses [first, last)
+  std::atomic<bool> taken{false};
+};
+std::array<Slot, 4096> g_slots;
+
+int note(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  for (std::size_t n = 0; n < g_slots.size(); ++n) {
+    Slot& slot = g_slots[n];
+    if (slot.taken.load(std::memory_order_relaxed) || slot.taken.exchange(true)) continue;
+    slot.first = reinterpret_cast<std::uintptr_t>(bytes.data());
+    slot.last = slot.first + bytes.size();
+    slot.path = ::strdup(path.c_str());
+    return static_cast<int>(n);
+  }
+  return -1;
+}
+void forget(int place) {
+  if (place < 0) return;
+  Slot& slot = g_slots[static_cast<std::size_t>(place)];
+  std::free(slot.path.exchange(nullptr));
+  slot.first = slot.last = 0;
+  slot.taken = false;
 }
 
 struct Descriptor {
@@ -41,19 +73,33 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (memory == MAP_FAILED) fail(path, system_said());
   bytes_ = {static_cast<const std::byte*>(memory), size};
+  noted_ = note(path, bytes_);
 }
 
 MappedFile::~MappedFile() {
+  forget(noted_);
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})), noted_(std::exchange(other.noted_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(bytes_, other.bytes_);
+  std::swap(noted_, other.noted_);
   return *this;
+}
+
+const char* mapped_path(const void* address) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const auto page = static_cast<std::uintptr_t>(4096);
+  for (const Slot& slot : g_slots) {
+    const char* path = slot.path;
+    // The fault of a piece that a kernel reads at once may be said to be at the beginning of its page.
+    if (path != nullptr && at >= slot.first / page * page && at < (slot.last + page - 1) / page * page) return path;
+  }
+  return nullptr;
 }
 
 void not_needed_now(std::span<const std::byte> bytes) {

@@ -10,7 +10,8 @@
 
 namespace attend::io {
 
-// Read-only. The file must not be cut short while it is mapped: reading behind its new end ends the process.
+// Read-only. Reading behind the end of a file that was cut short while it is mapped raises SIGBUS: a program that
+// handles it asks mapped_path whose fault it is. The library installs no handler.
 class MappedFile {
  public:
   MappedFile() = default;                                  // nothing
@@ -27,7 +28,12 @@ class MappedFile {
  private:
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
+  int noted_ = -1;  // its place in the list that mapped_path reads
 };
+
+// The path of the mapped file that holds this address, for a signal handler: it locks and allocates nothing. Null: none
+// of them does (or there were more than could be noted).
+const char* mapped_path(const void* address) noexcept;
 
 // Tells the system that these bytes of a mapped file will not be read again soon: the pages that lie wholly inside need
 // not be kept. They are read anew if they are.

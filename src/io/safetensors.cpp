@@ -16,6 +16,8 @@ namespace attend::io {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
+// Some 30,000 tensors: models of more come in several files. A header of 2 MB would take 100 in memory without it.
+constexpr std::size_t kMostValues = 300'000;
 
 struct KnownDType {
   std::string_view name;
@@ -145,7 +147,8 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
   const auto header_bytes = static_cast<std::size_t>(length);
   const std::string_view text = as_text(bytes.subspan(kLengthBytes, header_bytes));
   if (text.empty() || text.front() != '{') throw FileError(what + ": its header does not begin with {");
-  const Json header = parse_json(text, what + ": header", {.bytes = Safetensors::kMostHeaderBytes, .depth = 8});
+  const Json header =
+      parse_json(text, what + ": header", {.bytes = Safetensors::kMostHeaderBytes, .depth = 8, .values = kMostValues});
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header_bytes);
 
   std::vector<StoredTensor> tensors;
@@ -183,54 +186,81 @@ const StoredTensor* Safetensors::find(std::string_view name) const {
   return place == places_.end() ? nullptr : &tensors_[place->second];
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
-                       const Metadata& metadata) {
-  std::string header = "{";
-  const auto separate = [&] { header += header.size() > 1 ? "," : ""; };
-  if (!metadata.empty()) {
-    header += "\"__metadata__\":{";
-    for (std::size_t n = 0; n < metadata.size(); ++n) {
-      header += n > 0 ? "," : "";
-      header += json_quoted(metadata[n].first) + ":" + json_quoted(metadata[n].second);
-    }
-    header += "}";
+namespace {
+
+constexpr const char* kWriter = "write_safetensors";
+
+// Its bytes in the file.
+std::uint64_t check_tensor(const StoredTensor& tensor) {
+  if (safetensors_bits(tensor.dtype) == 0)
+    throw InvalidArgument(std::string(kWriter) + ": " + json_quoted(tensor.name) + " has the unknown dtype " +
+                          json_quoted(tensor.dtype));
+  const std::string what = kWriter;
+  try {
+    return static_cast<std::uint64_t>(bytes_of({what, tensor.name}, tensor));
+  } catch (const FileError& error) {
+    throw InvalidArgument(error.what());
   }
+}
+
+void check_bytes(const StoredTensor& tensor, std::uint64_t got, std::uint64_t expected) {
+  if (got != expected)
+    throw InvalidArgument(std::string(kWriter) + ": " + json_quoted(tensor.name) + " has " + std::to_string(got) +
+                          " bytes, expected " + std::to_string(expected) + " for its shape");
+}
+
+std::string metadata_text(const Metadata& metadata) {
+  std::string text = "\"__metadata__\":{";
+  for (std::size_t n = 0; n < metadata.size(); ++n) {
+    text += n > 0 ? "," : "";
+    text += json_quoted(metadata[n].first) + ":" + json_quoted(metadata[n].second);
+  }
+  return text + "}";
+}
+
+// Fills `sizes` with the bytes of each tensor.
+std::string make_header(std::span<const StoredTensor> tensors, const Metadata& metadata,
+                        std::vector<std::uint64_t>& sizes) {
+  std::string header = "{";
+  if (!metadata.empty()) header += metadata_text(metadata);
   std::unordered_set<std::string_view> names = {"__metadata__"};
-  std::size_t at = 0;
+  std::uint64_t at = 0;
   for (const StoredTensor& tensor : tensors) {
     if (!names.insert(tensor.name).second)
-      throw InvalidArgument("write_safetensors: the name " + json_quoted(tensor.name) + " repeats");
-    const std::string what = "write_safetensors";
-    if (safetensors_bits(tensor.dtype) == 0)
-      throw InvalidArgument(what + ": " + json_quoted(tensor.name) + " has the unknown dtype " +
-                            json_quoted(tensor.dtype));
-    std::int64_t bytes = 0;
-    try {
-      bytes = bytes_of({what, tensor.name}, tensor);
-    } catch (const FileError& error) {
-      throw InvalidArgument(error.what());
-    }
-    if (static_cast<std::size_t>(bytes) != tensor.data.size())
-      throw InvalidArgument(what + ": " + json_quoted(tensor.name) + " has " + std::to_string(tensor.data.size()) +
-                            " bytes, expected " + std::to_string(bytes) + " for its shape");
-    separate();
+      throw InvalidArgument(std::string(kWriter) + ": the name " + json_quoted(tensor.name) + " repeats");
+    sizes.push_back(check_tensor(tensor));
+    header += header.size() > 1 ? "," : "";
     header += json_quoted(tensor.name) + ":{\"dtype\":" + json_quoted(tensor.dtype) + ",\"shape\":[";
     for (std::size_t n = 0; n < tensor.shape.size(); ++n) {
       header += n > 0 ? "," : "";
       header += std::to_string(tensor.shape[n]);
     }
-    header += "],\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(at + tensor.data.size()) + "]}";
-    at += tensor.data.size();
+    header += "],\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(at + sizes.back()) + "]}";
+    at += sizes.back();
   }
   header += "}";
   header.append((8 - header.size() % 8) % 8, ' ');  // so that the tensors' bytes are aligned
+  return header;
+}
 
+}  // namespace
+
+void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
+                       const Metadata& metadata, const PutTensor& content) {
+  std::vector<std::uint64_t> sizes;
+  const std::string header = make_header(tensors, metadata, sizes);
+  if (!content)
+    for (std::size_t n = 0; n < tensors.size(); ++n) check_bytes(tensors[n], tensors[n].data.size(), sizes[n]);
   std::array<std::byte, kLengthBytes> length{};
   for (std::size_t n = 0; n < kLengthBytes; ++n) length[n] = static_cast<std::byte>(header.size() >> (8 * n) & 0xFF);
   stream_file_atomically(path, [&](const PutBytes& put) {
     put(length);
     put(std::as_bytes(std::span(header)));
-    for (const StoredTensor& tensor : tensors) put(tensor.data);
+    for (std::size_t n = 0; n < tensors.size(); ++n)
+      if (content)
+        check_bytes(tensors[n], put_and_count(n, content, put), sizes[n]);
+      else
+        put(tensors[n].data);
   });
 }
 

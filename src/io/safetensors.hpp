@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/keyed_hash.hpp"
+#include "io/atomic_file.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::io {
@@ -52,8 +53,8 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes, co
                                             Metadata& metadata);
 
 // Atomically. Tensors are written in the given order. InvalidArgument when names repeat or a size does not fit its
-// shape.
+// shape. With `content`, the tensors' bytes come from there and not from their data.
 void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
-                       const Metadata& metadata = {});
+                       const Metadata& metadata = {}, const PutTensor& content = {});
 
 }  // namespace attend::io

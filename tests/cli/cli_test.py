@@ -12,10 +12,12 @@ import unittest
 import xml.dom.minidom
 import zlib
 
+import files_test
 import model_test
 import pull_test
 from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
+from files_test import FilesTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 
@@ -358,5 +360,5 @@ class CliTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = pull_test.PROGRAM = model_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    PROGRAM = pull_test.PROGRAM = model_test.PROGRAM = files_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main()

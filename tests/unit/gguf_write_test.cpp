@@ -11,6 +11,7 @@
 
 #include "error_of.hpp"
 #include "io/atomic_file.hpp"
+#include "io/atomic_folder.hpp"
 #include "io/gguf.hpp"
 
 namespace attend::io {

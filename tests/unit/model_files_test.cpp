@@ -17,7 +17,8 @@ namespace {
 
 std::string load_error(const fs::path& path) {
   try {
-    const Model model{ModelFiles(path)};
+    const ModelFiles files(path);  // every command passes here: what a model would refuse is refused by now
+    const Model model(files);
   } catch (const io::FileError& error) {
     return error.what();
   }

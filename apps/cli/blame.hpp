@@ -1,0 +1,22 @@
+// Whose fault an error is: the caller's, or a file's.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "attend/error.hpp"
+#include "io/file_error.hpp"
+
+namespace attend::cli {
+
+// Runs `job`, whose arguments come from a file alone: what the library finds wrong with them is wrong with the file.
+template <class Job>
+decltype(auto) blame(const std::string& file, Job&& job) {
+  try {
+    return std::forward<Job>(job)();
+  } catch (const InvalidArgument& error) {
+    throw io::FileError(file + ": " + error.what());
+  }
+}
+
+}  // namespace attend::cli
