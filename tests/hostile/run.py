@@ -105,7 +105,7 @@ class Runner:
             raise Failure(what + f"exit code {code}\n{err[-3000:]!r}")
         if code == 2 and not any(words.encode() in err for words in MISUSE):
             raise Failure(what + f"exit code 2, as if misused: {err[-500:]!r}")
-        if code != 0 and not err.startswith(b"attend "):
+        if code != 0 and b"\nattend " not in b"\n" + err:  # a warning may come first
             raise Failure(what + f"failed without a word: {err[-500:]!r}")
         shown = err + out if arguments[0] == "info" else err
         if len(err) > LONGEST_MESSAGE:
