@@ -208,7 +208,7 @@ def check_seeds(runner, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", default="attend")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
