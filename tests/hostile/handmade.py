@@ -1,5 +1,6 @@
-"""Files made by hand, one for each thing that once went wrong or could: (name, model)."""
+"""Files made by hand, one for each thing that once went wrong or could."""
 
+import functools
 import json
 import struct
 
@@ -27,13 +28,24 @@ def no_rows(model, end):
     t.shape, t.data = [0] + t.shape[1:], b""
 
 
-def cases():
-    def case(name, seed, change):
-        model = found[seed].copy()
-        change(model)
-        made.append((name, model))
+def make(number):
+    """(name, model) of the case of this number; None: there are not so many."""
+    found = cases()
+    if number >= len(found):
+        return None
+    name, seed, change = found[number]
+    model = seeds.seeds()[seed].copy()
+    change(model)
+    return name, model
 
-    found, made = seeds.seeds(), []
+
+@functools.cache
+def cases():
+    """(name, name of the seed, what changes it)"""
+    def case(name, seed, change):
+        made.append((name, seed, change))
+
+    made = []
     for end in ("q_proj.weight", "k_proj.weight", "v_proj.weight", "embed_tokens.weight", "up_proj.weight",
                 "input_layernorm.weight"):
         for rows in (1, 3, 7):

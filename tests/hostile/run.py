@@ -181,9 +181,8 @@ def try_one(runner, model, folder):
 
 def numbered(n, seed):
     """File number n: (what was done to it, the model)."""
-    made = handmade.cases()
-    if n < len(made):
-        return made[n]
+    if (made := handmade.make(n)) is not None:
+        return made
     source = random.Random(f"{seed}/{n}")
     found = seeds.seeds()
     name = list(found)[n % len(found)]

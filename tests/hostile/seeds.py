@@ -1,6 +1,7 @@
 """Small whole models, as values that mutations change: golden configs with weights whose every number is known."""
 
 import copy
+import functools
 import json
 import pathlib
 import string
@@ -122,8 +123,9 @@ def gguf_llama(family="llama", source="llama"):
     return Model("gguf", {}, tensors, model.tokenizer, settings)
 
 
+@functools.cache
 def seeds():
-    """Names and models. Each works as it is: run.py sees to that first."""
+    """Names and models, to be copied before a change. Each works as it is: run.py sees to that first."""
     found = {name: golden(name) for name in ("llama", "qwen2", "qwen3", "qwen3_moe", "gpt2", "bert", "minimind2",
                                              "minimind1")
              if (GOLDEN / "models" / name / "model.safetensors").exists()}
