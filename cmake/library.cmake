@@ -1,8 +1,8 @@
-# libattend: the rooms of src/, one object set per instruction set.
+# libattend: the modules of src/, one object set per instruction set.
 find_package(Threads REQUIRED)
 
 file(GLOB ATTEND_SOURCES CONFIGURE_DEPENDS
-  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/variants/*.cpp src/cpu/*.cpp src/abi/*.cpp)
+  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/cpu/*.cpp src/abi/*.cpp)
 file(GLOB ATTEND_ISA_SOURCES CONFIGURE_DEPENDS src/cpu/isa/*.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(src/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks from the #include lines that each room uses only what it may (the table in ARCHITECTURE.md).
+"""Checks from the #include lines that each module uses only what it may (the table in ARCHITECTURE.md).
 
 usage: check_layers.py [root of the repository]
 """
@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-# room -> the rooms it may include besides itself. A room is a folder of src/, or a folder at the root.
+# module -> the modules it may include besides itself. A module is a folder of src/, or a folder at the root.
 MAY_USE = {
     "include": set(),
     "base": {"include"},
@@ -16,16 +16,21 @@ MAY_USE = {
     "reference": {"include", "base"},
     "cpu": {"include", "base", "core"},
     "ops": {"include", "base", "core", "reference", "cpu"},
+    "nn": {"include", "base", "core", "reference", "cpu", "ops"},
     "variants": {"include", "base", "core", "reference", "cpu", "ops"},
     "abi": {"include", "base"},
     "ring": {"include", "base", "ops", "abi"},
     "io": {"include", "base"},
+    "draw": {"include", "base"},
     "llm": {"include", "base", "io"},
-    "apps": {"include", "io", "llm"},
+    "apps": {"include", "io", "draw", "llm"},
     "python": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "llm"},
+    "examples": {"include"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "draw", "llm"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "llm", "tests"},
 }
+# These see the kernel table (src/cpu/*.hpp), not the kernels.
+ONLY_KERNEL_TABLE = {"ops", "nn", "variants"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 INTRINSICS = re.compile(r"\b_mm\d*_\w+\s*\(|\b__m(128|256|512)|[<\"]\w*(intrin|neon)\.h[>\"]")
 MAY_USE_INTRINSICS = {"base", "cpu"}
@@ -34,7 +39,7 @@ SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp"}
 C_STANDARD = {"stddef.h", "stdint.h"}
 
 
-def room_of(path):
+def module_of(path):
     """path is relative to the root: src/ops/rope.cpp -> ops, apps/cli/main.cpp -> apps."""
     return path.parts[1] if path.parts[0] == "src" else path.parts[0]
 
@@ -50,23 +55,23 @@ def resolve(root, path, name):
 
 def broken_rule(root, path, angle, name):
     """What is wrong with `path` including `name`, or None."""
-    room = room_of(path)
+    module = module_of(path)
     if angle:
         if name.startswith("attend/"):
             return f'<{name}>: write "{name}"'
-        if room == "include" and ("." in name or "/" in name) and name not in C_STANDARD:
+        if module == "include" and ("." in name or "/" in name) and name not in C_STANDARD:
             return f"<{name}>: public headers may include std and attend/ alone"
         return None
     target = resolve(root, path, name)
     if target is None:
         return f'"{name}": no such file in the repository'
-    other = room_of(target)
-    if other not in MAY_USE[room] | {room}:
-        return f'"{name}": {room} may use {", ".join(sorted(MAY_USE[room])) or "std"}, not {other}'
-    if room == "include" and not name.startswith("attend/"):
+    other = module_of(target)
+    if other not in MAY_USE[module] | {module}:
+        return f'"{name}": {module} may use {", ".join(sorted(MAY_USE[module])) or "std"}, not {other}'
+    if module == "include" and not name.startswith("attend/"):
         return f'"{name}": public headers include each other as attend/...'
-    if room == "ops" and other == "cpu" and target.parent != pathlib.Path("src/cpu"):
-        return f'"{name}": ops may use the kernel table (src/cpu/*.hpp), not the kernels'
+    if module in ONLY_KERNEL_TABLE and other == "cpu" and target.parent != pathlib.Path("src/cpu"):
+        return f'"{name}": {module} may use the kernel table (src/cpu/*.hpp), not the kernels'
     return None
 
 
@@ -74,14 +79,14 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     files = [
         path.relative_to(root)
-        for top in ("include", "src", "llm", "apps", "python", "tests", "bench")
+        for top in ("include", "src", "io", "draw", "llm", "apps", "python", "examples", "tests", "bench")
         for path in sorted((root / top).rglob("*"))
         if path.suffix in SUFFIXES
     ]
     errors = []
     for path in files:
-        if room_of(path) not in MAY_USE:
-            errors.append(f"{path}:1: the room {room_of(path)} is not in the table")
+        if module_of(path) not in MAY_USE:
+            errors.append(f"{path}:1: the module {module_of(path)} is not in the table")
             continue
         for number, line in enumerate((root / path).read_text().splitlines(), 1):
             include = INCLUDE.match(line)
@@ -89,8 +94,8 @@ def main():
                 error = broken_rule(root, path, include[1] == "<", include[2])
                 if error:
                     errors.append(f"{path}:{number}: {error}")
-            if path.parts[0] == "src" and room_of(path) not in MAY_USE_INTRINSICS and INTRINSICS.search(line):
-                errors.append(f"{path}:{number}: {room_of(path)} may not contain intrinsics")
+            if path.parts[0] == "src" and module_of(path) not in MAY_USE_INTRINSICS and INTRINSICS.search(line):
+                errors.append(f"{path}:{number}: {module_of(path)} may not contain intrinsics")
     for error in errors:
         print(error)
     if not files:

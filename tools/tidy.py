@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over what a build folder compiles of src/, llm/ and apps/. A file that passed is not looked at again until
+"""Runs clang-tidy over what a build folder compiles of src/, io/, draw/, llm/ and apps/. A file that passed is not looked at again until
 it, something it includes, its flags or .clang-tidy change.
 
 usage: tidy.py <build folder> <clang-tidy> <jobs>
@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "llm", "apps")
+FOLDERS = ("src", "io", "draw", "llm", "apps")
 
 
 def key_of(command, fixed):

@@ -1,5 +1,5 @@
 // Cuts masks and score rules by queries: diagonals move, segments become stretches of keys, blocks and matrices shrink.
-#include "variants/block_rows.hpp"
+#include "nn/block_rows.hpp"
 
 #include <algorithm>
 #include <memory>

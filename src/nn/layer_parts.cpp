@@ -1,5 +1,5 @@
 // What the layers share: parameters drawn at random, what a step asks of its options, copies.
-#include "ops/layer_parts.hpp"
+#include "nn/layer_parts.hpp"
 
 #include <cmath>
 #include <string>

@@ -17,8 +17,8 @@
 #include "ops/attention_call.hpp"
 #include "reference/multi_head_attention.hpp"
 #include "reference/transformer_block.hpp"
-#include "variants/block_rows.hpp"
-#include "variants/feed_forward.hpp"
+#include "nn/block_rows.hpp"
+#include "nn/feed_forward.hpp"
 
 namespace attend {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attend/attention.hpp"
-#include "ops/layer_parts.hpp"
+#include "nn/layer_parts.hpp"
 
 namespace attend {
 

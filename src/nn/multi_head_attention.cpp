@@ -10,7 +10,7 @@
 #include "attend/rms_norm.hpp"
 #include "base/check.hpp"
 #include "base/checked.hpp"
-#include "ops/layer_parts.hpp"
+#include "nn/layer_parts.hpp"
 #include "ops/rows.hpp"
 #include "reference/multi_head_attention.hpp"
 

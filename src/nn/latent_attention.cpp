@@ -13,7 +13,7 @@
 #include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/threads.hpp"
-#include "ops/layer_parts.hpp"
+#include "nn/layer_parts.hpp"
 #include "ops/matmul.hpp"
 #include "ops/rows.hpp"
 #include "reference/latent_attention.hpp"

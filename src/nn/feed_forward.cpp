@@ -1,5 +1,5 @@
 // The elementwise parts of a transformer block: activations in chunks that fit the first cache, sums of rows.
-#include "variants/feed_forward.hpp"
+#include "nn/feed_forward.hpp"
 
 #include <algorithm>
 #include <cmath>
