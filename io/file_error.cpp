@@ -4,39 +4,19 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "base/utf8.hpp"
+
 namespace attend::io {
 namespace {
 
-struct CodePoint {
-  std::uint32_t value;
-  std::size_t bytes;  // 0: no UTF-8
-};
-
-// The first one, by the shortest form alone, as the standard has it.
-CodePoint first_of(std::string_view text) {
-  const auto byte = [&](std::size_t n) { return static_cast<std::uint8_t>(text[n]); };
-  const std::uint8_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t bytes = lead >= 0xF0 && lead < 0xF5 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 0;
-  if (bytes == 0 || lead >= 0xF5 || text.size() < bytes) return {0, 0};
-  std::uint32_t value = lead & (0xFFU >> (bytes + 1));
-  for (std::size_t n = 1; n < bytes; ++n) {
-    if ((byte(n) & 0xC0) != 0x80) return {0, 0};
-    value = value << 6 | (byte(n) & 0x3FU);
-  }
-  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (value < kLeast[bytes] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return {0, 0};
-  return {value, bytes};
-}
-
 // Controls, and what would turn the order of a line around or hide a part of it.
-bool is_unseen(std::uint32_t x) {
+bool is_unseen(char32_t x) {
   return x < 0x20 || (x >= 0x7F && x < 0xA0) || x == 0xAD || x == 0x61C || (x >= 0x200B && x <= 0x200F) ||
          (x >= 0x2028 && x <= 0x202E) || (x >= 0x2060 && x <= 0x206F) || x == 0xFEFF || (x >= 0xFFF9 && x <= 0xFFFB) ||
          x >= 0xE0000;
 }
 
-std::string escaped(const char* format, std::uint32_t value) {
+std::string escaped(const char* format, char32_t value) {
   char text[16];
   (void)std::snprintf(text, sizeof text, format, static_cast<unsigned>(value));
   return text;
@@ -57,14 +37,17 @@ std::string printable(std::string_view text, std::size_t most) {
   std::string out;
   const auto add = [&](std::string_view part) {
     while (!part.empty()) {
-      const CodePoint c = first_of(part);
-      if (c.bytes == 0)
+      if (utf8_step(part, 0).kind != Utf8Step::Kind::whole) {
         out += escaped("\\x%02x", static_cast<std::uint8_t>(part[0]));
-      else if (is_unseen(c.value))
+        part.remove_prefix(1);
+        continue;
+      }
+      const CodePoint c = code_point(part, 0);
+      if (is_unseen(c.value))
         out += escaped(c.value < 0x10000 ? "\\u%04x" : "\\u{%x}", c.value);
       else
         out += part.substr(0, c.bytes);
-      part.remove_prefix(c.bytes == 0 ? 1 : c.bytes);
+      part.remove_prefix(c.bytes);
     }
   };
   if (!cut) {

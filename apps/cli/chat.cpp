@@ -10,19 +10,19 @@
 #include <optional>
 
 #include "blame.hpp"
-#include "closest.hpp"
 #include "command.hpp"
-#include "environment.hpp"
+#include "draw/wrapped_text.hpp"
 #include "interrupt.hpp"
+#include "io/closest.hpp"
+#include "io/environment.hpp"
 #include "io/json.hpp"
+#include "io/readable.hpp"
 #include "language_model.hpp"
 #include "line_reader.hpp"
 #include "llm/text/unicode.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 #include "screen.hpp"
 #include "terminal_lines.hpp"
-#include "wrapped_text.hpp"
 
 namespace attend::cli {
 namespace {
@@ -68,7 +68,7 @@ class Conversation {
 
   // Streams the answer; what Ctrl-C leaves of it stays part of the conversation.
   void say(const std::string& text) {
-    if (!llm::is_utf8(text)) {
+    if (!is_utf8(text)) {
       note("(that line is not UTF-8: it was not sent)\n");
       return;
     }
@@ -89,14 +89,22 @@ class Conversation {
   }
 
   // What the program itself says, wrapped like an answer.
-  void note(const std::string& text) const { WrappedText(on_terminal_).put(text); }
+  void note(const std::string& text) const {
+    draw::WrappedText wrapped;
+    show(wrapped, text);
+  }
 
   void stats() const {
-    note(fmt::format("{}; {} in the cache, {} each\n", describe(total_), counted(engine_.kept_tokens(), "token"),
-                     readable_bytes(static_cast<double>(engine_.cache().bytes_per_token()))));
+    note(fmt::format("{}; {} in the cache, {} each\n", describe(total_), io::counted(engine_.kept_tokens(), "token"),
+                     io::readable_bytes(static_cast<double>(engine_.cache().bytes_per_token()))));
   }
 
  private:
+  // On a terminal words stay whole at the right edge, which may move; elsewhere the text goes out as it is.
+  void show(draw::WrappedText& wrapped, const std::string& text) const {
+    fmt::print("{}", on_terminal_ ? wrapped.put(text, look_at_screen(false).columns) : text);
+  }
+
   std::string stream(llm::Request request) {
     using Clock = std::chrono::steady_clock;
     const InterruptWatch watch;
@@ -105,7 +113,7 @@ class Conversation {
     auto first = start;
     std::int64_t made = 0;
     std::string answer;
-    WrappedText shown(on_terminal_);
+    draw::WrappedText shown;
     llm::Finish finish = llm::Finish::not_yet;
     std::optional<ProgressBar> bar;
     if (!a_.model.quiet) bar.emplace("reading", std::ssize(request.prompt), "tokens");
@@ -116,7 +124,7 @@ class Conversation {
       } catch (const Interrupted& interrupted) {
         engine_.cancel(number);
         if (interrupted.signal != SIGINT) throw;
-        shown.put(" ...");
+        show(shown, " ...");
       }
       const std::vector<llm::Event> events = blame(a_.model.model, [&] { return engine_.step(); });
       const auto& now = engine_.stats();
@@ -125,14 +133,14 @@ class Conversation {
         bar.reset();  // the answer has begun
         if (event.has_token && ++made == 1) first = Clock::now();
         answer += event.text;
-        shown.put(event.text);
+        show(shown, event.text);
         finish = event.finish;
       }
       (void)std::fflush(stdout);
     }
     fmt::print("\n");
     if (on_terminal_ && (finish == llm::Finish::length || finish == llm::Finish::context))
-      note(fmt::format("(cut after {}: {})\n", counted(made, "token"),
+      note(fmt::format("(cut after {}: {})\n", io::counted(made, "token"),
                        made == a_.tokens ? "-n allows longer answers" : "the context is full, /reset empties it"));
     const auto& after = engine_.stats();
     total_.prompt += after.prompt_tokens - before.prompt_tokens;
@@ -172,7 +180,7 @@ bool obey(Conversation& conversation, const std::string& line) {
   } else {
     const std::vector<std::string> known = {"/reset", "/system", "/stats", "/help", "/quit", "/exit"};
     conversation.note(fmt::format("(there is no command {}{})\n{}", io::json_quoted(command),
-                                  did_you_mean(command, known), kCommands));
+                                  io::did_you_mean(command, known), kCommands));
   }
   return true;
 }
@@ -180,7 +188,7 @@ bool obey(Conversation& conversation, const std::string& line) {
 void converse(Conversation& conversation, bool asks) {
   std::optional<LineReader> reader;
   if (asks) {
-    reader.emplace("> ", look_at_screen(true).colours != Colours::none);
+    reader.emplace("> ", look_at_screen(true).colours != draw::Colours::none);
     fmt::print("Type a message; /help lists commands.\n");
   }
   while (true) {
@@ -209,7 +217,7 @@ int run_chat(const Arguments& a) {
   llm::Model model = open.load(plan_memory(*open.files, cache, kTokensPerStep, 1), a.model.quiet);
   llm::Engine engine(model, open.tokenizer, engine_options(a.model, cache, open.context));
   const bool asks = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  const std::string_view terminal = environment("TERM");
+  const std::string_view terminal = io::environment("TERM");
   const bool wraps = ::isatty(STDOUT_FILENO) == 1 && !terminal.empty() && terminal != "dumb";
   Conversation conversation(a, engine, open.tokenizer, std::move(chat), stops, wraps);
   converse(conversation, asks);
@@ -218,24 +226,24 @@ int run_chat(const Arguments& a) {
 
 }  // namespace
 
-Command add_chat(CLI::App& program) {
+Command add_chat(Program& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* app = program.add_subcommand("chat", "Talk with a language model");
-  add_model_arguments(*app, a->model, true);
-  app->add_option("--system", a->system, "What the model is told before the conversation")->type_name("TEXT");
-  app->add_option("--tokens,-n", a->tokens, "Longest answer, in tokens")
-      ->check(whole_number(1, std::int64_t{1} << 30))
-      ->type_name("N")
-      ->capture_default_str();
-  add_sampling_arguments(*app, a->sampling);
-  add_chat_arguments(*app, a->form);
-  app->footer(std::string("In the conversation:\n") + kCommands +
-              "\nExamples:\n"
-              "  attend pull smollm2 && attend chat smollm2\n"
-              "  attend chat smollm2 --system \"Answer in one sentence.\" -t 0\n"
-              "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"
-              "  echo \"Name three rivers.\" | attend chat smollm2 -q\n"
-              "\nEarlier turns stay in the cache: only what is new is read before an answer.");
+  const Subcommand app = program.add_subcommand("chat", "Talk with a language model");
+  add_model_arguments(app, a->model, true);
+  app.add_option("--system", a->system, "What the model is told before the conversation").type_name("TEXT");
+  app.add_option("--tokens,-n", a->tokens, "Longest answer, in tokens")
+      .check(whole_number(1, std::int64_t{1} << 30))
+      .type_name("N")
+      .show_default();
+  add_sampling_arguments(app, a->sampling);
+  add_chat_arguments(app, a->form);
+  app.footer(std::string("In the conversation:\n") + kCommands +
+             "\nExamples:\n"
+             "  attend pull smollm2 && attend chat smollm2\n"
+             "  attend chat smollm2 --system \"Answer in one sentence.\" -t 0\n"
+             "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"
+             "  echo \"Name three rivers.\" | attend chat smollm2 -q\n"
+             "\nEarlier turns stay in the cache: only what is new is read before an answer.");
   return {app, [a] { return run_chat(*a); }};
 }
 

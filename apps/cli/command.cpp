@@ -1,13 +1,16 @@
-// Checks of arguments that several sub-commands use.
+// The parser: sub-commands and their arguments over CLI11, and what it finds wrong, in words.
 #include "command.hpp"
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <system_error>
+
+#include "io/closest.hpp"
 
 namespace attend::cli {
 namespace {
@@ -22,35 +25,150 @@ bool is_whole(const std::string& text, Number least, Number most) {
 }
 
 template <class Number>
-CLI::Validator whole(Number least, Number most) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        if (is_whole(text, least, most)) return {};
-        return fmt::format("got '{}', expected a whole number from {} to {}", text, least, most);
-      },
-      "");
+Check whole(Number least, Number most) {
+  return text_that([=](const std::string& text) -> std::string {
+    if (is_whole(text, least, most)) return {};
+    return fmt::format("got '{}', expected a whole number from {} to {}", text, least, most);
+  });
+}
+
+// What CLI11 says, and the name that may have been meant.
+std::string explain(const CLI::ParseError& error, CLI::App& program, const CLI::App* command) {
+  const CLI::App& app = command != nullptr ? *command : program;
+  const std::vector<std::string> left = program.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || left.empty()) return error.what();
+  const std::string& typed = left.front();
+  std::vector<std::string> names;
+  if (typed.starts_with("-")) {
+    for (const CLI::Option* option : app.get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    return error.what() + io::did_you_mean(typed.substr(0, typed.find('=')), names);
+  }
+  if (command != nullptr) return error.what();
+  for (const CLI::App* other : program.get_subcommands({})) names.push_back(other->get_name());
+  return fmt::format("there is no command '{}'{}", typed, io::did_you_mean(typed, names));
 }
 
 }  // namespace
 
-CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+Check text_that(std::function<std::string(const std::string& text)> fault) {
+  return std::make_shared<CLI::Validator>([fault = std::move(fault)](std::string& text) { return fault(text); }, "");
+}
+
+Check whole_number(std::int64_t least, std::int64_t most) {
   return whole(least, most);
 }
 
-CLI::Validator seed_number() {
+Check seed_number() {
   return whole(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
 }
 
-CLI::Validator real_number(double least, double most) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        double value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        const bool number = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
-        if (number && value >= least && value <= most) return {};
-        return fmt::format("got '{}', expected a number from {} to {}", text, least, most);
-      },
-      "");
+Check real_number(double least, double most) {
+  return text_that([=](const std::string& text) -> std::string {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool number = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+    if (number && value >= least && value <= most) return {};
+    return fmt::format("got '{}', expected a number from {} to {}", text, least, most);
+  });
+}
+
+Check one_of(const std::vector<std::string>& names) {
+  return std::make_shared<CLI::IsMember>(names);
+}
+
+Check existing_file() {
+  return std::make_shared<CLI::Validator>(CLI::ExistingFile);
+}
+
+Option Option::required() const {
+  option_->required();
+  return *this;
+}
+Option Option::check(const Check& check) const {
+  option_->check(*check);
+  return *this;
+}
+Option Option::type_name(const char* name) const {
+  option_->type_name(name);
+  return *this;
+}
+Option Option::show_default() const {
+  option_->capture_default_str();
+  return *this;
+}
+Option Option::needs(const Option& other) const {
+  option_->needs(other.option_);
+  return *this;
+}
+Option Option::excludes(const Option& other) const {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option Subcommand::add_option(const char* names, std::string& value, const char* about) const {
+  return Option(app_->add_option(names, value, about));
+}
+Option Subcommand::add_option(const char* names, std::vector<std::string>& values, const char* about) const {
+  return Option(app_->add_option(names, values, about));
+}
+Option Subcommand::add_option(const char* names, std::int64_t& value, const char* about) const {
+  return Option(app_->add_option(names, value, about));
+}
+Option Subcommand::add_option(const char* names, std::uint64_t& value, const char* about) const {
+  return Option(app_->add_option(names, value, about));
+}
+Option Subcommand::add_option(const char* names, int& value, const char* about) const {
+  return Option(app_->add_option(names, value, about));
+}
+Option Subcommand::add_option(const char* names, double& value, const char* about) const {
+  return Option(app_->add_option(names, value, about));
+}
+Option Subcommand::add_flag(const char* names, bool& value, const char* about) const {
+  return Option(app_->add_flag(names, value, about));
+}
+void Subcommand::footer(const std::string& text) const {
+  app_->footer(text);
+}
+
+Program::Program(const char* about, const std::string& version, const char* footer)
+    : app_(std::make_unique<CLI::App>(about, "attend")) {
+  app_->set_version_flag("--version", version, "Print the version and exit");
+  app_->require_subcommand(0, 1);
+  app_->get_formatter()->column_width(28);
+  app_->footer(footer);
+}
+
+Program::~Program() = default;
+
+Subcommand Program::add_subcommand(const char* name, const char* about) {
+  return Subcommand(app_->add_subcommand(name, about));
+}
+
+const Command* Program::parse(int argc, char** argv, std::span<const Command> commands, std::string& who) {
+  who = app_->get_name();
+  const auto parsed = [&]() -> const Command* {
+    for (const Command& command : commands)
+      if (command.subcommand.app_->parsed()) {
+        who += " " + command.subcommand.app_->get_name();
+        return &command;
+      }
+    return nullptr;
+  };
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // help, or the version
+      app_->exit(error);
+      return nullptr;
+    }
+    const Command* command = parsed();
+    throw UsageError(fmt::format("{}\nSee '{} --help'.",
+                                 explain(error, *app_, command != nullptr ? command->subcommand.app_ : nullptr), who));
+  }
+  const Command* command = parsed();
+  if (command == nullptr) fmt::print("{}", app_->help());
+  return command;
 }
 
 }  // namespace attend::cli

@@ -42,19 +42,20 @@ int run_convert(const Arguments& a) {
 
 }  // namespace
 
-Command add_convert(CLI::App& program) {
+Command add_convert(Program& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* app = program.add_subcommand("convert", "Write a model as GGUF (llama.cpp) or as a folder (Transformers)");
-  app->add_option("model", a->model, "A folder, a .pth or .gguf file, or a pulled model's name")
-      ->required()
-      ->type_name("MODEL");
-  app->add_option("out", a->out, "A new file that ends in .gguf, or a new folder")->required()->type_name("OUT");
-  app->add_option("--type", a->type, "Of the matrices: keep, f32, f16, bf16, or q8_0 (GGUF alone)")
-      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8_0"}))
-      ->type_name("NAME")
-      ->capture_default_str();
-  app->add_flag("--force", a->force, "Replace what is at OUT: a file, or a folder that holds a model");
-  app->footer(
+  const Subcommand app =
+      program.add_subcommand("convert", "Write a model as GGUF (llama.cpp) or as a folder (Transformers)");
+  app.add_option("model", a->model, "A folder, a .pth or .gguf file, or a pulled model's name")
+      .required()
+      .type_name("MODEL");
+  app.add_option("out", a->out, "A new file that ends in .gguf, or a new folder").required().type_name("OUT");
+  app.add_option("--type", a->type, "Of the matrices: keep, f32, f16, bf16, or q8_0 (GGUF alone)")
+      .check(one_of({"keep", "f32", "f16", "bf16", "q8_0"}))
+      .type_name("NAME")
+      .show_default();
+  app.add_flag("--force", a->force, "Replace what is at OUT: a file, or a folder that holds a model");
+  app.footer(
       "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is. OUT appears\n"
       "whole when all of it is on the disk: stopped or out of space, it is as it was before.\n"
       "\nExamples:\n"

@@ -6,18 +6,18 @@
 
 #include "attend/runtime.hpp"
 #include "command.hpp"
-#include "environment.hpp"
+#include "io/environment.hpp"
 
 namespace attend::cli {
 namespace {
 
 std::string why_kernel() {
-  const std::string_view isa = environment("ATTEND_ISA");
+  const std::string_view isa = io::environment("ATTEND_ISA");
   return isa.empty() ? "the best that runs here" : fmt::format("set by ATTEND_ISA={}", isa);
 }
 
 std::string why_threads() {
-  return environment("ATTEND_THREADS").empty() ? "one for each usable CPU" : "set by ATTEND_THREADS";
+  return io::environment("ATTEND_THREADS").empty() ? "one for each usable CPU" : "set by ATTEND_THREADS";
 }
 
 void line(const char* label, const std::string& text) {
@@ -39,9 +39,9 @@ int run_cpu() {
 
 }  // namespace
 
-Command add_cpu(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("cpu", "Say what this machine has and which kernel is chosen");
-  app->footer(
+Command add_cpu(Program& program) {
+  const Subcommand app = program.add_subcommand("cpu", "Say what this machine has and which kernel is chosen");
+  app.footer(
       "Examples:\n"
       "  attend cpu\n"
       "  ATTEND_ISA=avx2 attend cpu      check what an override does; the same works for every command");

@@ -15,14 +15,15 @@
 #include "check.hpp"
 #include "command.hpp"
 #include "demo_model.hpp"
-#include "head_map.hpp"
+#include "draw/plot.hpp"
+#include "draw/png.hpp"
+#include "head_maps.hpp"
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
-#include "io/png.hpp"
+#include "io/readable.hpp"
 #include "memory.hpp"
 #include "neighbours.hpp"
-#include "plot.hpp"
-#include "readable.hpp"
+#include "progress.hpp"
 #include "screen.hpp"
 
 namespace attend::cli {
@@ -32,6 +33,7 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 struct Arguments {
   Problem problem;
+  std::string dtype = "f32";
   std::int64_t head = 0;
   int threads = 0;  // 0: as the library chooses
   std::string png = "attend-demo.png";
@@ -40,11 +42,10 @@ struct Arguments {
   bool no_model = false;
 };
 
-DType parse_dtype(const std::string& text) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+std::optional<DType> dtype_of(const std::string& text) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     if (text == name(dtype)) return dtype;
-  }
-  throw CLI::ValidationError("--dtype", fmt::format("got '{}', expected f32, bf16 or f16", text));
+  return std::nullopt;
 }
 
 // Everything that can be known to be wrong before any work is done.
@@ -68,8 +69,8 @@ void check_arguments(const Arguments& arguments) {
     throw UsageError(
         fmt::format("{} heads ({} KV heads) of {} tokens, dim {} need {} of memory, and {} are free; "
                     "make --length, --heads or --dim smaller",
-                    p.heads, p.kv_heads, p.length, p.dim, readable_bytes(bytes),
-                    readable_bytes(static_cast<double>(available.value_or(INT64_MAX)))));
+                    p.heads, p.kv_heads, p.length, p.dim, io::readable_bytes(bytes),
+                    io::readable_bytes(static_cast<double>(available.value_or(INT64_MAX)))));
   }
   kernel_name();  // throws if ATTEND_ISA names none that runs here
   if (arguments.no_png) return;
@@ -82,21 +83,21 @@ void check_arguments(const Arguments& arguments) {
 
 class Report {
  public:
-  explicit Report(const Screen& screen) : screen_(screen) {}
+  explicit Report(const draw::Screen& screen) : screen_(screen) {}
   // Shown at once, since the next line may take a while.
   void line(const char* label, const std::string& text) const {
-    fmt::print("  {}{}\n", emphasised(screen_, fmt::format("{:<10}", label)), text);
+    fmt::print("  {}{}\n", draw::emphasised(screen_, fmt::format("{:<10}", label)), text);
     (void)std::fflush(stdout);  // main looks at the state of stdout in the end
   }
 
  private:
-  const Screen& screen_;
+  const draw::Screen& screen_;
 };
 
 std::string describe(const Problem& p) {
   const std::string mask = p.window == 0 ? "causal" : fmt::format("causal, window {}", p.window);
-  return fmt::format("{}, {} for keys and values, {}, dim {}, {}, {}", counted(p.heads, "head"), p.kv_heads,
-                     counted(p.length, "token"), p.dim, name(p.dtype), mask);
+  return fmt::format("{}, {} for keys and values, {}, dim {}, {}, {}", io::counted(p.heads, "head"), p.kv_heads,
+                     io::counted(p.length, "token"), p.dim, name(p.dtype), mask);
 }
 
 struct Timing {
@@ -131,9 +132,9 @@ Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) 
 
 void report_timing(const Report& report, const Problem& p, const Timing& timing) {
   report.line("time", timing.repetitions == 1
-                          ? fmt::format("{} (one run, after a warm-up)", readable_time(timing.median))
-                          : fmt::format("{} (median of {}, fastest {})", readable_time(timing.median),
-                                        timing.repetitions, readable_time(timing.fastest)));
+                          ? fmt::format("{} (one run, after a warm-up)", io::readable_time(timing.median))
+                          : fmt::format("{} (median of {}, fastest {})", io::readable_time(timing.median),
+                                        timing.repetitions, io::readable_time(timing.fastest)));
   if (!timing.warning.empty()) report.line("", timing.warning);
   const double flop = 4.0 * visible_pairs(p) * static_cast<double>(p.heads) * static_cast<double>(p.dim);
   report.line("speed", fmt::format("{:.1f} GFLOP/s ({:.3g} GFLOP: 4 x dim for each visible pair)",
@@ -141,10 +142,10 @@ void report_timing(const Report& report, const Problem& p, const Timing& timing)
   const double matrices =
       4.0 * static_cast<double>(p.length) * static_cast<double>(p.length) * static_cast<double>(p.heads);
   const std::string used = timing.memory
-                               ? readable_bytes(static_cast<double>(*timing.memory)) + " beyond inputs and output"
+                               ? io::readable_bytes(static_cast<double>(*timing.memory)) + " beyond inputs and output"
                                : "not measured: /proc/self/clear_refs cannot be written";
   report.line("memory", fmt::format("{}\n{:12}(the {} x {} weights of {} would take {})", used, "", p.length, p.length,
-                                    counted(p.heads, "head"), readable_bytes(matrices)));
+                                    io::counted(p.heads, "head"), io::readable_bytes(matrices)));
 }
 
 void report_check(const Report& report, const CheckResult& check) {
@@ -156,7 +157,7 @@ void report_check(const Report& report, const CheckResult& check) {
                           "", check.error, check.ratio * check.allowed, check.allowed, check.ratio * 100));
 }
 
-Captions captions_of(const Problem& p, const HeadMap& map, std::int64_t head) {
+draw::Captions captions_of(const Problem& p, const draw::HeadMap& map, std::int64_t head) {
   return {fmt::format("head {} of {}", head, p.heads),
           {fmt::format("it looks for {}", looks_for(head)),
            fmt::format("{} tokens, dim {}, {}, {}", p.length, p.dim, name(p.dtype),
@@ -165,7 +166,7 @@ Captions captions_of(const Problem& p, const HeadMap& map, std::int64_t head) {
            "colour: share of the query's attention"}};
 }
 
-std::string meaning_of_cell(const HeadMap& map) {
+std::string meaning_of_cell(const draw::HeadMap& map) {
   if (map.cell == 1) return "Each cell: the share of its attention\n  that a query (down) gives to a key (across)";
   return fmt::format("Each cell: the share of their attention\n  that {0} queries (down) give to {0} keys (across)",
                      map.cell);
@@ -175,13 +176,14 @@ int run_demo(const Arguments& arguments) {
   const Problem& p = arguments.problem;
   check_arguments(arguments);
   if (arguments.threads > 0) set_threads(arguments.threads);
-  const Screen screen = look_at_screen(!arguments.no_color);
+  const draw::Screen screen = look_at_screen(!arguments.no_color);
   const Report report(screen);
 
-  fmt::print("{} {}: exact attention, computed and checked on this CPU\n\n", emphasised(screen, "attend"), version());
+  fmt::print("{} {}: exact attention, computed and checked on this CPU\n\n", draw::emphasised(screen, "attend"),
+             version());
   report.line("problem", describe(p));
   report.line("inputs", fmt::format("queries and keys of a made-up text, seed {}", p.seed));
-  report.line("kernel", fmt::format("{}, {}", kernel_name(), counted(threads(), "thread")));
+  report.line("kernel", fmt::format("{}, {}", kernel_name(), io::counted(threads(), "thread")));
 
   const Inputs inputs = with_progress("making inputs", [&] { return make_inputs(p); });
   Tensor out(p.dtype, {1, p.heads, p.length, p.dim});
@@ -190,15 +192,15 @@ int run_demo(const Arguments& arguments) {
   const CheckResult check =
       with_progress("checking rows in double precision", [&] { return check_rows(p, inputs, out); });
   report_check(report, check);
-  const std::vector<HeadMap> maps = with_progress("collecting one head's weights", [&] {
-    return head_maps(p, inputs, arguments.head, {cells_that_fit(screen), kPlotCells});
+  const std::vector<draw::HeadMap> maps = with_progress("collecting one head's weights", [&] {
+    return head_maps(p, inputs, arguments.head, {draw::cells_that_fit(screen), draw::kPlotCells});
   });
   fmt::print("\n  Head {} looks for {}. {}; blank is masked.\n\n{}\n", arguments.head, looks_for(arguments.head),
-             meaning_of_cell(maps[0]), draw(maps[0], screen));
+             meaning_of_cell(maps[0]), draw::heat_map(maps[0], screen));
   if (!arguments.no_png) {
-    const Captions captions = captions_of(p, maps[1], arguments.head);
-    io::write_file_atomically(arguments.png,
-                              io::encode_png(plot(maps[1], captions), {{"Title", "attend demo: " + captions.title}}));
+    const draw::Captions captions = captions_of(p, maps[1], arguments.head);
+    io::write_file_atomically(
+        arguments.png, draw::encode_png(draw::plot(maps[1], captions), {{"Title", "attend demo: " + captions.title}}));
     report.line("picture", arguments.png);
   }
   if (!arguments.no_model) demo_model(screen, arguments.no_png ? "" : arguments.png);
@@ -207,31 +209,33 @@ int run_demo(const Arguments& arguments) {
 
 }  // namespace
 
-Command add_demo(CLI::App& program) {
+Command add_demo(Program& program) {
   auto arguments = std::make_shared<Arguments>();
   Problem& p = arguments->problem;
-  CLI::App* app = program.add_subcommand("demo", "Run attention at a real size, check it, look at one head");
+  const Subcommand app = program.add_subcommand("demo", "Run attention at a real size, check it, look at one head");
   const auto number = [&](const char* flag, auto& value, std::int64_t least, std::int64_t most, const char* text) {
-    app->add_option(flag, value, text)->check(whole_number(least, most))->type_name("N")->capture_default_str();
+    app.add_option(flag, value, text).check(whole_number(least, most)).type_name("N").show_default();
   };
   number("--heads", p.heads, 1, 65536, "Query heads");
   number("--kv-heads", p.kv_heads, 1, 65536, "Key and value heads; must divide --heads");
   number("--length", p.length, 1, kMostTokens, "Tokens");
   number("--dim", p.dim, 1, 65536, "Numbers per head and token");
   number("--window", p.window, 0, kMostTokens, "Keys that a query sees, its own and the latest before it; 0: all");
-  app->add_option_function<std::string>(
-         "--dtype", [&p](const std::string& text) { p.dtype = parse_dtype(text); },
-         "Number format of inputs and output: f32, bf16 or f16")
-      ->type_name("NAME")
-      ->default_str("f32");
+  app.add_option("--dtype", arguments->dtype, "Number format of inputs and output: f32, bf16 or f16")
+      .check(text_that([](const std::string& text) -> std::string {
+        if (dtype_of(text)) return "";
+        return fmt::format("got '{}', expected f32, bf16 or f16", text);
+      }))
+      .type_name("NAME")
+      .show_default();
   number("--threads", arguments->threads, 0, 1024, "Threads; 0: ATTEND_THREADS, or one for each CPU");
   number("--seed", p.seed, 0, INT64_MAX, "Another seed makes another text");
   number("--head", arguments->head, 0, 65535, "The head to draw: 0 repeats, 1 neighbours, 2 topic, 3 first token, ...");
-  app->add_option("--png", arguments->png, "Where the picture goes")->type_name("PATH")->capture_default_str();
-  app->add_flag("--no-png", arguments->no_png, "Write no picture");
-  app->add_flag("--no-model", arguments->no_model, "Leave out the language model that comes after");
-  app->add_flag("--no-color", arguments->no_color, "Print no colours (nor does NO_COLOR=1, nor a pipe)");
-  app->footer(
+  app.add_option("--png", arguments->png, "Where the picture goes").type_name("PATH").show_default();
+  app.add_flag("--no-png", arguments->no_png, "Write no picture");
+  app.add_flag("--no-model", arguments->no_model, "Leave out the language model that comes after");
+  app.add_flag("--no-color", arguments->no_color, "Print no colours (nor does NO_COLOR=1, nor a pipe)");
+  app.footer(
       "The inputs are the queries and keys of a made-up text, so that every head has\n"
       "something to find. The pattern is what attention computed; nothing in it is painted.\n"
       "\nExamples:\n"
@@ -241,7 +245,10 @@ Command add_demo(CLI::App& program) {
       "  attend demo --head 2 --png topic.png          the head that looks for its topic\n"
       "  ATTEND_ISA=scalar attend demo --length 512    without vector instructions\n"
       "\nExit codes: 0 computed and checked, 1 the check or a file failed, 2 wrong use.");
-  return {app, [arguments] { return run_demo(*arguments); }};
+  return {app, [arguments] {
+            arguments->problem.dtype = *dtype_of(arguments->dtype);
+            return run_demo(*arguments);
+          }};
 }
 
 }  // namespace attend::cli

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "attend/attention.hpp"
-#include "columns.hpp"
+#include "draw/columns.hpp"
+#include "draw/plot.hpp"
+#include "draw/png.hpp"
+#include "draw/terminal.hpp"
 #include "io/atomic_file.hpp"
-#include "io/png.hpp"
+#include "io/readable.hpp"
 #include "language_model.hpp"
 #include "llm/text/unicode.hpp"
 #include "model_store.hpp"
-#include "plot.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -66,8 +67,8 @@ class HeadFinder {
   std::int64_t heads_ = 0;
 };
 
-HeadMap map_of(const Head& head, std::int64_t T, std::int64_t most_cells) {
-  HeadMap map;
+draw::HeadMap map_of(const Head& head, std::int64_t T, std::int64_t most_cells) {
+  draw::HeadMap map;
   map.length = T;
   map.cell = (T + most_cells - 1) / most_cells;
   map.cells = (T + map.cell - 1) / map.cell;
@@ -84,15 +85,15 @@ HeadMap map_of(const Head& head, std::int64_t T, std::int64_t most_cells) {
   return map;
 }
 
-void line(const Screen& screen, const char* label, const std::string& text) {
-  fmt::print("  {}{}\n", emphasised(screen, fmt::format("{:<10}", label)), text);
+void line(const draw::Screen& screen, const char* label, const std::string& text) {
+  fmt::print("  {}{}\n", draw::emphasised(screen, fmt::format("{:<10}", label)), text);
   (void)std::fflush(stdout);
 }
 
 // A token as it stands on an axis: without the space before a word, and with line ends that show.
 std::string word_of(std::string_view piece) {
   std::string word;
-  for (const char c : llm::utf8_repaired(piece)) {
+  for (const char c : utf8_repaired(piece)) {
     const auto byte = static_cast<unsigned char>(c);
     word += c == '\n' ? "\\n" : c == '\t' ? "\\t" : byte < 0x20 || byte == 0x7F ? "?" : std::string(1, c);
   }
@@ -109,36 +110,36 @@ std::string wrapped(const std::string& text, int columns) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
     const std::string word = text.substr(at, end - at);
-    if (column > 0 && column + 1 + columns_of(word) > room) {
+    if (column > 0 && column + 1 + draw::columns_of(word) > room) {
       out += "\n" + std::string(kIndent, ' ');
       column = 0;
     }
     if (column > 0) out += ' ';
     out += word;
-    column += columns_of(word) + 1;
+    column += draw::columns_of(word) + 1;
     at = end + 1;
   }
   return out;
 }
 
 // "attend-demo.png" -> "attend-demo-model.png".
-void draw_picture(const Screen& screen, const std::filesystem::path& png, const Head& head,
+void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, const Head& head,
                   const std::vector<std::string>& words) {
   std::filesystem::path path = png;
   path.replace_filename(png.stem().string() + "-model" + png.extension().string());
   const std::int64_t T = std::ssize(words);
-  const Captions captions{fmt::format("layer {}, head {}", head.layer, head.head),
-                          {fmt::format("{}, reading a question", kModel), "cell: one query and one key",
-                           "colour: share of the query's attention"},
-                          words};
+  const draw::Captions captions{fmt::format("layer {}, head {}", head.layer, head.head),
+                                {fmt::format("{}, reading a question", kModel), "cell: one query and one key",
+                                 "colour: share of the query's attention"},
+                                words};
   io::write_file_atomically(
-      path, io::encode_png(plot(map_of(head, T, T), captions), {{"Title", "attend demo: " + captions.title}}));
+      path, draw::encode_png(draw::plot(map_of(head, T, T), captions), {{"Title", "attend demo: " + captions.title}}));
   line(screen, "picture", path.string());
 }
 
 }  // namespace
 
-void demo_model(const Screen& screen, const std::string& png) {
+void demo_model(const draw::Screen& screen, const std::string& png) {
   if (!stored_model(kModel)) {
     fmt::print("\n  'attend pull {}' brings a small language model; then this demo asks it a question.\n", kModel);
     return;
@@ -159,7 +160,7 @@ void demo_model(const Screen& screen, const std::string& png) {
   llm::Engine engine(model, open.tokenizer, engine_options(arguments, cache, open.context));
 
   fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", kModel,
-             config.layers, config.heads, readable_count(llm::count_parameters(config).total()));
+             config.layers, config.heads, io::readable_count(llm::count_parameters(config).total()));
   line(screen, "question", kQuestion);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
@@ -176,14 +177,16 @@ void demo_model(const Screen& screen, const std::string& png) {
     }
   tally.prompt_seconds = std::chrono::duration<double>(first - start).count();
   tally.generate_seconds = std::chrono::duration<double>(Clock::now() - first).count();
-  if (finish == llm::Finish::length) answer += fmt::format(" ... (cut after {})", counted(tally.generated, "token"));
+  if (finish == llm::Finish::length)
+    answer += fmt::format(" ... (cut after {})", io::counted(tally.generated, "token"));
   line(screen, "answer", wrapped(answer, screen.columns));
   line(screen, "speed", describe(tally));
   const std::int64_t held = T + tally.generated;
   line(screen, "cache",
        fmt::format("{} of keys and values for {} ({} each, {})",
-                   readable_bytes(static_cast<double>(engine.cache().bytes_per_token() * held)), counted(held, "token"),
-                   readable_bytes(static_cast<double>(engine.cache().bytes_per_token())), name(cache.dtype)));
+                   io::readable_bytes(static_cast<double>(engine.cache().bytes_per_token() * held)),
+                   io::counted(held, "token"),
+                   io::readable_bytes(static_cast<double>(engine.cache().bytes_per_token())), name(cache.dtype)));
 
   // Once more over the prompt, now watched.
   HeadFinder finder;
@@ -198,8 +201,8 @@ void demo_model(const Screen& screen, const std::string& png) {
       "\n  Of its {} heads, head {} of layer {} looks most at other tokens while it reads the\n"
       "  prompt: {:.0f} % of its attention; {:.0f} % goes to the first token and {:.0f} % to the one before.\n\n{}\n",
       finder.heads(), head.head, head.layer, 100 * head.other, 100 * head.first, 100 * head.previous,
-      words_fit(words, screen) ? draw_words(map_of(head, T, T), words, screen)
-                               : draw(map_of(head, T, cells_that_fit(screen)), screen));
+      draw::words_fit(words, screen) ? draw::word_map(map_of(head, T, T), words, screen)
+                                     : draw::heat_map(map_of(head, T, draw::cells_that_fit(screen)), screen));
   if (!png.empty()) draw_picture(screen, png, head, words);
 }
 

@@ -6,9 +6,9 @@
 
 #include "blame.hpp"
 #include "command.hpp"
+#include "io/readable.hpp"
 #include "language_model.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -62,7 +62,8 @@ int run_embed(const Arguments& a) {
   }
   if (cut > 0 && !a.model.quiet)
     (void)std::fputs(
-        fmt::format("{} longer than {} tokens: what comes after is left out\n", counted(cut, "text"), longest).c_str(),
+        fmt::format("{} longer than {} tokens: what comes after is left out\n", io::counted(cut, "text"), longest)
+            .c_str(),
         stderr);
   llm::Model model = open.load(plan_memory(*open.files, {}, kBatch, 0), a.model.quiet);
   std::vector<float> rows;
@@ -93,13 +94,14 @@ int run_embed(const Arguments& a) {
 
 }  // namespace
 
-Command add_embed(CLI::App& program) {
+Command add_embed(Program& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* app = program.add_subcommand("embed", "Turn texts into vectors that lie close when they mean the same");
-  add_model_arguments(*app, a->model, false);
-  app->add_option("texts", a->texts, "The texts; none: the lines of standard input")->type_name("TEXT");
-  app->add_flag("--similarity,-s", a->similarity, "Print how similar the texts are instead: 1 means the same");
-  app->footer(
+  const Subcommand app =
+      program.add_subcommand("embed", "Turn texts into vectors that lie close when they mean the same");
+  add_model_arguments(app, a->model, false);
+  app.add_option("texts", a->texts, "The texts; none: the lines of standard input").type_name("TEXT");
+  app.add_flag("--similarity,-s", a->similarity, "Print how similar the texts are instead: 1 means the same");
+  app.footer(
       "One line a text: its vector, of length 1, as a JSON array.\n"
       "\nExamples:\n"
       "  attend pull minilm\n"

@@ -8,10 +8,10 @@
 #include "blame.hpp"
 #include "command.hpp"
 #include "io/mapped_file.hpp"
+#include "io/readable.hpp"
 #include "language_model.hpp"
 #include "llm/generate/perplexity.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -47,8 +47,8 @@ int run_eval(const Arguments& a) {
   const double tokens_per_byte = static_cast<double>(tokens.size()) / static_cast<double>(text.bytes().size());
   fmt::print("loss        {:.5f} nats a token, {:.4f} bits a byte\n", result.loss,
              result.loss / std::log(2.0) * tokens_per_byte);
-  fmt::print("tokens      {} of {} predicted, in windows of {}\n", readable_count(result.predicted),
-             readable_count(std::ssize(tokens)), length);
+  fmt::print("tokens      {} of {} predicted, in windows of {}\n", io::readable_count(result.predicted),
+             io::readable_count(std::ssize(tokens)), length);
   if (!a.model.quiet)
     (void)std::fputs(fmt::format("{:.0f} tokens/s\n", static_cast<double>(tokens.size()) / seconds).c_str(), stderr);
   return kSuccess;
@@ -56,16 +56,16 @@ int run_eval(const Arguments& a) {
 
 }  // namespace
 
-Command add_eval(CLI::App& program) {
+Command add_eval(Program& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* app = program.add_subcommand("eval", "Measure how well a model predicts a text (perplexity)");
-  add_model_arguments(*app, a->model, true);
-  app->add_option("file", a->file, "The text, in UTF-8")->required()->type_name("FILE");
-  app->add_option("--window", a->length, "Tokens the model sees at most; each window begins afresh")
-      ->check(whole_number(2, std::int64_t{1} << 30))
-      ->type_name("N")
-      ->capture_default_str();
-  app->footer(
+  const Subcommand app = program.add_subcommand("eval", "Measure how well a model predicts a text (perplexity)");
+  add_model_arguments(app, a->model, true);
+  app.add_option("file", a->file, "The text, in UTF-8").required().type_name("FILE");
+  app.add_option("--window", a->length, "Tokens the model sees at most; each window begins afresh")
+      .check(whole_number(2, std::int64_t{1} << 30))
+      .type_name("N")
+      .show_default();
+  app.footer(
       "The text is cut into windows; in each, every token but the first is predicted from those before it. Perplexity "
       "is\n"
       "exp of the mean loss: 1 is a perfect guess, the size of the vocabulary is none at all. Only compare models "

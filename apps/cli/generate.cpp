@@ -10,11 +10,11 @@
 
 #include "blame.hpp"
 #include "command.hpp"
+#include "io/readable.hpp"
 #include "language_model.hpp"
 #include "memory.hpp"
 #include "progress.hpp"
 #include "prompts.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -90,7 +90,7 @@ int answer_one(const Arguments& a, OpenModel& open, const std::string& text, llm
     tally.generate_seconds = std::chrono::duration<double>(Clock::now() - first).count();
     std::string used;
     if (const auto growth = watch.growth())
-      used = fmt::format("; memory used {}", readable_bytes(static_cast<double>(*growth)));
+      used = fmt::format("; memory used {}", io::readable_bytes(static_cast<double>(*growth)));
     (void)std::fputs(fmt::format("{}; ended by {}{}\n", describe(tally), llm::name(finish), used).c_str(), stderr);
   }
   return kSuccess;
@@ -127,36 +127,36 @@ int run_generate(const Arguments& a) {
 
 }  // namespace
 
-Command add_generate(CLI::App& program) {
+Command add_generate(Program& program) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* app = program.add_subcommand("generate", "Continue a text with a language model");
-  add_model_arguments(*app, a->model, true);
-  app->add_option("prompt", a->prompt, "The text to continue; '-' reads standard input")->type_name("TEXT");
-  CLI::Option* prompts = app->add_option("--prompts", a->prompts.path,
-                                         "A file of prompts, one a line (.jsonl: a JSON string, or an object with "
-                                         "\"prompt\"); '-' reads standard input; answers are printed as JSON lines")
-                             ->type_name("FILE");
-  app->add_option("--batch", a->prompts.batch, "With --prompts: answers under way at once, if there is memory")
-      ->check(whole_number(1, 1024))
-      ->needs(prompts)
-      ->type_name("N")
-      ->capture_default_str();
-  app->add_option("--tokens,-n", a->tokens, "At most so many new tokens")
-      ->check(whole_number(1, std::int64_t{1} << 30))
-      ->type_name("N")
-      ->capture_default_str();
-  add_sampling_arguments(*app, a->sampling);
-  app->add_option("--stop", a->stop, "A text that ends the answer; may be given several times")->type_name("TEXT");
-  app->add_option("--logprobs", a->sampling.logprobs,
-                  "Instead of the text, each token with its log-probability and the N likeliest")
-      ->check(whole_number(0, 100))
-      ->excludes(prompts)
-      ->type_name("N");
-  app->add_flag("--chat", a->chat, "The prompt is a user's message: put it into the model's chat template");
-  add_chat_arguments(*app, a->form);
-  app->add_option("--system", a->system, "With --chat: what the model is told before the message")->type_name("TEXT");
-  app->add_flag("--echo", a->echo, "Print the prompt before its continuation")->excludes(prompts);
-  app->footer(
+  const Subcommand app = program.add_subcommand("generate", "Continue a text with a language model");
+  add_model_arguments(app, a->model, true);
+  app.add_option("prompt", a->prompt, "The text to continue; '-' reads standard input").type_name("TEXT");
+  const Option prompts = app.add_option("--prompts", a->prompts.path,
+                                        "A file of prompts, one a line (.jsonl: a JSON string, or an object with "
+                                        "\"prompt\"); '-' reads standard input; answers are printed as JSON lines")
+                             .type_name("FILE");
+  app.add_option("--batch", a->prompts.batch, "With --prompts: answers under way at once, if there is memory")
+      .check(whole_number(1, 1024))
+      .needs(prompts)
+      .type_name("N")
+      .show_default();
+  app.add_option("--tokens,-n", a->tokens, "At most so many new tokens")
+      .check(whole_number(1, std::int64_t{1} << 30))
+      .type_name("N")
+      .show_default();
+  add_sampling_arguments(app, a->sampling);
+  app.add_option("--stop", a->stop, "A text that ends the answer; may be given several times").type_name("TEXT");
+  app.add_option("--logprobs", a->sampling.logprobs,
+                 "Instead of the text, each token with its log-probability and the N likeliest")
+      .check(whole_number(0, 100))
+      .excludes(prompts)
+      .type_name("N");
+  app.add_flag("--chat", a->chat, "The prompt is a user's message: put it into the model's chat template");
+  add_chat_arguments(app, a->form);
+  app.add_option("--system", a->system, "With --chat: what the model is told before the message").type_name("TEXT");
+  app.add_flag("--echo", a->echo, "Print the prompt before its continuation").excludes(prompts);
+  app.footer(
       "Examples:\n"
       "  attend pull smollm2\n"
       "  attend generate smollm2 \"The capital of France is\" -n 20\n"

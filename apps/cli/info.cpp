@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "blame.hpp"
-#include "closest.hpp"
 #include "command.hpp"
+#include "io/closest.hpp"
+#include "io/readable.hpp"
 #include "language_model.hpp"
 #include "model_store.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -21,7 +21,7 @@ struct Arguments {
 };
 
 std::string bytes(std::int64_t n) {
-  return readable_bytes(static_cast<double>(n));
+  return io::readable_bytes(static_cast<double>(n));
 }
 
 void line(const char* label, const std::string& text) {
@@ -82,7 +82,7 @@ void print_shape(const llm::ModelConfig& c) {
   if (c.window > 0) line("window", fmt::format("{} tokens", c.window));
   line("vocabulary",
        fmt::format("{}{}", c.vocabulary, c.tied_embeddings && c.causal ? ", output tied to the embedding" : ""));
-  line("context", counted(c.context, "token"));
+  line("context", io::counted(c.context, "token"));
   const char* poolings[] = {"none", "the mean of its tokens", "its first token", "the most of its tokens"};
   if (!c.causal)
     line("embedding", fmt::format("of a text: {}{}", poolings[static_cast<std::size_t>(c.pooling)],
@@ -94,7 +94,7 @@ void print_parameters(const llm::ModelConfig& c) {
   fmt::print("\nparameters\n");
   const auto row = [&](const char* label, std::int64_t count) {
     if (count > 0)
-      fmt::print("  {:<12}{:>20}{:>7.1f} %\n", label, readable_count(count),
+      fmt::print("  {:<12}{:>20}{:>7.1f} %\n", label, io::readable_count(count),
                  100.0 * static_cast<double>(count) / static_cast<double>(n.total()));
   };
   row("embedding", n.embedding);
@@ -110,7 +110,7 @@ void print_parameters(const llm::ModelConfig& c) {
   row("head", n.head);
   row("all", n.total());
   if (n.active != n.total()) row("  for a token", n.active);
-  fmt::print("  attention (queries, keys, values, output) {}\n", readable_count(n.attention()));
+  fmt::print("  attention (queries, keys, values, output) {}\n", io::readable_count(n.attention()));
 }
 
 void print_memory(const llm::ModelConfig& c, std::int64_t context, const llm::ModelFiles* files) {
@@ -121,7 +121,7 @@ void print_memory(const llm::ModelConfig& c, std::int64_t context, const llm::Mo
                c.head_dim);
   if (files != nullptr) {
     const llm::CacheOptions cache = cache_options({}, *files, c.causal ? context : 0);
-    fmt::print("  at {:<14}{}\n", counted(context, "token"),
+    fmt::print("  at {:<14}{}\n", io::counted(context, "token"),
                describe(plan_memory(*files, cache, std::min<std::int64_t>(context, 512), 1)));
     return;
   }
@@ -130,8 +130,8 @@ void print_memory(const llm::ModelConfig& c, std::int64_t context, const llm::Mo
   for (const auto& [label, bits] : {std::pair{"f32", 32}, {"f16, bf16", 16}, {"q8_0", 0}, {"q4_0", 0}}) {
     const double each = bits > 0 ? bits / 8.0 : std::string_view(label) == "q8_0" ? 34.0 / 32 : 18.0 / 32;
     fmt::print("  weights {:<10}{:>9}   with {} of keys and values in f16: {}\n", label,
-               readable_bytes(each * static_cast<double>(parameters)), counted(context, "token"),
-               readable_bytes(each * static_cast<double>(parameters) + static_cast<double>(kv)));
+               io::readable_bytes(each * static_cast<double>(parameters)), io::counted(context, "token"),
+               io::readable_bytes(each * static_cast<double>(parameters) + static_cast<double>(kv)));
   }
 }
 
@@ -148,7 +148,7 @@ std::filesystem::path find_file(const std::string& name) try {
   std::vector<std::string> shapes;
   for (const llm::NamedShape& shape : llm::named_shapes()) shapes.emplace_back(shape.name);
   const std::string text = error.what();
-  throw UsageError(text.find("did you mean") != text.npos ? text : text + did_you_mean(name, shapes));
+  throw UsageError(text.find("did you mean") != text.npos ? text : text + io::did_you_mean(name, shapes));
 }
 
 int run_info(const Arguments& a) {
@@ -172,7 +172,7 @@ int run_info(const Arguments& a) {
   for (const auto& [dtype, size] : dtypes)
     stored += (stored.empty() ? "" : ", ") + fmt::format("{} {}", dtype, bytes(size));
   line("stored",
-       fmt::format("{} in {}: {}", bytes(files.bytes()), counted(std::ssize(files.tensors()), "tensor"), stored));
+       fmt::format("{} in {}: {}", bytes(files.bytes()), io::counted(std::ssize(files.tensors()), "tensor"), stored));
   blame(files.path(), [&] {
     print_parameters(c);
     print_memory(c, a.context > 0 ? a.context : c.context, &files);
@@ -183,26 +183,26 @@ int run_info(const Arguments& a) {
 
 }  // namespace
 
-Command add_info(CLI::App& program) {
+Command add_info(Program& program) {
   auto a = std::make_shared<Arguments>();
   std::string names;
   for (const llm::NamedShape& shape : llm::named_shapes())
     names += std::string(names.empty() ? "" : names.size() % 100 > 88 ? ",\n  " : ", ") + std::string(shape.name);
-  CLI::App* app =
+  const Subcommand app =
       program.add_subcommand("info", "Say what a model is made of and what memory it needs, without loading it");
-  app->add_option("model", a->model, "A file, a folder, a pulled model's name, or a known shape's name")
-      ->required()
-      ->type_name("MODEL");
-  app->add_option("--context", a->context, "Memory at this many tokens; 0: the model's own context")
-      ->check(whole_number(0, std::int64_t{1} << 30))
-      ->type_name("N");
-  app->add_flag("--tensors", a->tensors, "List every tensor");
-  app->footer("Known shapes:\n  " + names +
-              "\n\nExamples:\n"
-              "  attend info smollm2\n"
-              "  attend info gpt-3\n"
-              "  attend info llama-3-8b --context 131072\n"
-              "  attend info model.gguf --tensors");
+  app.add_option("model", a->model, "A file, a folder, a pulled model's name, or a known shape's name")
+      .required()
+      .type_name("MODEL");
+  app.add_option("--context", a->context, "Memory at this many tokens; 0: the model's own context")
+      .check(whole_number(0, std::int64_t{1} << 30))
+      .type_name("N");
+  app.add_flag("--tensors", a->tensors, "List every tensor");
+  app.footer("Known shapes:\n  " + names +
+             "\n\nExamples:\n"
+             "  attend info smollm2\n"
+             "  attend info gpt-3\n"
+             "  attend info llama-3-8b --context 131072\n"
+             "  attend info model.gguf --tensors");
   return {app, [a] { return run_info(*a); }};
 }
 

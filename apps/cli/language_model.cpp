@@ -9,74 +9,74 @@
 
 #include "attend/runtime.hpp"
 #include "blame.hpp"
-#include "closest.hpp"
 #include "command.hpp"
+#include "io/closest.hpp"
+#include "io/readable.hpp"
 #include "llm/text/unicode.hpp"
 #include "memory.hpp"
 #include "model_store.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 
-void add_model_arguments(CLI::App& app, ModelArguments& a, bool with_cache) {
+void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cache) {
   app.add_option("model", a.model, "A pulled model's name (attend models), a .gguf or .pth file, or a folder")
-      ->required()
-      ->type_name("MODEL");
+      .required()
+      .type_name("MODEL");
   if (with_cache) {
     app.add_option("--context", a.context, "Longest sequence in tokens; 0: what the model was made for")
-        ->check(whole_number(0, std::int64_t{1} << 30))
-        ->type_name("N")
-        ->capture_default_str();
+        .check(whole_number(0, std::int64_t{1} << 30))
+        .type_name("N")
+        .show_default();
     app.add_option("--cache", a.cache,
                    "Keys and values are kept as f32, f16, bf16 or int8; auto: f32 beside f32 weights, else f16")
-        ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"}))
-        ->type_name("NAME")
-        ->capture_default_str();
+        .check(one_of({"auto", "f32", "f16", "bf16", "int8"}))
+        .type_name("NAME")
+        .show_default();
     app.add_option(
            "--stream", a.stream,
            "Text without end: keep the first tokens and the last N instead of all; 0: off, the context is the end")
-        ->check(whole_number(0, std::int64_t{1} << 30))
-        ->type_name("N")
-        ->capture_default_str();
+        .check(whole_number(0, std::int64_t{1} << 30))
+        .type_name("N")
+        .show_default();
   }
   app.add_option("--threads", a.threads, "Threads; 0: ATTEND_THREADS, or one for each CPU")
-      ->check(whole_number(0, 1024))
-      ->type_name("N")
-      ->capture_default_str();
+      .check(whole_number(0, 1024))
+      .type_name("N")
+      .show_default();
   app.add_flag("--quiet,-q", a.quiet, "Say nothing but the result");
 }
 
-void add_sampling_arguments(CLI::App& app, llm::Sampling& s) {
+void add_sampling_arguments(const Subcommand& app, llm::Sampling& s) {
   // The ranges are those of llm::check_sampling.
   app.add_option("--temperature,-t", s.temperature, "0: always the likeliest token")
-      ->check(real_number(0, 100))
-      ->type_name("T")
-      ->capture_default_str();
+      .check(real_number(0, 100))
+      .type_name("T")
+      .show_default();
   app.add_option("--top-k", s.top_k, "Only the K likeliest tokens; 0: all")
-      ->check(whole_number(0, INT64_MAX))
-      ->type_name("K")
-      ->capture_default_str();
+      .check(whole_number(0, INT64_MAX))
+      .type_name("K")
+      .show_default();
   app.add_option("--top-p", s.top_p, "Only the likeliest that reach P together")
-      ->check(real_number(0, 1))
-      ->type_name("P")
-      ->capture_default_str();
+      .check(real_number(0, 1))
+      .type_name("P")
+      .show_default();
   app.add_option("--min-p", s.min_p, "Only those at least P times as likely as the likeliest")
-      ->check(real_number(0, 1))
-      ->type_name("P")
-      ->capture_default_str();
+      .check(real_number(0, 1))
+      .type_name("P")
+      .show_default();
   app.add_option("--repetition-penalty", s.repetition_penalty, "Above 1: tokens seen before become less likely")
-      ->check(real_number(0.01, 100))
-      ->type_name("X")
-      ->capture_default_str();
+      .check(real_number(0.01, 100))
+      .type_name("X")
+      .show_default();
   app.add_option("--presence-penalty", s.presence_penalty, "Taken off the logits of tokens already generated")
-      ->check(real_number(-100, 100))
-      ->type_name("X")
-      ->capture_default_str();
+      .check(real_number(-100, 100))
+      .type_name("X")
+      .show_default();
   app.add_option("--seed", s.seed, "The same seed gives the same text")
-      ->check(seed_number())
-      ->type_name("N")
-      ->capture_default_str();
+      .check(seed_number())
+      .type_name("N")
+      .show_default();
 }
 
 llm::CacheOptions cache_options(const ModelArguments& a, const llm::ModelFiles& files, std::int64_t tokens) {
@@ -118,7 +118,7 @@ MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& ca
 }
 
 std::string describe(const MemoryPlan& plan) {
-  const auto bytes = [](std::int64_t n) { return readable_bytes(static_cast<double>(n)); };
+  const auto bytes = [](std::int64_t n) { return io::readable_bytes(static_cast<double>(n)); };
   std::string text = fmt::format("{}: weights {}", bytes(plan.total()), bytes(plan.weights));
   if (plan.cache > 0) text += fmt::format(", keys and values {}", bytes(plan.cache));
   return text + fmt::format(", work {}", bytes(plan.working));
@@ -133,7 +133,7 @@ void warn_of_unused(const llm::ModelFiles& files) {
     text += (i > 0 ? ", \"" : "\"") + io::printable(names[i], 100) + "\"";
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   (void)std::fputs(fmt::format("warning: {}: nothing uses {}: {}\n", files.path().string(),
-                               counted(std::ssize(names), "tensor"), text)
+                               io::counted(std::ssize(names), "tensor"), text)
                        .c_str(),
                    stderr);
 }
@@ -151,7 +151,7 @@ OpenModel::OpenModel(const ModelArguments& arguments)
   if (learnt) context = config.context;
   if (arguments.quiet) return;
   (void)std::fputs(fmt::format("warning: --context is {}, and the model was made for {}: {}\n", arguments.context,
-                               counted(config.context, "token"),
+                               io::counted(config.context, "token"),
                                learnt ? "its learnt positions end there, and so does the context"
                                       : "what it writes beyond them may make no sense")
                        .c_str(),
@@ -166,7 +166,7 @@ llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
   if (available && plan.total() > *available)
     throw std::runtime_error(fmt::format(
         "this needs {} of memory, and {} are free; ask for a shorter --context, or take a smaller model",
-        readable_bytes(static_cast<double>(plan.total())), readable_bytes(static_cast<double>(*available))));
+        io::readable_bytes(static_cast<double>(plan.total())), io::readable_bytes(static_cast<double>(*available))));
   ProgressBar bar("loading", files->bytes());
   llm::Model model = blame(
       files->path(), [&] { return llm::Model(*files, [&](std::int64_t done, std::int64_t) { bar.update(done); }); });
@@ -176,20 +176,20 @@ llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
 
 void check_utf8(const std::string& what, std::string_view text) {
   for (std::size_t place = 0; place < text.size();) {
-    const llm::Utf8Step step = llm::utf8_step(text, place);
-    if (step.kind != llm::Utf8Step::Kind::whole)
+    const Utf8Step step = utf8_step(text, place);
+    if (step.kind != Utf8Step::Kind::whole)
       throw UsageError(fmt::format("{} is not UTF-8 at byte {}, expected text in UTF-8", what, place));
     place += step.bytes;
   }
 }
 
-void add_chat_arguments(CLI::App& app, ChatArguments& a) {
-  app.add_option("--template", a.chat_template, "Use this chat template instead of the model's own")->type_name("NAME");
+void add_chat_arguments(const Subcommand& app, ChatArguments& a) {
+  app.add_option("--template", a.chat_template, "Use this chat template instead of the model's own").type_name("NAME");
   app.add_option(
          "--thinking", a.thinking,
          "Whether answers begin with thoughts: on or off, where the template leaves the choice (MiniMind 3, Qwen 3)")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->type_name("NAME");
+      .check(one_of({"on", "off"}))
+      .type_name("NAME");
 }
 
 namespace {
@@ -200,7 +200,7 @@ llm::ChatTemplate template_by_name(const llm::Tokenizer& tokenizer, const std::s
     const std::vector<std::string> known = llm::ChatTemplate::names();
     if (!named)
       throw UsageError(fmt::format("--template is '{}', expected one of {}{}", name, fmt::join(known, ", "),
-                                   did_you_mean(name, known)));
+                                   io::did_you_mean(name, known)));
     return *named;
   }
   if (tokenizer.chat_template().empty())
@@ -223,7 +223,7 @@ void check_tokens(const std::vector<llm::Token>& tokens, std::int64_t vocabulary
   for (const llm::Token token : tokens)
     if (token >= vocabulary)
       throw io::FileError(fmt::format("{}: its tokenizer gives token {}, and the model knows {}", model, token,
-                                      counted(vocabulary, "token")));
+                                      io::counted(vocabulary, "token")));
 }
 
 std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
@@ -241,10 +241,10 @@ std::string describe(const Tally& t) {
   const auto rate = [](std::int64_t tokens, double seconds) {
     return seconds > 0 ? fmt::format("{:.1f} tokens/s", static_cast<double>(tokens) / seconds) : "";
   };
-  std::string text = fmt::format("prompt {}", counted(t.prompt + t.reused, "token"));
+  std::string text = fmt::format("prompt {}", io::counted(t.prompt + t.reused, "token"));
   if (t.reused > 0) text += fmt::format(" ({} of them from the cache)", t.reused);
   if (t.prompt > 0) text += fmt::format(", {}", rate(t.prompt, t.prompt_seconds));
-  text += fmt::format("; answer {}", counted(t.generated, "token"));
+  text += fmt::format("; answer {}", io::counted(t.generated, "token"));
   if (t.generated > 1) text += fmt::format(", {}", rate(t.generated - 1, t.generate_seconds));
   return text;
 }

@@ -1,7 +1,6 @@
 // What the commands that run a language model share: which model, how it is loaded, how tokens are chosen.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -25,9 +24,9 @@ struct ModelArguments {
   int threads = 0;
   bool quiet = false;
 };
-void add_model_arguments(CLI::App& app, ModelArguments& arguments, bool with_cache);
+void add_model_arguments(const Subcommand& app, ModelArguments& arguments, bool with_cache);
 
-void add_sampling_arguments(CLI::App& app, llm::Sampling& sampling);
+void add_sampling_arguments(const Subcommand& app, llm::Sampling& sampling);
 
 // Bytes by what they are for, known before anything is loaded.
 struct MemoryPlan {
@@ -65,7 +64,7 @@ struct OpenModel {
 struct ChatArguments {
   std::string chat_template, thinking;  // "": the model's own; thinking: on or off
 };
-void add_chat_arguments(CLI::App& app, ChatArguments& arguments);
+void add_chat_arguments(const Subcommand& app, ChatArguments& arguments);
 llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& arguments);
 // UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
 void check_utf8(const std::string& what, std::string_view text);

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "environment.hpp"
+#include "io/environment.hpp"
 #include "line_reader.hpp"
 #include "terminal_lines.hpp"
 
@@ -73,7 +73,7 @@ struct LineReader::Editor {
 LineReader::LineReader(std::string prompt, bool bold) : prompt_(std::move(prompt)) {
   const std::string shown =
       bold ? std::string(1, kEscapes) + "\x1b[1m" + kEscapes + prompt_ + kEscapes + "\x1b[0m" + kEscapes : prompt_;
-  const std::string_view terminal = environment("TERM");
+  const std::string_view terminal = io::environment("TERM");
   if (!terminal.empty() && terminal != "dumb") editor_ = std::make_unique<Editor>(shown);
   if (editor_ != nullptr && !editor_->works()) editor_.reset();
   if (editor_ == nullptr) erase_whole_characters();

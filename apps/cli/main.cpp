@@ -8,10 +8,9 @@
 
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
-#include "closest.hpp"
-#include "columns.hpp"
 #include "command.hpp"
 #include "cut_files.hpp"
+#include "draw/columns.hpp"
 
 namespace attend::cli {
 namespace {
@@ -23,29 +22,9 @@ int complain(const std::string& who, const std::string& what, int code) {
   return code;
 }
 
-// What CLI11 says, and the name that may have been meant.
-std::string explain(const CLI::ParseError& error, CLI::App& program, const CLI::App* command) {
-  const CLI::App& app = command != nullptr ? *command : program;
-  const std::vector<std::string> left = program.remaining(true);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || left.empty()) return error.what();
-  const std::string& typed = left.front();
-  std::vector<std::string> names;
-  if (typed.starts_with("-")) {
-    for (const CLI::Option* option : app.get_options())
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    return error.what() + did_you_mean(typed.substr(0, typed.find('=')), names);
-  }
-  if (command != nullptr) return error.what();
-  for (const CLI::App* other : program.get_subcommands({})) names.push_back(other->get_name());
-  return fmt::format("there is no command '{}'{}", typed, did_you_mean(typed, names));
-}
-
 int parse_and_run(int argc, char** argv) {
-  CLI::App program{"Exact attention on the CPU: fast, checked, and open to view.", "attend"};
-  program.set_version_flag("--version", std::string("attend ") + version(), "Print the version and exit");
-  program.require_subcommand(0, 1);
-  program.get_formatter()->column_width(28);
-  program.footer(
+  Program program(
+      "Exact attention on the CPU: fast, checked, and open to view.", std::string("attend ") + version(),
       "Start here:\n"
       "  attend demo                     run attention at a real size, check it, look at one head\n"
       "  attend pull smollm2             bring a small language model; attend models lists those that are here\n"
@@ -65,21 +44,8 @@ int parse_and_run(int argc, char** argv) {
 
   std::string who = "attend";
   try {
-    program.parse(argc, argv);
-    for (const Command& command : commands) {
-      if (!command.app->parsed()) continue;
-      who += " " + command.app->get_name();
-      return command.run();
-    }
-    fmt::print("{}", program.help());
-    return kSuccess;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.exit(error);
-    const CLI::App* parsed = nullptr;
-    for (const Command& command : commands) {
-      if (command.app->parsed()) who += " " + command.app->get_name(), parsed = command.app;
-    }
-    return complain(who, fmt::format("{}\nSee '{} --help'.", explain(error, program, parsed), who), kUsage);
+    const Command* command = program.parse(argc, argv, commands, who);
+    return command != nullptr ? command->run() : kSuccess;
   } catch (const UsageError& error) {
     return complain(who, error.what(), kUsage);
   } catch (const InvalidArgument& error) {
@@ -97,7 +63,7 @@ int parse_and_run(int argc, char** argv) {
 int main(int argc, char** argv) {
   attend::cli::explain_cut_files();
   try {
-    attend::cli::use_utf8();
+    attend::draw::use_utf8();
     const int code = attend::cli::parse_and_run(argc, argv);
     // A report that did not arrive (a full disk behind a redirection) is no success.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

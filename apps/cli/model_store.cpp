@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 
-#include "closest.hpp"
 #include "command.hpp"
-#include "environment.hpp"
 #include "interrupt.hpp"
 #include "io/atomic_file.hpp"
+#include "io/closest.hpp"
+#include "io/environment.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 #include "io/sha256.hpp"
@@ -90,7 +90,7 @@ std::string advice(const std::string& name) {
   if (!others.empty()) text += fmt::format("; 'attend pull' brings {}", fmt::join(others, " or "));
   std::vector<std::string> all = names;
   all.insert(all.end(), others.begin(), others.end());
-  return text + did_you_mean(name, all);
+  return text + io::did_you_mean(name, all);
 }
 
 }  // namespace
@@ -111,10 +111,10 @@ const ModelSource* known_model(const std::string& name) {
 }
 
 fs::path store_folder() {
-  if (const auto home = environment("ATTEND_HOME"); !home.empty()) return fs::absolute(fs::path(home)) / "models";
+  if (const auto home = io::environment("ATTEND_HOME"); !home.empty()) return fs::absolute(fs::path(home)) / "models";
   // As the XDG rules have it, a relative path there counts as none.
-  if (const fs::path cache = environment("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "attend" / "models";
-  if (const fs::path home = environment("HOME"); home.is_absolute()) return home / ".cache" / "attend" / "models";
+  if (const fs::path cache = io::environment("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "attend" / "models";
+  if (const fs::path home = io::environment("HOME"); home.is_absolute()) return home / ".cache" / "attend" / "models";
   throw UsageError("there is no folder to keep models in: expected ATTEND_HOME, XDG_CACHE_HOME or HOME to be set");
 }
 

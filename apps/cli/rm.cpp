@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "closest.hpp"
 #include "command.hpp"
+#include "io/closest.hpp"
+#include "io/readable.hpp"
 #include "model_store.hpp"
-#include "readable.hpp"
 #include "store_lock.hpp"
 
 namespace attend::cli {
@@ -37,7 +37,7 @@ void check_names(const std::vector<std::string>& wanted) {
     throw UsageError(
         fmt::format("there is no model '{}' in {}{}{}", name, store_folder().string(),
                     names.empty() ? ", which is empty" : fmt::format(": it holds {}", fmt::join(names, ", ")),
-                    did_you_mean(name, names)));
+                    io::did_you_mean(name, names)));
   }
 }
 
@@ -51,18 +51,18 @@ int run_rm(const std::vector<std::string>& names) {
     const fs::path gone = store / fmt::format(".pull-{}-rm", ::getpid());
     fs::rename(store / name, gone);
     fs::remove_all(gone);
-    fmt::print("{} is gone: {} freed\n", name, readable_bytes(static_cast<double>(bytes)));
+    fmt::print("{} is gone: {} freed\n", name, io::readable_bytes(static_cast<double>(bytes)));
   }
   return kSuccess;
 }
 
 }  // namespace
 
-Command add_rm(CLI::App& program) {
+Command add_rm(Program& program) {
   auto names = std::make_shared<std::vector<std::string>>();
-  CLI::App* app = program.add_subcommand("rm", "Remove pulled models");
-  app->add_option("names", *names, "Their names, as 'attend models' lists them")->required()->type_name("NAME");
-  app->footer(
+  const Subcommand app = program.add_subcommand("rm", "Remove pulled models");
+  app.add_option("names", *names, "Their names, as 'attend models' lists them").required().type_name("NAME");
+  app.footer(
       "Only what 'attend pull' brought is removed, never a file or a folder of your own.\n"
       "\nExamples:\n"
       "  attend rm smollm2\n"

@@ -10,14 +10,15 @@
 #include <span>
 
 #include "attend/runtime.hpp"
-#include "chart.hpp"
 #include "command.hpp"
+#include "draw/chart.hpp"
+#include "draw/png.hpp"
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
+#include "io/readable.hpp"
 #include "memory.hpp"
 #include "neighbours.hpp"
 #include "progress.hpp"
-#include "readable.hpp"
 #include "screen.hpp"
 #include "variant_list.hpp"
 
@@ -136,7 +137,7 @@ const Point* at_length(const Result& result, std::int64_t length) {
 }
 
 std::string tokens_text(std::int64_t tokens) {
-  return tokens % 1024 == 0 ? fmt::format("{}k", tokens / 1024) : readable_count(tokens);
+  return tokens % 1024 == 0 ? fmt::format("{}k", tokens / 1024) : io::readable_count(tokens);
 }
 
 std::string percent(double share) {
@@ -177,9 +178,9 @@ std::string cache_text(const Result& result, const Result& exact) {
   const Point& end = result.points.back();
   if (!end.cache) return "it cannot decode token by token";
   const bool grows = result.points.size() < 2 || *end.cache > 1.01 * *result.points[result.points.size() - 2].cache;
-  if (!grows) return fmt::format("a decoder keeps {} however long the text", readable_bytes(*end.cache));
+  if (!grows) return fmt::format("a decoder keeps {} however long the text", io::readable_bytes(*end.cache));
   const double each = *end.cache / static_cast<double>(end.length), less = full_cache(end, exact) / *end.cache;
-  return fmt::format("a decoder keeps {} a token{}", readable_bytes(each),
+  return fmt::format("a decoder keeps {} a token{}", io::readable_bytes(each),
                      less > 1.05 ? fmt::format(", 1/{:.2g} of {}'s", less, exact.name) : "");
 }
 
@@ -268,9 +269,11 @@ std::string sentence(const Result& result, const Result& exact, bool busy) {
   return text + " " + advice(result, exact);
 }
 
-void print_table(const Screen& screen, const std::vector<Result>& results, const std::vector<std::int64_t>& lengths) {
+void print_table(const draw::Screen& screen, const std::vector<Result>& results,
+                 const std::vector<std::int64_t>& lengths) {
   constexpr int kName = 34;
-  fmt::print("\n{:<{}}", emphasised(screen, "forward, time"), kName + static_cast<int>(emphasised(screen, "").size()));
+  fmt::print("\n{:<{}}", draw::emphasised(screen, "forward, time"),
+             kName + static_cast<int>(draw::emphasised(screen, "").size()));
   for (const std::int64_t length : lengths) fmt::print("{:>10}", tokens_text(length));
   fmt::print("{:>12}{:>12}{:>10}\n", "memory", "cache/token", "error");
   for (const Result& result : results) {
@@ -278,11 +281,11 @@ void print_table(const Screen& screen, const std::vector<Result>& results, const
     fmt::print("{:<{}}", result.name, kName);
     for (const std::int64_t length : lengths) {
       const Point* p = at_length(result, length);
-      fmt::print("{:>10}", p == nullptr ? "-" : readable_time(p->seconds));
+      fmt::print("{:>10}", p == nullptr ? "-" : io::readable_time(p->seconds));
     }
     const Point& end = result.points.back();
-    fmt::print("{:>12}{:>12}{:>10}\n", end.memory < 0 ? "?" : readable_bytes(end.memory),
-               end.cache ? readable_bytes(*end.cache / static_cast<double>(end.length)) : "-",
+    fmt::print("{:>12}{:>12}{:>10}\n", end.memory < 0 ? "?" : io::readable_bytes(end.memory),
+               end.cache ? io::readable_bytes(*end.cache / static_cast<double>(end.length)) : "-",
                end.error ? percent(end.error->all) : "own");
   }
   fmt::print(
@@ -315,12 +318,12 @@ void print_wrapped(const std::string& name, const std::string& text, int columns
   fmt::print("{}\n", line);
 }
 
-Chart chart_of(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
+draw::Chart chart_of(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
   const auto panel = [&](std::string title, double step, std::string (*label)(double),
                          const std::function<double(const Point&)>& value) {
-    Panel made{std::move(title), step, label, {}};
+    draw::Panel made{std::move(title), step, label, {}};
     for (const Result& result : results) {
-      Series series{result.name, {}};
+      draw::Series series{result.name, {}};
       for (const Point& p : result.points) {
         if (value(p) > 0) series.points.emplace_back(static_cast<double>(p.length), value(p));
       }
@@ -330,15 +333,15 @@ Chart chart_of(const std::vector<Result>& results, const Arguments& arguments, c
   };
   return {"Attention variants against length",
           fmt::format("{} heads of {}, f32, forward; {}, {}, kernels {}", arguments.heads, arguments.dim,
-                      cpu_info().model, counted(threads(), "thread"), kernel_name()),
+                      cpu_info().model, io::counted(threads(), "thread"), kernel_name()),
           warning,
           {panel(
-               "time", 10, [](double v) { return readable_time(v); }, [](const Point& p) { return p.seconds; }),
+               "time", 10, [](double v) { return io::readable_time(v); }, [](const Point& p) { return p.seconds; }),
            panel(
-               "memory beyond inputs and result", 16, [](double v) { return readable_bytes(v); },
+               "memory beyond inputs and result", 16, [](double v) { return io::readable_bytes(v); },
                [](const Point& p) { return p.memory; }),
            panel(
-               "what a decoder keeps", 16, [](double v) { return readable_bytes(v); },
+               "what a decoder keeps", 16, [](double v) { return io::readable_bytes(v); },
                [](const Point& p) { return p.cache.value_or(0); }),
            panel(
                "error against softmax over all keys", 10, [](double v) { return percent(v); },
@@ -346,14 +349,14 @@ Chart chart_of(const std::vector<Result>& results, const Arguments& arguments, c
 }
 
 void write_charts(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
-  const Chart chart = chart_of(results, arguments, warning);
+  const draw::Chart chart = chart_of(results, arguments, warning);
   if (!arguments.svg.empty()) {
-    const std::string text = to_svg(chart);
+    const std::string text = draw::to_svg(chart);
     io::write_file_atomically(arguments.svg, std::as_bytes(std::span(text)));
     fmt::print("\nchart: {}\n", arguments.svg);
   }
   if (!arguments.png.empty()) {
-    io::write_file_atomically(arguments.png, io::encode_png(to_picture(chart), {{"Title", chart.title}}));
+    io::write_file_atomically(arguments.png, draw::encode_png(draw::to_picture(chart), {{"Title", chart.title}}));
     fmt::print("\nchart: {}\n", arguments.png);
   }
 }
@@ -388,12 +391,12 @@ int run_variants(const Arguments& arguments) {
     if (!path.empty()) io::check_can_write(path);
   }
   if (arguments.threads > 0) set_threads(arguments.threads);
-  const Screen screen = look_at_screen(true);
+  const draw::Screen screen = look_at_screen(true);
   const std::vector<Variant> variants = chosen_variants(arguments);
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = arguments.first; length <= arguments.last; length *= 2) lengths.push_back(length);
   fmt::print("{} heads of {}, f32, kernels {}, {}; queries, keys and values of a made-up text (attend demo shows it)\n",
-             arguments.heads, arguments.dim, kernel_name(), counted(threads(), "thread"));
+             arguments.heads, arguments.dim, kernel_name(), io::counted(threads(), "thread"));
   (void)std::fflush(stdout);
 
   const Neighbours neighbours;
@@ -418,12 +421,12 @@ int run_variants(const Arguments& arguments) {
 
 }  // namespace
 
-Command add_variants(CLI::App& program) {
+Command add_variants(Program& program) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* app =
+  const Subcommand app =
       program.add_subcommand("variants", "Measure every attention variant here: time, memory, cache, error");
   const auto number = [&](const char* flag, auto& value, std::int64_t least, std::int64_t most, const char* text) {
-    app->add_option(flag, value, text)->check(whole_number(least, most))->type_name("N")->capture_default_str();
+    app.add_option(flag, value, text).check(whole_number(least, most)).type_name("N").show_default();
   };
   number("--from", arguments->first, 64, 1 << 20, "The shortest length, in tokens");
   number("--to", arguments->last, 64, 1 << 20, "The longest; in between each is twice the one before");
@@ -431,11 +434,11 @@ Command add_variants(CLI::App& program) {
   number("--dim", arguments->dim, 8, 256, "Numbers per head and token");
   number("--seed", arguments->seed, 0, INT64_MAX, "Another seed makes another text");
   number("--threads", arguments->threads, 0, 1024, "Threads; 0: ATTEND_THREADS, or one for each CPU");
-  app->add_option("--only", arguments->only, "Only variants whose name contains this, and what they are measured by")
-      ->type_name("TEXT");
-  app->add_option("--svg", arguments->svg, "Draw the charts here")->type_name("PATH");
-  app->add_option("--png", arguments->png, "Draw the charts here, as a picture")->type_name("PATH");
-  app->footer(
+  app.add_option("--only", arguments->only, "Only variants whose name contains this, and what they are measured by")
+      .type_name("TEXT");
+  app.add_option("--svg", arguments->svg, "Draw the charts here").type_name("PATH");
+  app.add_option("--png", arguments->png, "Draw the charts here, as a picture").type_name("PATH");
+  app.footer(
       "Every figure is measured in this run, and the sentence about each variant is made from\n"
       "its figures: what it costs, what it keeps, how far it is from softmax attention. When other\n"
       "processes take more than 3 % of the CPUs meanwhile, BUSY MACHINE says so.\n"

@@ -1,4 +1,4 @@
-// UTF-8, categories, case and normal forms, by utf8proc's tables.
+// Categories, case and normal forms, by utf8proc's tables.
 #include "llm/text/unicode.hpp"
 
 #include <utf8proc.h>
@@ -27,10 +27,6 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-std::uint8_t byte_at(std::string_view text, std::size_t place) {
-  return static_cast<std::uint8_t>(text[place]);
-}
-
 // Capitals of Unicode 16 and 17, which utf8proc may not know yet.
 char32_t new_lowercase(char32_t c) {
   switch (c) {
@@ -49,23 +45,6 @@ char32_t new_lowercase(char32_t c) {
       if (c >= 0x10D50 && c <= 0x10D65) return c + 32;
       return c >= 0x16EA0 && c <= 0x16EB8 ? c + 27 : c;
   }
-}
-
-// How a character that begins with `lead` goes on: so many bytes in all (0: none begins so), the second within a range.
-struct Form {
-  std::uint8_t bytes, low, high;
-};
-Form form(std::uint8_t lead) {
-  if (lead < 0x80) return {1, 0, 0};
-  if (lead < 0xC2 || lead > 0xF4) return {0, 0, 0};
-  if (lead < 0xE0) return {2, 0x80, 0xBF};
-  if (lead < 0xF0) return {3, std::uint8_t(lead == 0xE0 ? 0xA0 : 0x80), std::uint8_t(lead == 0xED ? 0x9F : 0xBF)};
-  return {4, std::uint8_t(lead == 0xF0 ? 0x90 : 0x80), std::uint8_t(lead == 0xF4 ? 0x8F : 0xBF)};
-}
-
-std::size_t ascii_run(std::string_view text, std::size_t place) {
-  while (place < text.size() && byte_at(text, place) < 0x80) ++place;
-  return place;
 }
 
 std::vector<utf8proc_int32_t> decomposed(std::string_view text) {
@@ -110,70 +89,6 @@ std::string to_utf8(std::span<const utf8proc_int32_t> all) {
 }
 
 }  // namespace
-
-Utf8Step utf8_step(std::string_view text, std::size_t place) {
-  const Form f = form(byte_at(text, place));
-  if (f.bytes == 0) return {Utf8Step::Kind::broken, 1};
-  for (std::uint8_t i = 1; i < f.bytes; ++i) {
-    if (i >= text.size() - place) return {Utf8Step::Kind::cut, i};
-    const std::uint8_t next = byte_at(text, place + i);
-    if (next < (i == 1 ? f.low : 0x80) || next > (i == 1 ? f.high : 0xBF)) return {Utf8Step::Kind::broken, i};
-  }
-  return {Utf8Step::Kind::whole, f.bytes};
-}
-
-bool is_utf8(std::string_view bytes) {
-  for (std::size_t place = ascii_run(bytes, 0); place < bytes.size(); place = ascii_run(bytes, place)) {
-    const Utf8Step step = utf8_step(bytes, place);
-    if (step.kind != Utf8Step::Kind::whole) return false;
-    place += step.bytes;
-  }
-  return true;
-}
-
-std::string utf8_repaired(std::string_view bytes) {
-  std::string text;
-  text.reserve(bytes.size());
-  for (std::size_t place = 0; place < bytes.size();) {
-    const Utf8Step step = utf8_step(bytes, place);
-    if (step.kind == Utf8Step::Kind::whole) {
-      text.append(bytes, place, step.bytes);
-    } else {
-      text += "\xEF\xBF\xBD";
-    }
-    place += step.bytes;
-  }
-  return text;
-}
-
-std::size_t utf8_cut_tail(std::string_view bytes) {
-  for (std::size_t tail = 1; tail <= 3 && tail <= bytes.size(); ++tail) {
-    const std::size_t place = bytes.size() - tail;
-    if ((byte_at(bytes, place) & 0xC0) == 0x80) continue;
-    const Utf8Step step = utf8_step(bytes, place);
-    return step.kind == Utf8Step::Kind::cut && step.bytes == tail ? tail : 0;
-  }
-  return 0;
-}
-
-void append_utf8(std::string& text, char32_t c) {
-  const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | (c >> 6));
-    put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | (c >> 12));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | (c >> 18));
-    put(0x80 | ((c >> 12) & 0x3F));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  }
-}
 
 std::uint8_t traits_beyond_ascii(char32_t c) {
   switch (category(c)) {

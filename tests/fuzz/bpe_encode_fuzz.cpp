@@ -42,14 +42,14 @@ void use(const Family& family, std::string_view text, std::size_t cut) {
   const Tokenizer& tokenizer = family.tokenizer;
   const std::vector<Token> tokens = tokenizer.encode(text, false);
   for (const Token token : tokens) check(token >= 0 && token < tokenizer.vocabulary());
-  const std::string repaired = attend::llm::utf8_repaired(text), decoded = tokenizer.decode(tokens);
+  const std::string repaired = attend::utf8_repaired(text), decoded = tokenizer.decode(tokens);
   check(tokenizer.encode(repaired, false) == tokens);
   if (family.lossless) check(decoded == repaired);
   attend::llm::StreamDecoder stream(tokenizer);
   std::string streamed;
   for (const Token token : tokens) {
     streamed += stream.push(token);
-    check(attend::llm::is_utf8(streamed));
+    check(attend::is_utf8(streamed));
   }
   check(streamed + stream.finish() == decoded);
 

@@ -23,7 +23,7 @@ void use(const attend::llm::Tokenizer& tokenizer, std::string_view text) {
     if (!piece.empty()) check(tokenizer.find(piece).has_value());
   }
   const std::string decoded = tokenizer.decode(tokens);
-  check(attend::llm::is_utf8(decoded));
+  check(attend::is_utf8(decoded));
   attend::llm::StreamDecoder stream(tokenizer);
   std::string streamed;
   for (const attend::llm::Token token : tokens) streamed += stream.push(token);

@@ -1,11 +1,11 @@
-// Where one head looks: its exact attention weights, summed over square cells, in bounded memory.
+// Where one head looks: its attention weights summed over square cells, as pictures show them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
-#include "inputs.hpp"
-
-namespace attend::cli {
+namespace attend::draw {
 
 // share(r, c) is the part of their attention that the queries of row r give to the keys of column c, on average:
 // a row adds up to 1. NaN where the mask hides the whole cell.
@@ -20,8 +20,4 @@ struct HeadMap {
   double brightest() const;
 };
 
-// Maps of at most the given numbers of cells, all from one pass over the weights.
-std::vector<HeadMap> head_maps(const Problem& problem, const Inputs& inputs, std::int64_t head,
-                               const std::vector<std::int64_t>& most_cells);
-
-}  // namespace attend::cli
+}  // namespace attend::draw

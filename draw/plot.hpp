@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "head_map.hpp"
-#include "io/png.hpp"
+#include "draw/head_map.hpp"
+#include "draw/png.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 
 inline constexpr std::int64_t kPlotCells = 512;  // the most that a picture shows along a side
 
@@ -19,6 +19,6 @@ struct Captions {
 
 // Keys from left to right, queries from top to bottom. The upper right half, which causal attention never fills, holds
 // the captions and the legend.
-io::RgbImage plot(const HeadMap& map, const Captions& captions);
+RgbImage plot(const HeadMap& map, const Captions& captions);
 
-}  // namespace attend::cli
+}  // namespace attend::draw

@@ -1,13 +1,13 @@
 // A picture to draw on.
-#include "canvas.hpp"
+#include "draw/canvas.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
-#include "font.hpp"
+#include "draw/font.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 
 Canvas::Canvas(int width, int height) : image_{width, height, {}} {
   image_.pixels.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3);
@@ -54,4 +54,4 @@ void Canvas::upward_text(int x, int y, int size, const Rgb& colour, const std::s
   for_each_dot(text, [&](int dx, int dy) { fill(x + dy * size, bottom - (dx + 1) * size, size, size, colour); });
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

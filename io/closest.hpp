@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attend::cli {
+namespace attend::io {
 
 // The name that one slip or two of the fingers turn into `typed` (a letter too many, too few, another one, two
 // swapped);
@@ -16,4 +16,4 @@ std::string closest(std::string_view typed, std::span<const std::string> names);
 // "; did you mean 'generate'?", or "".
 std::string did_you_mean(std::string_view typed, std::span<const std::string> names);
 
-}  // namespace attend::cli
+}  // namespace attend::io

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace attend::cli {
+namespace attend::draw {
 
 // Characters are read as UTF-8 whatever the user's locale says. Once, before anything is measured or typed.
 void use_utf8();
@@ -14,4 +14,4 @@ int columns_of(char32_t c);             // 0 for marks, 2 for Chinese and emoji,
 int columns_of(std::string_view text);  // of UTF-8 that is whole
 std::string cut_to(std::string_view text, int columns);  // its beginning that fits
 
-}  // namespace attend::cli
+}  // namespace attend::draw

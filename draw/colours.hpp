@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace attend::cli {
+namespace attend::draw {
 
 using Rgb = std::array<std::uint8_t, 3>;
 
@@ -14,4 +14,4 @@ Rgb viridis(double t);
 // How bright a share is drawn: the square root, so that small shares show; `brightest` and above give 1.
 double brightness(double share, double brightest);
 
-}  // namespace attend::cli
+}  // namespace attend::draw

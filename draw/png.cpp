@@ -1,5 +1,5 @@
 // A PNG writer over zlib: signature, IHDR, tEXt, IDAT, IEND (ISO/IEC 15948).
-#include "io/png.hpp"
+#include "draw/png.hpp"
 
 #include <zlib.h>
 
@@ -9,7 +9,7 @@
 
 #include "attend/error.hpp"
 
-namespace attend::io {
+namespace attend::draw {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -101,4 +101,4 @@ std::vector<std::byte> encode_png(const RgbImage& image,
   return out;
 }
 
-}  // namespace attend::io
+}  // namespace attend::draw

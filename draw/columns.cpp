@@ -1,5 +1,5 @@
 // How much room text takes on a terminal.
-#include "columns.hpp"
+#include "draw/columns.hpp"
 
 #include <langinfo.h>
 
@@ -7,9 +7,9 @@
 #include <cwchar>
 #include <string_view>
 
-#include "llm/text/unicode.hpp"
+#include "base/utf8.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 
 void use_utf8() {
   (void)std::setlocale(LC_CTYPE, "");  // numbers stay as they are in C
@@ -25,7 +25,7 @@ int columns_of(char32_t c) {
 int columns_of(std::string_view text) {
   int columns = 0;
   for (std::size_t place = 0; place < text.size();) {
-    const llm::CodePoint c = llm::code_point(text, place);
+    const CodePoint c = code_point(text, place);
     columns += columns_of(c.value);
     place += c.bytes;
   }
@@ -35,7 +35,7 @@ int columns_of(std::string_view text) {
 std::string cut_to(std::string_view text, int columns) {
   std::size_t place = 0;
   while (place < text.size()) {
-    const llm::CodePoint c = llm::code_point(text, place);
+    const CodePoint c = code_point(text, place);
     columns -= columns_of(c.value);
     if (columns < 0) break;
     place += c.bytes;
@@ -43,4 +43,4 @@ std::string cut_to(std::string_view text, int columns) {
   return std::string(text.substr(0, place));
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

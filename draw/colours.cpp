@@ -1,10 +1,10 @@
 // The colours of a map.
-#include "colours.hpp"
+#include "draw/colours.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace attend::cli {
+namespace attend::draw {
 
 Rgb viridis(double t) {
   // By van der Walt and Smith (matplotlib, CC0), at every tenth of the way; straight lines between.
@@ -25,4 +25,4 @@ double brightness(double share, double brightest) {
   return std::sqrt(std::clamp(share / brightest, 0.0, 1.0));
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

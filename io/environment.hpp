@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace attend::cli {
+namespace attend::io {
 
 // Empty if it is not set.
 inline std::string_view environment(const char* name) {
@@ -12,4 +12,4 @@ inline std::string_view environment(const char* name) {
   return value == nullptr ? std::string_view() : value;
 }
 
-}  // namespace attend::cli
+}  // namespace attend::io

@@ -1,5 +1,5 @@
 // A head's map as a picture.
-#include "plot.hpp"
+#include "draw/plot.hpp"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <bit>
 #include <cmath>
 
-#include "canvas.hpp"
-#include "colours.hpp"
-#include "font.hpp"
+#include "draw/canvas.hpp"
+#include "draw/colours.hpp"
+#include "draw/font.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 namespace {
 
 constexpr int kRight = 40, kBottom = 40;
@@ -105,7 +105,7 @@ void draw_legend(Canvas& canvas, int right, int top, double brightest) {
 
 }  // namespace
 
-io::RgbImage plot(const HeadMap& map, const Captions& captions) {
+RgbImage plot(const HeadMap& map, const Captions& captions) {
   const Frame frame = frame_of(map, captions);
   const int side = static_cast<int>(map.cells) * frame.pixels;
   const double brightest = map.brightest();
@@ -125,4 +125,4 @@ io::RgbImage plot(const HeadMap& map, const Captions& captions) {
   return canvas.take();
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

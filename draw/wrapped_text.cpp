@@ -1,16 +1,14 @@
 // Wrapping at the screen's edge while the text still grows.
-#include "wrapped_text.hpp"
+#include "draw/wrapped_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
-#include "columns.hpp"
-#include "llm/text/unicode.hpp"
-#include "screen.hpp"
+#include "base/utf8.hpp"
+#include "draw/columns.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 namespace {
 
 constexpr int kTab = 8;
@@ -21,16 +19,12 @@ bool is_control(char32_t c) {
 
 }  // namespace
 
-void WrappedText::put(std::string_view piece) {
-  if (!wrap_) {
-    fmt::print("{}", piece);
-    return;
-  }
+std::string WrappedText::put(std::string_view piece, int columns) {
   // The last column stays free: a cursor behind it stands where no two terminals agree. The window may change.
-  edge_ = std::max(look_at_screen(false).columns - 1, 8);
+  edge_ = std::max(columns - 1, 8);
   std::string out;
   for (std::size_t place = 0; place < piece.size();) {
-    const llm::CodePoint c = llm::code_point(piece, place);
+    const CodePoint c = code_point(piece, place);
     const std::string_view character = piece.substr(place, c.bytes);
     place += c.bytes;
     if (c.value == '\n') {
@@ -44,7 +38,7 @@ void WrappedText::put(std::string_view piece) {
       put_character(character, c.value, columns_of(c.value), out);
     }
   }
-  fmt::print("{}", out);
+  return out;
 }
 
 void WrappedText::new_line(std::string& out) {
@@ -84,4 +78,4 @@ void WrappedText::put_character(std::string_view character, char32_t value, int 
   }
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

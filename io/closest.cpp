@@ -1,12 +1,10 @@
 // The distance between two words, in slips of the fingers.
-#include "closest.hpp"
-
-#include <fmt/format.h>
+#include "io/closest.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
-namespace attend::cli {
+namespace attend::io {
 namespace {
 
 constexpr std::size_t kLongest = 64;
@@ -53,7 +51,7 @@ std::string closest(std::string_view typed, std::span<const std::string> names) 
 
 std::string did_you_mean(std::string_view typed, std::span<const std::string> names) {
   const std::string name = closest(typed, names);
-  return name.empty() ? "" : fmt::format("; did you mean '{}'?", name);
+  return name.empty() ? "" : "; did you mean '" + name + "'?";
 }
 
-}  // namespace attend::cli
+}  // namespace attend::io

@@ -1,23 +1,30 @@
 // Sizes, counts and times as people read them.
-#include "readable.hpp"
+#include "io/readable.hpp"
 
-#include <fmt/format.h>
-
+#include <cstdio>
 #include <iterator>
 
-namespace attend::cli {
+namespace attend::io {
+namespace {
+
+std::string decimal(double x, int digits, const char* unit) {
+  char text[64];
+  (void)std::snprintf(text, sizeof text, "%.*f %s", digits, x, unit);
+  return text;
+}
+
+}  // namespace
 
 std::string readable_bytes(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
-  return bytes < 10 && unit > 0 ? fmt::format("{:.1f} {}", bytes, units[unit])
-                                : fmt::format("{:.0f} {}", bytes, units[unit]);
+  return decimal(bytes, bytes < 10 && unit > 0 ? 1 : 0, units[unit]);
 }
 
 std::string readable_time(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
-  return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+  if (seconds < 1e-3) return decimal(seconds * 1e6, 1, "us");
+  return seconds < 1 ? decimal(seconds * 1e3, 1, "ms") : decimal(seconds, 2, "s");
 }
 
 std::string readable_count(std::int64_t count) {
@@ -31,7 +38,7 @@ std::string readable_count(std::int64_t count) {
 }
 
 std::string counted(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-}  // namespace attend::cli
+}  // namespace attend::io

@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include "colours.hpp"
-#include "io/png.hpp"
+#include "draw/colours.hpp"
+#include "draw/png.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 
 inline constexpr Rgb kPaper = {255, 255, 255};
 inline constexpr Rgb kInk = {38, 38, 44};
@@ -25,11 +25,11 @@ class Canvas {
   // Read from bottom to top, its middle at y.
   void upward_text(int x, int y, int size, const Rgb& colour, const std::string& text);
 
-  io::RgbImage take() { return std::move(image_); }
+  RgbImage take() { return std::move(image_); }
 
  private:
   void blend(int x, int y, double share, const Rgb& colour);
-  io::RgbImage image_;
+  RgbImage image_;
 };
 
-}  // namespace attend::cli
+}  // namespace attend::draw

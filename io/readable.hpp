@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 
-namespace attend::cli {
+namespace attend::io {
 
 std::string readable_bytes(double bytes);                    // "64 MiB"
 std::string readable_time(double seconds);                   // "3.2 ms"
 std::string readable_count(std::int64_t count);              // "134,515,008"
 std::string counted(std::int64_t count, const char* thing);  // "1 token", "2 tokens"
 
-}  // namespace attend::cli
+}  // namespace attend::io

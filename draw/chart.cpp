@@ -1,5 +1,5 @@
 // Lines against length: the layout once, drawn by a pen that writes SVG or by one that sets pixels.
-#include "chart.hpp"
+#include "draw/chart.hpp"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <limits>
 
-#include "canvas.hpp"
-#include "font.hpp"
+#include "draw/canvas.hpp"
+#include "draw/font.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 namespace {
 
 constexpr double kLeft = 90, kWidth = 520, kLabels = 300, kTop = 70, kHeight = 330, kPanel = 430, kNote = 34;
@@ -91,7 +91,7 @@ class PixelPen {
     const int size = large ? 3 : 2;
     canvas_.text(scaled(x), scaled(y) - size * kCapHeight / 2, 0.5 * static_cast<int>(anchor), size, colour, text);
   }
-  io::RgbImage take() { return canvas_.take(); }
+  RgbImage take() { return canvas_.take(); }
 
  private:
   static constexpr double kScale = 2;
@@ -171,7 +171,7 @@ void draw_panel(Pen& pen, const Panel& panel, double top) {
 }
 
 template <class Pen>
-auto draw(const Chart& chart) {
+auto draw_chart(const Chart& chart) {
   Pen pen(kLeft + kWidth + kLabels, kTop + kPanel * static_cast<double>(chart.panels.size()) + kNote);
   pen.text(20, 24, Anchor::start, true, kInk, chart.title);
   double top = kTop + 18;
@@ -187,11 +187,11 @@ auto draw(const Chart& chart) {
 }  // namespace
 
 std::string to_svg(const Chart& chart) {
-  return draw<SvgPen>(chart);
+  return draw_chart<SvgPen>(chart);
 }
 
-io::RgbImage to_picture(const Chart& chart) {
-  return draw<PixelPen>(chart);
+RgbImage to_picture(const Chart& chart) {
+  return draw_chart<PixelPen>(chart);
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "io/png.hpp"
+#include "draw/png.hpp"
 
-namespace attend::cli {
+namespace attend::draw {
 
 struct Series {
   std::string name;
@@ -30,6 +30,6 @@ struct Chart {
 };
 
 std::string to_svg(const Chart& chart);
-io::RgbImage to_picture(const Chart& chart);
+RgbImage to_picture(const Chart& chart);
 
-}  // namespace attend::cli
+}  // namespace attend::draw

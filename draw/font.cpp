@@ -1,11 +1,11 @@
 // A small font for pictures: glyphs at most 5 wide and 9 high, drawn here as they look.
-#include "font.hpp"
+#include "draw/font.hpp"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-namespace attend::cli {
+namespace attend::draw {
 namespace {
 
 // Glyphs side by side, one every 6 columns; what lies below the seventh row hangs under the line.
@@ -129,4 +129,4 @@ void for_each_dot(const std::string& text, const std::function<void(int x, int y
   }
 }
 
-}  // namespace attend::cli
+}  // namespace attend::draw

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace attend::io {
+namespace attend::draw {
 
 struct RgbImage {
   int width = 0;
@@ -22,4 +22,4 @@ inline constexpr int kMaxPngSide = 16384;
 std::vector<std::byte> encode_png(const RgbImage& image,
                                   const std::vector<std::pair<std::string, std::string>>& texts = {});
 
-}  // namespace attend::io
+}  // namespace attend::draw

@@ -1,5 +1,5 @@
 // Where one head looks: weights by blocks of queries, summed into cells and forgotten.
-#include "head_map.hpp"
+#include "head_maps.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,8 @@
 namespace attend::cli {
 namespace {
 
-HeadMap empty_map(const Problem& problem, std::int64_t most_cells) {
-  HeadMap map;
+draw::HeadMap empty_map(const Problem& problem, std::int64_t most_cells) {
+  draw::HeadMap map;
   map.length = problem.length;
   map.cell = (problem.length + most_cells - 1) / most_cells;
   map.cells = (problem.length + map.cell - 1) / map.cell;
@@ -22,7 +22,7 @@ HeadMap empty_map(const Problem& problem, std::int64_t most_cells) {
 }
 
 // Adds the weights of query i over the keys it sees.
-void add_query(HeadMap& map, std::int64_t i, const float* weights, std::int64_t first, std::int64_t last) {
+void add_query(draw::HeadMap& map, std::int64_t i, const float* weights, std::int64_t first, std::int64_t last) {
   const std::int64_t row = i / map.cell;
   const std::int64_t queries = std::min(map.cell, map.length - row * map.cell);
   double* shares = map.shares.data() + row * map.cells;
@@ -36,19 +36,9 @@ void add_query(HeadMap& map, std::int64_t i, const float* weights, std::int64_t 
 
 }  // namespace
 
-double HeadMap::brightest() const {
-  std::vector<double> seen;
-  std::copy_if(shares.begin(), shares.end(), std::back_inserter(seen), [](double x) { return !std::isnan(x); });
-  const auto at = seen.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(seen.size() - 1) * 0.995);
-  std::nth_element(seen.begin(), at, seen.end());
-  if (*at <= 0) return 1;
-  const double digit = std::pow(10.0, std::floor(std::log10(*at)));
-  return std::round(*at / digit) * digit;
-}
-
-std::vector<HeadMap> head_maps(const Problem& problem, const Inputs& inputs, std::int64_t head,
-                               const std::vector<std::int64_t>& most_cells) {
-  std::vector<HeadMap> maps;
+std::vector<draw::HeadMap> head_maps(const Problem& problem, const Inputs& inputs, std::int64_t head,
+                                     const std::vector<std::int64_t>& most_cells) {
+  std::vector<draw::HeadMap> maps;
   std::transform(most_cells.begin(), most_cells.end(), std::back_inserter(maps),
                  [&](std::int64_t most) { return empty_map(problem, most); });
   const std::int64_t kv = head / (problem.heads / problem.kv_heads);
@@ -63,7 +53,7 @@ std::vector<HeadMap> head_maps(const Problem& problem, const Inputs& inputs, std
                                              rows_of(inputs.v, kv, 0, keys), options, {.lse = false, .weights = true});
     for (std::int64_t r = 0; r < count; ++r) {
       const float* weights = result.weights.data<float>() + r * keys;
-      for (HeadMap& map : maps) add_query(map, first + r, weights, first_visible(problem, first + r), first + r);
+      for (draw::HeadMap& map : maps) add_query(map, first + r, weights, first_visible(problem, first + r), first + r);
     }
   }
   return maps;
