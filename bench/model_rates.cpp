@@ -100,7 +100,7 @@ class Timed {
     }
   }
 
-  llm::Model model_;
+  llm::Transformer model_;
   DType dtype_;
   std::vector<float> logits_;
   std::unique_ptr<llm::ModelCache> cache_;

@@ -23,6 +23,22 @@ else()
   list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/neon\\.cpp$")
 endif()
 
+# A library that is installed: what ATTEND_API names is exported, all else is hidden. Below 1.0 a new minor version may
+# change the binary interface of C++, so the soname carries it: libattend.so.0.1.
+set(ATTEND_SOVERSION ${PROJECT_VERSION_MAJOR})
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(ATTEND_SOVERSION 0.${PROJECT_VERSION_MINOR})
+endif()
+# DEFINE_SYMBOL: nothing needs it, and without it ccache shares objects between static and shared builds.
+function(attend_library target)
+  set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "" VERSION ${PROJECT_VERSION} SOVERSION ${ATTEND_SOVERSION})
+  if(BUILD_SHARED_LIBS)
+    set(map ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+    target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
+  endif()
+endfunction()
+
 add_library(attend ${ATTEND_SOURCES} ${ATTEND_ISA_SOURCES})
 add_library(attend::attend ALIAS attend)
 target_include_directories(attend
@@ -31,5 +47,6 @@ target_include_directories(attend
 target_compile_features(attend PUBLIC cxx_std_20)
 target_compile_definitions(attend PRIVATE ATTEND_VERSION="${PROJECT_VERSION}")
 target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads)
-# DEFINE_SYMBOL: nothing needs it, and without it ccache shares objects between static and shared builds.
-set_target_properties(attend PROPERTIES DEFINE_SYMBOL "" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+attend_library(attend)
+set_source_files_properties(${ATTEND_ISA_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # each has flags of its own
+attend_precompile(attend)

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "attend/error.hpp"
 
 namespace attend::io {
 
@@ -14,9 +15,9 @@ std::string printable(std::string_view text, std::size_t most = 1000);
 
 // Which file, what is wrong with it (which field, which value), what was expected. For writing: at what step, and what
 // the system said. Whatever the message quotes of a file is made printable here.
-class FileError : public std::runtime_error {
+class FileError : public attend::FileError {
  public:
-  explicit FileError(std::string_view text) : std::runtime_error(printable(text)) {}
+  explicit FileError(std::string_view text) : attend::FileError(printable(text)) {}
 };
 
 }  // namespace attend::io

@@ -41,4 +41,10 @@ std::string counted(std::int64_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+std::string joined(std::span<const std::string> texts, const char* between) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : between) + text;
+  return all;
+}
+
 }  // namespace attend::io

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 
-#include "blame.hpp"
 #include "command.hpp"
 #include "draw/wrapped_text.hpp"
 #include "interrupt.hpp"
@@ -19,6 +18,7 @@
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "line_reader.hpp"
+#include "llm/runtime/blame.hpp"
 #include "llm/text/unicode.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -45,7 +45,7 @@ constexpr const char* kCommands =
 
 class Conversation {
  public:
-  Conversation(const Arguments& a, llm::Engine& engine, const llm::Tokenizer& tokenizer, llm::ChatTemplate chat,
+  Conversation(const Arguments& a, llm::RunningBatch& engine, const llm::Tokenizer& tokenizer, llm::ChatTemplate chat,
                std::vector<llm::Token> stops, bool on_terminal)
       : a_(a),
         engine_(engine),
@@ -126,7 +126,7 @@ class Conversation {
         if (interrupted.signal != SIGINT) throw;
         show(shown, " ...");
       }
-      const std::vector<llm::Event> events = blame(a_.model.model, [&] { return engine_.step(); });
+      const std::vector<llm::Event> events = llm::blame(a_.model.model, [&] { return engine_.step(); });
       const auto& now = engine_.stats();
       if (bar) bar->update(now.prompt_tokens + now.reused_tokens - before.prompt_tokens - before.reused_tokens);
       for (const llm::Event& event : events) {
@@ -152,7 +152,7 @@ class Conversation {
   }
 
   const Arguments& a_;
-  llm::Engine& engine_;
+  llm::RunningBatch& engine_;
   const llm::Tokenizer& tokenizer_;
   llm::ChatTemplate chat_;
   std::vector<llm::Token> stops_;
@@ -206,16 +206,17 @@ void converse(Conversation& conversation, bool asks) {
 
 int run_chat(const Arguments& a) {
   llm::check_sampling(a.sampling);
-  OpenModel open(a.model);
+  llm::OpenModel open = open_model(a.model);
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
   llm::ChatTemplate chat = chat_template_of(open.tokenizer, a.form);
-  const auto stops = stop_tokens(open.tokenizer, config, &chat);
+  const auto stops = llm::stop_tokens(open.tokenizer, config, &chat);
   // A conversation may go on for as long as its cache lets it: a stream has no end.
   const std::int64_t longest = a.model.stream > 0 ? std::numeric_limits<std::int64_t>::max() : open.context;
   const llm::CacheOptions cache = cache_options(a.model, *open.files, longest);
-  llm::Model model = open.load(plan_memory(*open.files, cache, kTokensPerStep, 1), a.model.quiet);
-  llm::Engine engine(model, open.tokenizer, engine_options(a.model, cache, open.context));
+  llm::Transformer model =
+      load_model(open, llm::plan_memory(*open.files, cache, llm::kTokensPerStep, 1), a.model.quiet);
+  llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
   const bool asks = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   const std::string_view terminal = io::environment("TERM");
   const bool wraps = ::isatty(STDOUT_FILENO) == 1 && !terminal.empty() && terminal != "dumb";

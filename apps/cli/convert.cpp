@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "blame.hpp"
+#include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "language_model.hpp"
 #include "llm/model/export.hpp"
-#include "model_store.hpp"
+#include "llm/runtime/blame.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -20,7 +20,7 @@ struct Arguments {
 };
 
 int run_convert(const Arguments& a) {
-  const llm::ModelFiles files(find_model(a.model));
+  const llm::ModelFiles files(llm::find_model(a.model));
   warn_of_unused(files);
   llm::ExportOptions options{.replace = a.force};
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0})
@@ -30,7 +30,7 @@ int run_convert(const Arguments& a) {
     check_interrupted();
     bar.update(done);
   };
-  blame(files.path(), [&] {
+  llm::blame(files.path(), [&] {
     if (llm::has_extension(a.out, ".gguf"))
       llm::export_gguf(files, a.out, options);
     else

@@ -21,7 +21,7 @@
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
-#include "memory.hpp"
+#include "llm/runtime/memory.hpp"
 #include "neighbours.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -64,7 +64,7 @@ void check_arguments(const Arguments& arguments) {
   const double heads = static_cast<double>(2 * p.heads + 2 * p.kv_heads);
   const double bytes =
       elements * (heads * static_cast<double>(size_of(p.dtype)) + static_cast<double>(p.heads) * 4 + 8 + 32);
-  const auto available = available_memory();
+  const auto available = llm::available_memory();
   if (bytes > 0.9 * static_cast<double>(available.value_or(INT64_MAX))) {
     throw UsageError(
         fmt::format("{} heads ({} KV heads) of {} tokens, dim {} need {} of memory, and {} are free; "
@@ -117,7 +117,7 @@ Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) 
   };
   Timing timing;
   const Neighbours neighbours;
-  const MemoryWatch memory;
+  const llm::MemoryWatch memory;
   const double first = seconds_of_one();  // the warm-up: threads start, memory is touched for the first time
   timing.memory = memory.growth();
   timing.repetitions = first < 0.25 ? 9 : first < 1 ? 5 : first < 5 ? 3 : 1;

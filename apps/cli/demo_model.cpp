@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attend/attention.hpp"
+#include "attend/llm/store.hpp"
 #include "draw/columns.hpp"
 #include "draw/plot.hpp"
 #include "draw/png.hpp"
@@ -18,7 +19,6 @@
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "llm/text/unicode.hpp"
-#include "model_store.hpp"
 
 namespace attend::cli {
 namespace {
@@ -140,24 +140,24 @@ void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, 
 }  // namespace
 
 void demo_model(const draw::Screen& screen, const std::string& png) {
-  if (!stored_model(kModel)) {
+  if (!llm::stored_model(kModel)) {
     fmt::print("\n  'attend pull {}' brings a small language model; then this demo asks it a question.\n", kModel);
     return;
   }
   ModelArguments arguments;
   arguments.model = kModel;
   arguments.quiet = true;
-  OpenModel open(arguments);
+  llm::OpenModel open = open_model(arguments);
   const llm::ModelConfig config = open.files->config();
   const llm::ChatTemplate chat = chat_template_of(open.tokenizer, {});
   const llm::Message messages[] = {{"user", kQuestion}};
   llm::Request request{.prompt = llm::encode_chat(open.tokenizer, chat, messages, true),
                        .max_tokens = 40,
-                       .stop_tokens = stop_tokens(open.tokenizer, config, &chat)};
+                       .stop_tokens = llm::stop_tokens(open.tokenizer, config, &chat)};
   const std::int64_t T = std::ssize(request.prompt);
   const llm::CacheOptions cache = cache_options(arguments, *open.files, T + request.max_tokens);
-  llm::Model model = open.load(plan_memory(*open.files, cache, T, 1), true);
-  llm::Engine engine(model, open.tokenizer, engine_options(arguments, cache, open.context));
+  llm::Transformer model = load_model(open, llm::plan_memory(*open.files, cache, T, 1), true);
+  llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
 
   fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", kModel,
              config.layers, config.heads, io::readable_count(llm::count_parameters(config).total()));

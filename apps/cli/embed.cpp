@@ -4,7 +4,6 @@
 #include <iostream>
 #include <memory>
 
-#include "blame.hpp"
 #include "command.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
@@ -40,7 +39,7 @@ void print_similarities(const std::vector<std::string>& texts, const std::vector
 }
 
 int run_embed(const Arguments& a) {
-  OpenModel open(a.model);
+  llm::OpenModel open = open_model(a.model);
   const llm::ModelConfig config = open.files->config();
   if (config.causal)
     throw UsageError(config.family +
@@ -48,38 +47,16 @@ int run_embed(const Arguments& a) {
   const std::vector<std::string> texts = a.texts.empty() ? lines_of_input() : a.texts;
   for (std::size_t n = 0; n < texts.size(); ++n)
     check_utf8(fmt::format("{} {}", a.texts.empty() ? "line" : "text", n + 1), texts[n]);
-  constexpr std::int64_t kBatch = 2048;  // tokens at once
-  std::vector<std::vector<llm::Token>> encoded;
-  const std::int64_t longest = config.longest_text > 0 ? config.longest_text : config.context;
-  std::int64_t cut = 0;
-  for (const std::string& text : texts) {
-    auto& tokens = encoded.emplace_back(open.tokenizer.encode(text));
-    if (std::ssize(tokens) <= longest) continue;
-    ++cut;
-    const llm::Token last = tokens.back();  // [SEP] stays at the end
-    tokens.resize(static_cast<std::size_t>(longest));
-    tokens.back() = last;
-  }
-  if (cut > 0 && !a.model.quiet)
-    (void)std::fputs(
-        fmt::format("{} longer than {} tokens: what comes after is left out\n", io::counted(cut, "text"), longest)
-            .c_str(),
-        stderr);
-  llm::Model model = open.load(plan_memory(*open.files, {}, kBatch, 0), a.model.quiet);
-  std::vector<float> rows;
+  const llm::EncodedTexts encoded = llm::encode_texts(open.tokenizer, config, texts);
+  if (encoded.cut > 0 && !a.model.quiet)
+    (void)std::fputs(fmt::format("{} longer than {} tokens: what comes after is left out\n",
+                                 io::counted(encoded.cut, "text"), encoded.longest)
+                         .c_str(),
+                     stderr);
+  llm::Transformer model = load_model(open, llm::plan_memory(*open.files, {}, llm::kTokensPerEmbed, 0), a.model.quiet);
   ProgressBar bar("embedding", std::ssize(texts), "texts");
-  for (std::size_t first = 0; first < encoded.size();) {
-    std::vector<llm::Token> tokens;
-    std::vector<std::int64_t> lengths;
-    do {
-      tokens.insert(tokens.end(), encoded[first].begin(), encoded[first].end());
-      lengths.push_back(std::ssize(encoded[first]));
-      ++first;
-    } while (first < encoded.size() && std::ssize(tokens) + std::ssize(encoded[first]) <= kBatch);
-    const std::vector<float> some = blame(a.model.model, [&] { return model.embed(tokens, lengths); });
-    rows.insert(rows.end(), some.begin(), some.end());
-    bar.update(static_cast<std::int64_t>(first));
-  }
+  const std::vector<float> rows =
+      llm::embed_texts(model, encoded, a.model.model, [&](std::int64_t done) { bar.update(done); });
   if (a.similarity) {
     print_similarities(texts, rows, config.hidden);
     return kSuccess;

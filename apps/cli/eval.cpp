@@ -5,12 +5,12 @@
 #include <cmath>
 #include <memory>
 
-#include "blame.hpp"
 #include "command.hpp"
 #include "io/mapped_file.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "llm/generate/perplexity.hpp"
+#include "llm/runtime/blame.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -23,7 +23,7 @@ struct Arguments {
 };
 
 int run_eval(const Arguments& a) {
-  OpenModel open(a.model);
+  llm::OpenModel open = open_model(a.model);
   const io::MappedFile text(a.file);
   try {
     check_utf8(a.file, io::as_text(text.bytes()));  // replaced characters would be predicted as if they were there
@@ -36,10 +36,11 @@ int run_eval(const Arguments& a) {
   if (!config.causal) throw UsageError(config.family + " does not predict the next token");
   const std::int64_t length = std::min({a.length, open.context, std::ssize(tokens)});
   const llm::CacheOptions cache = cache_options(a.model, *open.files, length);
-  llm::Model model = open.load(plan_memory(*open.files, cache, length, llm::kLogitRows), a.model.quiet);
+  llm::Transformer model =
+      load_model(open, llm::plan_memory(*open.files, cache, length, llm::kLogitRows), a.model.quiet);
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("reading", std::ssize(tokens), "tokens");
-  const llm::Perplexity result = blame(a.model.model, [&] {
+  const llm::Perplexity result = llm::blame(a.model.model, [&] {
     return llm::perplexity(model, tokens, length, cache, [&](std::int64_t done) { bar.update(done); });
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 
-#include "blame.hpp"
 #include "command.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
-#include "memory.hpp"
+#include "llm/runtime/blame.hpp"
+#include "llm/runtime/memory.hpp"
 #include "progress.hpp"
 #include "prompts.hpp"
 
@@ -53,14 +53,14 @@ void print_likeliest(const llm::Tokenizer& tokenizer, const llm::Choice& choice)
 }
 
 // One prompt, its answer shown as it grows.
-int answer_one(const Arguments& a, OpenModel& open, const std::string& text, llm::Request request) {
+int answer_one(const Arguments& a, llm::OpenModel& open, const std::string& text, llm::Request request) {
   const std::int64_t prompt = std::ssize(request.prompt),
                      longest = a.model.stream > 0 ? prompt + a.tokens : std::min(prompt + a.tokens, open.context);
   const llm::CacheOptions cache = cache_options(a.model, *open.files, longest);
-  const MemoryPlan plan = plan_memory(*open.files, cache, std::min(prompt, kTokensPerStep), 1);
-  const MemoryWatch watch;
-  llm::Model model = open.load(plan, a.model.quiet);
-  llm::Engine engine(model, open.tokenizer, engine_options(a.model, cache, open.context));
+  const llm::MemoryPlan plan = llm::plan_memory(*open.files, cache, std::min(prompt, llm::kTokensPerStep), 1);
+  const llm::MemoryWatch watch;
+  llm::Transformer model = load_model(open, plan, a.model.quiet);
+  llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
   engine.submit(std::move(request));
   if (a.echo) fmt::print("{}", text);
   using Clock = std::chrono::steady_clock;
@@ -71,7 +71,7 @@ int answer_one(const Arguments& a, OpenModel& open, const std::string& text, llm
   std::optional<ProgressBar> bar;
   if (!a.model.quiet) bar.emplace("reading", prompt, "tokens");
   while (!engine.idle()) {
-    const std::vector<llm::Event> events = blame(a.model.model, [&] { return engine.step(); });
+    const std::vector<llm::Event> events = llm::blame(a.model.model, [&] { return engine.step(); });
     if (bar) bar->update(engine.stats().prompt_tokens);
     for (const llm::Event& event : events) {
       bar.reset();  // the answer has begun
@@ -102,15 +102,15 @@ int run_generate(const Arguments& a) {
   if (!a.form.thinking.empty() && !a.chat && a.form.chat_template.empty())
     throw UsageError("--thinking is about answers in a chat: expected --chat beside it");
   if (many && !a.prompt.empty()) throw UsageError("got a prompt and --prompts, expected one of them");
-  OpenModel open(a.model);
+  llm::OpenModel open = open_model(a.model);
   std::optional<llm::ChatTemplate> chat;
   if (a.chat || !a.form.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.form);
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
-  const auto stops = stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
+  const auto stops = llm::stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
   const auto request_of = [&, vocabulary = config.vocabulary](const std::string& text) {
     std::vector<llm::Token> prompt = encode_prompt(a, open.tokenizer, chat, text);
-    check_tokens(prompt, vocabulary, a.model.model);
+    llm::check_tokens(prompt, vocabulary, a.model.model);
     return llm::Request{.prompt = std::move(prompt),
                         .max_tokens = a.tokens,
                         .sampling = a.sampling,

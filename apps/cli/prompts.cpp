@@ -12,13 +12,13 @@
 #include <optional>
 
 #include "attend/error.hpp"
-#include "blame.hpp"
 #include "command.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 #include "io/readable.hpp"
+#include "llm/runtime/blame.hpp"
+#include "llm/runtime/memory.hpp"
 #include "llm/text/unicode.hpp"
-#include "memory.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -52,8 +52,9 @@ struct Answer {
 };
 
 // Checked before the weights are loaded: a bad line at the end of a long file is not found after an hour.
-std::vector<Answer> make_requests(const std::vector<Prompt>& prompts, const std::string& path, const OpenModel& open,
-                                  bool stream, const std::function<llm::Request(const std::string&)>& request_of) {
+std::vector<Answer> make_requests(const std::vector<Prompt>& prompts, const std::string& path,
+                                  const llm::OpenModel& open, bool stream,
+                                  const std::function<llm::Request(const std::string&)>& request_of) {
   std::vector<Answer> answers;
   answers.reserve(prompts.size());
   const std::int64_t vocabulary = open.files->config().vocabulary;
@@ -95,23 +96,23 @@ std::int64_t room_for(std::vector<std::int64_t> longest, std::int64_t batch) {
 struct Batch {
   std::int64_t sequences = 1;
   llm::CacheOptions cache;
-  MemoryPlan plan;
+  llm::MemoryPlan plan;
 };
 
 // As many side by side as were asked for, or as the memory has room for.
-Batch plan_batch(const OpenModel& open, const ModelArguments& arguments, const std::vector<Answer>& answers,
+Batch plan_batch(const llm::OpenModel& open, const ModelArguments& arguments, const std::vector<Answer>& answers,
                  std::int64_t wanted) {
   std::vector<std::int64_t> longest;
   for (const Answer& answer : answers) {
     const llm::CacheOptions alone = cache_options(arguments, *open.files, answer.longest);
     longest.push_back(alone.tokens);
   }
-  const auto available = available_memory();
+  const auto available = llm::available_memory();
   Batch batch;
   for (batch.sequences = std::min(wanted, std::ssize(answers));; --batch.sequences) {
     batch.cache = cache_options(arguments, *open.files, 1);
     batch.cache.tokens = room_for(longest, batch.sequences);
-    batch.plan = plan_memory(*open.files, batch.cache, kTokensPerStep, batch.sequences);
+    batch.plan = llm::plan_memory(*open.files, batch.cache, llm::kTokensPerStep, batch.sequences);
     if (batch.sequences == 1 || !available || batch.plan.total() <= *available) return batch;
   }
 }
@@ -152,15 +153,15 @@ std::vector<Prompt> read_prompts(const std::string& path) {
   return prompts;
 }
 
-int answer_prompts(OpenModel& open, const ModelArguments& arguments, const PromptsJob& job,
+int answer_prompts(llm::OpenModel& open, const ModelArguments& arguments, const PromptsJob& job,
                    const std::function<llm::Request(const std::string& text)>& request_of) {
   const std::vector<Prompt> prompts = read_prompts(job.path);
   std::vector<Answer> answers = make_requests(prompts, job.path, open, arguments.stream > 0, request_of);
   const Batch batch = plan_batch(open, arguments, answers, job.batch);
-  llm::Model model = open.load(batch.plan, arguments.quiet);
-  llm::EngineOptions options = engine_options(arguments, batch.cache, open.context);
+  llm::Transformer model = load_model(open, batch.plan, arguments.quiet);
+  llm::BatchOptions options = llm::batch_options(batch.cache, open.context);
   options.sequences = batch.sequences;
-  llm::Engine engine(model, open.tokenizer, options);
+  llm::RunningBatch engine(model, open.tokenizer, options);
   for (Answer& answer : answers) engine.submit(std::move(answer.request));  // numbered from 0, as they lie here
 
   const auto start = std::chrono::steady_clock::now();
@@ -170,7 +171,7 @@ int answer_prompts(OpenModel& open, const ModelArguments& arguments, const Promp
   std::size_t printed = 0;
   std::int64_t done = 0, tokens = 0;
   while (!engine.idle()) {
-    for (const llm::Event& event : blame(arguments.model, [&] { return engine.step(); })) {
+    for (const llm::Event& event : llm::blame(arguments.model, [&] { return engine.step(); })) {
       Answer& answer = answers[static_cast<std::size_t>(event.request)];
       answer.text += event.text;
       answer.finish = event.finish;

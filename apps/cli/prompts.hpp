@@ -26,7 +26,7 @@ struct PromptsJob {
 
 // Prints one JSON object a prompt, in the order of the file: line, prompt, text, finish, prompt_tokens, tokens. Each
 // has the answer that it would have alone. `request_of` makes the request of a text.
-int answer_prompts(OpenModel& open, const ModelArguments& arguments, const PromptsJob& job,
+int answer_prompts(llm::OpenModel& open, const ModelArguments& arguments, const PromptsJob& job,
                    const std::function<llm::Request(const std::string& text)>& request_of);
 
 }  // namespace attend::cli

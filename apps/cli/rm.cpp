@@ -1,58 +1,22 @@
 // `attend rm`: takes pulled models out of the user's store.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "attend/llm/store.hpp"
 #include "command.hpp"
-#include "io/closest.hpp"
 #include "io/readable.hpp"
-#include "model_store.hpp"
-#include "store_lock.hpp"
 
 namespace attend::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::int64_t bytes_below(const fs::path& folder) {
-  std::int64_t sum = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_regular_file(ignored)) sum += static_cast<std::int64_t>(entry->file_size(ignored));
-  }
-  return sum;
-}
-
-// All of them are there, or none is removed.
-void check_names(const std::vector<std::string>& wanted) {
-  const std::vector<std::string> names = stored_names();
-  for (const std::string& name : wanted) {
-    check_model_name(name);
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    throw UsageError(
-        fmt::format("there is no model '{}' in {}{}{}", name, store_folder().string(),
-                    names.empty() ? ", which is empty" : fmt::format(": it holds {}", fmt::join(names, ", ")),
-                    io::did_you_mean(name, names)));
-  }
-}
-
 int run_rm(const std::vector<std::string>& names) {
-  check_names(names);
-  const fs::path store = store_folder();
-  const StoreLock lock(store);
-  for (const std::string& name : names) {
-    const std::int64_t bytes = bytes_below(store / name);
-    // Out of sight by one rename; what a kill leaves of it under this name the next pull removes.
-    const fs::path gone = store / fmt::format(".pull-{}-rm", ::getpid());
-    fs::rename(store / name, gone);
-    fs::remove_all(gone);
+  llm::remove_models(names, [](const std::string& name, std::int64_t bytes) {
     fmt::print("{} is gone: {} freed\n", name, io::readable_bytes(static_cast<double>(bytes)));
-  }
+  });
   return kSuccess;
 }
 

@@ -16,7 +16,7 @@
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
-#include "memory.hpp"
+#include "llm/runtime/memory.hpp"
 #include "neighbours.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -98,7 +98,7 @@ void measure(const std::vector<Variant>& variants, const Arguments& arguments, s
     if (variant.longest != 0 && length > variant.longest) continue;
     const auto call = variant.prepare(inputs);
     release_memory();
-    const MemoryWatch watch;
+    const llm::MemoryWatch watch;
     call(out);
     const auto memory = watch.growth();
     const auto error = variant.exact == Exact::against ? error_against(variants[variant.against], inputs, out)

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attend/error.hpp"
-#include "base/threads.hpp"
+#include "attend/threads.hpp"
 
 namespace attend::llm {
 namespace {
@@ -21,8 +21,8 @@ double loss_of(std::span<const float> logits, Token token) {
 
 }  // namespace
 
-Perplexity perplexity(Model& model, std::span<const Token> tokens, std::int64_t length, const CacheOptions& options,
-                      const std::function<void(std::int64_t)>& progress) {
+Perplexity perplexity(Transformer& model, std::span<const Token> tokens, std::int64_t length,
+                      const CacheOptions& options, const std::function<void(std::int64_t)>& progress) {
   const std::int64_t H = model.config().hidden, V = model.config().vocabulary, all = std::ssize(tokens);
   for (const Token token : tokens)  // one may be asked for before the model reads it
     if (token < 0 || token >= V)

@@ -6,8 +6,8 @@
 #include <numbers>
 
 #include "attend/positions.hpp"
+#include "attend/threads.hpp"
 #include "base/half.hpp"
-#include "base/threads.hpp"
 
 namespace attend::llm {
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attend/error.hpp"
+#include "io/json.hpp"
 #include "llm/text/unicode.hpp"
 
 namespace attend::llm {
@@ -375,6 +376,12 @@ const ChatStyle* detect_mistral(string_view source) {
 
 }  // namespace
 
+ChatTemplate::ChatTemplate(ChatStyle style) : style_(std::make_shared<const ChatStyle>(std::move(style))) {}
+
+const std::string& ChatTemplate::name() const {
+  return style_->name;
+}
+
 std::optional<ChatTemplate> ChatTemplate::named(string_view name) {
   const ChatStyle* style = find_style(name);
   return style == nullptr ? std::nullopt : std::optional(ChatTemplate(*style));
@@ -415,15 +422,17 @@ ChatTemplate ChatTemplate::detect(string_view jinja_source) {
 }
 
 void ChatTemplate::set_thinking(bool on) {
-  const auto& opening = on ? style_.opening_thinking : style_.opening_at_once;
+  const auto& opening = on ? style_->opening_thinking : style_->opening_at_once;
   if (!opening)
     throw InvalidArgument("chat: thinking cannot be turned " + std::string(on ? "on" : "off") + " in the template " +
-                          style_.name + "; in qwen3 and minimind3 it can");
-  style_.opening = *opening;
+                          style_->name + "; in qwen3 and minimind3 it can");
+  ChatStyle style = *style_;
+  style.opening = *opening;
+  style_ = std::make_shared<const ChatStyle>(std::move(style));
 }
 
 std::vector<ChatPart> ChatTemplate::parts(std::span<const Message> messages, bool add_generation_prompt) const {
-  return Renderer(style_, messages).run(add_generation_prompt);
+  return Renderer(*style_, messages).run(add_generation_prompt);
 }
 
 std::string ChatTemplate::render(std::span<const Message> messages, bool add_generation_prompt) const {
@@ -433,9 +442,9 @@ std::string ChatTemplate::render(std::span<const Message> messages, bool add_gen
 }
 
 std::vector<std::string> ChatTemplate::stop_pieces() const {
-  if (style_.family == Family::llama3) return {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
-  if (style_.end == "<|im_end|>") return {"<|im_end|>", "<|endoftext|>"};
-  return {style_.end};
+  if (style_->family == Family::llama3) return {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
+  if (style_->end == "<|im_end|>") return {"<|im_end|>", "<|endoftext|>"};
+  return {style_->end};
 }
 
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,

@@ -1,28 +1,13 @@
-// Chat templates of the supported families, written out by hand: no Jinja is run.
+// What the families of chat templates differ in.
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "llm/text/tokenizer.hpp"
+#include "attend/llm/chat_template.hpp"
 
 namespace attend::llm {
 
-struct Message {
-  std::string role;  // system, user, assistant, tool
-  std::string content;
-};
-
-// A stretch of a rendered chat: the template's own, or (not trusted) what came in with a message.
-struct ChatPart {
-  std::string text;
-  bool trusted = true;
-};
-
-// What the families differ in.
 struct ChatStyle {
   enum class Family {
     chatml,     // <start>role\ncontent<end>\n
@@ -51,39 +36,5 @@ struct ChatStyle {
   System system_place = System::anywhere;
   bool dated = false;  // llama-3.1 states dates in the system message
 };
-
-class ChatTemplate {
- public:
-  static std::optional<ChatTemplate> named(std::string_view name);  // nothing for a name not among names()
-  static std::vector<std::string> names();                          // "chatml", "smollm2", "qwen3", "llama-3", ...
-  // The family whose markers stand in the Jinja source, with the system message it states. FileError says what was not
-  // recognised and which families are known.
-  static ChatTemplate detect(std::string_view jinja_source);
-
-  const std::string& name() const { return style_.name; }
-  // Whether the answer to come begins with thoughts: open_thinking of MiniMind's template, enable_thinking of Qwen's.
-  // InvalidArgument where the template leaves no choice.
-  void set_thinking(bool on);
-  // What Hugging Face's apply_chat_template gives, without tools. InvalidArgument for no messages, for roles the
-  // template has no place for, and for an order it refuses.
-  std::string render(std::span<const Message> messages, bool add_generation_prompt) const;
-  std::vector<ChatPart> parts(std::span<const Message> messages, bool add_generation_prompt) const;
-  std::vector<std::string> stop_pieces() const;  // the tokens that end an answer
-
- private:
-  explicit ChatTemplate(ChatStyle style) : style_(std::move(style)) {}
-  ChatStyle style_;
-};
-
-enum class ContentTokens {
-  plain,    // <|im_end|> inside a message is text: no message forges a turn
-  special,  // <|im_end|> inside a message is that token: what Hugging Face does
-};
-
-// A chat as tokens. Nothing is put around it but what the template itself brings (<s>, where it has one). Added tokens
-// that are not special, such as <think>, are tokens inside messages, too.
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                               std::span<const Message> messages, bool add_generation_prompt,
-                               ContentTokens content = ContentTokens::plain);
 
 }  // namespace attend::llm

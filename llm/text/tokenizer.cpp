@@ -133,6 +133,11 @@ std::string TokenizerData::decoded(Token token, bool first) const {
   return text;
 }
 
+Tokenizer Tokenizer::open(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) return tokenizer_from_folder(path);
+  return tokenizer_from_gguf(io::Gguf(path), path.string());
+}
+
 Tokenizer::Tokenizer(std::unique_ptr<const TokenizerData> data) : data_(std::move(data)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;

@@ -77,6 +77,6 @@ void finish_bpe(TokenizerData& data, const TokenizerPlan& plan, const BpePlan& b
 void finish_word_piece(TokenizerData& data, const TokenizerPlan& plan, const WordPiecePlan& word_piece);
 
 // Not const yet: a folder and a GGUF file know more than tokenizer.json.
-std::unique_ptr<TokenizerData> tokenizer_from_json(const io::Json& json, const std::string& what);
+std::unique_ptr<TokenizerData> tokenizer_data_from_json(const io::Json& json, const std::string& what);
 
 }  // namespace attend::llm

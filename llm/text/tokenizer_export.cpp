@@ -85,7 +85,7 @@ std::string merge_text(const Json& merge, const std::string& what) {
 
 std::vector<GgufEntry> gguf_tokenizer(const Json& json, const Json* config, std::int64_t vocabulary,
                                       const std::string& what) {
-  const Tokenizer checked = Tokenizer::from_json(json, what);  // whatever is wrong with the file is said here
+  const Tokenizer checked = tokenizer_from_json(json, what);  // whatever is wrong with the file is said here
   const Json* model = json.find("model");
   const std::string* type = model == nullptr ? nullptr : text_of(*model, "type");
   if (type == nullptr || *type != "BPE") throw io::FileError(what + ": only byte-level BPE can be written to GGUF");
@@ -136,7 +136,7 @@ std::vector<GgufEntry> gguf_tokenizer(const Json& json, const Json* config, std:
 }
 
 TokenizerTexts tokenizer_texts(const io::Gguf& gguf, const std::string& what) {
-  const Tokenizer checked = Tokenizer::from_gguf(gguf, what);
+  const Tokenizer checked = tokenizer_from_gguf(gguf, what);
   const auto text = [&](std::string_view key) -> std::string {
     const io::GgufValue* value = gguf.value(key);
     const auto* string = value == nullptr ? nullptr : std::get_if<std::string_view>(value);

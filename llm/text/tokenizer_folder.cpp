@@ -105,7 +105,7 @@ std::string read_chat_template(const Json& config, const std::string& what) {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_folder(const fs::path& folder) {
+Tokenizer tokenizer_from_folder(const fs::path& folder) {
   const fs::path config_path = folder / "tokenizer_config.json", json_path = folder / "tokenizer.json",
                  text_path = folder / "vocab.txt", jinja_path = folder / "chat_template.jinja";
   std::error_code ignored;
@@ -119,7 +119,7 @@ Tokenizer Tokenizer::from_folder(const fs::path& folder) {
   }
   std::unique_ptr<TokenizerData> data;
   if (there(json_path)) {
-    data = tokenizer_from_json(io::read_json(json_path), json_path.string());
+    data = tokenizer_data_from_json(io::read_json(json_path), json_path.string());
   } else if (there(text_path)) {
     data = from_vocabulary(text_path, config);
   } else {

@@ -219,7 +219,7 @@ void read_bert(const Reader& reader, const std::vector<std::string_view>& tokens
 
 }  // namespace
 
-Tokenizer Tokenizer::from_gguf(const Gguf& gguf, const std::string& what) {
+Tokenizer tokenizer_from_gguf(const Gguf& gguf, const std::string& what) {
   const Reader reader(gguf, what);
   const std::string model = reader.text("ggml.model");
   const std::vector<std::string_view> tokens = reader.strings("ggml.tokens", kMostTokens);

@@ -349,7 +349,7 @@ std::string model_type(const Field& model) {
 
 }  // namespace
 
-std::unique_ptr<TokenizerData> tokenizer_from_json(const Json& json, const std::string& what) {
+std::unique_ptr<TokenizerData> tokenizer_data_from_json(const Json& json, const std::string& what) {
   const Field root(json, what);
   auto data = std::make_unique<TokenizerData>();
   TokenizerPlan plan;
@@ -393,8 +393,8 @@ std::unique_ptr<TokenizerData> tokenizer_from_json(const Json& json, const std::
   return data;
 }
 
-Tokenizer Tokenizer::from_json(const Json& tokenizer_json, const std::string& what) {
-  return Tokenizer(tokenizer_from_json(tokenizer_json, what));
+Tokenizer tokenizer_from_json(const Json& tokenizer_json, const std::string& what) {
+  return Tokenizer(tokenizer_data_from_json(tokenizer_json, what));
 }
 
 }  // namespace attend::llm

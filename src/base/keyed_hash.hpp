@@ -1,9 +1,10 @@
 // A hash with a secret of the process: no file can be made whose keys all fall on one place of a table.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <string_view>
 
 namespace attend {
@@ -33,9 +34,9 @@ class KeyedHash {
 
   static const Secret& of_process() {
     static const Secret secret = [] {
-      std::random_device device;
-      const auto draw = [&] { return (std::uint64_t{device()} << 32) | device(); };
-      return Secret{draw(), draw()};
+      Secret drawn{};
+      if (::getentropy(&drawn, sizeof drawn) != 0) drawn = {0x9E3779B97F4A7C15U, 0xBF58476D1CE4E5B9U};
+      return drawn;
     }();
     return secret;
   }

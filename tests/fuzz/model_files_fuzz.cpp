@@ -13,8 +13,8 @@
 #include "attend/error.hpp"
 #include "io/file_error.hpp"
 #include "io/gguf.hpp"
-#include "llm/model/model.hpp"
 #include "llm/model/plan.hpp"
+#include "llm/model/transformer.hpp"
 #include "seeded.hpp"
 
 namespace attend::test {
@@ -45,7 +45,7 @@ void use(const std::string& bytes) {
   try {
     const llm::ModelFiles files(place());
     if (llm::weights_memory(files) < 0) stop("less than no memory");
-    llm::Model model(files);
+    llm::Transformer model(files);
     const llm::ModelConfig& c = model.config();
     const llm::Token last = static_cast<llm::Token>(c.vocabulary - 1);
     const llm::Token tokens[] = {0, last, 0};
@@ -137,7 +137,7 @@ std::string example(const std::string& family, bool learned, bool experts) {
   std::ifstream file(place(), std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   const llm::ModelFiles files(place());
-  const llm::Model model(files);  // an example that is refused would test nothing
+  const llm::Transformer model(files);  // an example that is refused would test nothing
   return bytes;
 }
 

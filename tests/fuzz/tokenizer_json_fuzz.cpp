@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     const auto tokenizer =
-        attend::llm::Tokenizer::from_json(attend::io::parse_json(text, "t", {.bytes = std::size_t{1} << 20}), "t");
+        attend::llm::tokenizer_from_json(attend::io::parse_json(text, "t", {.bytes = std::size_t{1} << 20}), "t");
     use(tokenizer, text.substr(0, 300));
     use(tokenizer, "The <|im_end|> 12's \xF0\x9F\x98\x80 [SEP]  \n\xC3");
   } catch (const attend::io::FileError&) {

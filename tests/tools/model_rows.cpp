@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/generate/engine.hpp"
+#include "llm/generate/running_batch.hpp"
 
 namespace {
 
@@ -24,7 +24,7 @@ void put(const T* data, std::int64_t count) {
     throw std::runtime_error("cannot write");
 }
 
-void logits(Model& model, const std::vector<std::vector<Token>>& sequences, std::int64_t chunk, DType dtype) {
+void logits(Transformer& model, const std::vector<std::vector<Token>>& sequences, std::int64_t chunk, DType dtype) {
   const std::int64_t V = model.config().vocabulary, H = model.config().hidden;
   std::int64_t room = 0;
   for (const auto& s : sequences) room += (std::ssize(s) + 63) / 64 * 64;
@@ -60,7 +60,7 @@ void logits(Model& model, const std::vector<std::vector<Token>>& sequences, std:
 
 int run(int argc, char** argv) {
   if (argc < 3) throw std::runtime_error("usage: model_rows MODEL logits|hidden|embed|greedy ...");
-  Model model{ModelFiles(argv[1])};
+  Transformer model{ModelFiles(argv[1])};
   const std::string mode = argv[2];
   std::vector<std::vector<Token>> sequences;
   std::vector<Token> all;

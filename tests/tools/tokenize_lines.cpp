@@ -19,10 +19,11 @@ namespace {
 using attend::llm::Tokenizer;
 
 Tokenizer load(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return Tokenizer::from_folder(path);
-  if (path.extension() == ".gguf") return Tokenizer::from_gguf(attend::io::Gguf(path), path.string());
+  if (std::filesystem::is_directory(path)) return attend::llm::tokenizer_from_folder(path);
+  if (path.extension() == ".gguf") return attend::llm::tokenizer_from_gguf(attend::io::Gguf(path), path.string());
   const attend::io::MappedFile file(path);
-  return Tokenizer::from_json(attend::io::parse_json(attend::io::as_text(file.bytes()), path.string()), path.string());
+  return attend::llm::tokenizer_from_json(attend::io::parse_json(attend::io::as_text(file.bytes()), path.string()),
+                                          path.string());
 }
 
 bool read(void* to, std::size_t bytes) {

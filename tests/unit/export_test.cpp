@@ -38,7 +38,7 @@ constexpr const char* kTokenizerConfig = R"({"eos_token": "<|end|>", "chat_templ
 class Export : public testing::TestWithParam<const char*> {};
 
 std::vector<float> logits_of(const fs::path& path) {
-  Model model{ModelFiles(path)};
+  Transformer model{ModelFiles(path)};
   return run_alone(model, golden_tokens(model, 60), 60);
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "io/safetensors.hpp"
-#include "llm/model/model.hpp"
+#include "llm/model/transformer.hpp"
 #include "support/golden.hpp"
 
 namespace attend::llm::test {
@@ -85,7 +85,7 @@ class GoldenModel {
 
   const fs::path& path() const { return folder_.path(); }
   const std::vector<float>& expected() const { return expected_; }
-  Model load() const { return Model(ModelFiles(path())); }
+  Transformer load() const { return Transformer(ModelFiles(path())); }
 
   // Writes the weights again after `change` has had its way with their list.
   template <class Change>
@@ -103,7 +103,7 @@ class GoldenModel {
 };
 
 // The tokens the expected rows belong to, and more of the kind.
-inline std::vector<Token> golden_tokens(const Model& model, std::int64_t count = 24, std::int64_t first = 0) {
+inline std::vector<Token> golden_tokens(const Transformer& model, std::int64_t count = 24, std::int64_t first = 0) {
   std::vector<Token> tokens;
   for (std::int64_t i = first; i < first + count; ++i)
     tokens.push_back(static_cast<Token>((37 * i + 11) % model.config().vocabulary));
@@ -111,7 +111,7 @@ inline std::vector<Token> golden_tokens(const Model& model, std::int64_t count =
 }
 
 // Rows of logits as a batch of continuations gives them, one after the other.
-inline std::vector<float> run(Model& model, std::span<const Token> tokens, std::span<const Continuation> parts,
+inline std::vector<float> run(Transformer& model, std::span<const Token> tokens, std::span<const Continuation> parts,
                               ModelCache& cache) {
   const std::int64_t rows = std::ssize(tokens), H = model.config().hidden, V = model.config().vocabulary;
   const View hidden = model.forward(tokens, parts, cache);
@@ -121,7 +121,7 @@ inline std::vector<float> run(Model& model, std::span<const Token> tokens, std::
 }
 
 // The logits of one sequence alone, `chunk` tokens at a time.
-inline std::vector<float> run_alone(Model& model, std::span<const Token> tokens, std::int64_t chunk,
+inline std::vector<float> run_alone(Transformer& model, std::span<const Token> tokens, std::int64_t chunk,
                                     const CacheOptions& options = {.tokens = 256}) {
   ModelCache cache(model.config(), options);
   const std::int64_t sequence = cache.add();

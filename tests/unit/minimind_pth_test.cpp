@@ -101,7 +101,7 @@ ModelConfig config_of(const Shape& shape) {
 std::string error_of(const StateDict& dict) {
   const TempFolder folder;
   try {
-    const Model model{ModelFiles(dict.write(folder))};
+    const Transformer model{ModelFiles(dict.write(folder))};
   } catch (const io::FileError& error) {
     return error.what();
   }
@@ -155,7 +155,7 @@ TEST(MiniMindPth, AHeadOfItsOwnIsUsed) {
     EXPECT_FALSE(config_of(untied).tied_embeddings);
     const StateDict dict(untied);
     const TempFolder folder;
-    Model model{ModelFiles(dict.write(folder))};
+    Transformer model{ModelFiles(dict.write(folder))};
     std::vector<float> x(64), logits(6400);
     x[5] = 1;
     model.logits(view_of(static_cast<const float*>(x.data()), {1, 1, 1, 64}), view_of(logits.data(), {1, 1, 1, 6400}));
@@ -203,7 +203,7 @@ TEST(MiniMindPth, AConfigBesideItSaysWhatShapesDoNot) {
   const ModelFiles files(path);
   EXPECT_EQ(files.config().family, "llama");
   EXPECT_EQ(files.config().heads, 4);
-  const Model model(files);
+  const Transformer model(files);
 }
 
 TEST(MiniMindPth, LoraIsNotReadOver) {

@@ -16,7 +16,7 @@ namespace {
 using attend::test::error_of;
 
 // A golden model with one field of its config changed.
-Model with(const char* name, const std::string& field, const std::string& value) {
+Transformer with(const char* name, const std::string& field, const std::string& value) {
   const GoldenModel golden(name);
   std::string config = read_text(golden.path() / "config.json");
   const std::size_t at = config.find("\"" + field + "\": ");
@@ -30,7 +30,7 @@ Model with(const char* name, const std::string& field, const std::string& value)
   return golden.load();
 }
 
-std::vector<float> logits_of(Model& model, View rows) {
+std::vector<float> logits_of(Transformer& model, View rows) {
   const std::int64_t V = model.config().vocabulary;
   std::vector<float> out(static_cast<std::size_t>(rows.length() * V));
   model.logits(rows, view_of(out.data(), {1, 1, rows.length(), V}));
@@ -38,7 +38,7 @@ std::vector<float> logits_of(Model& model, View rows) {
 }
 
 TEST(ModelCache, AWindowForgetsWithoutChangingABit) {
-  Model model = with("mistral", "sliding_window", "100");
+  Transformer model = with("mistral", "sliding_window", "100");
   const std::vector<Token> tokens = golden_tokens(model, 1500);
   const std::int64_t lengths[] = {1500};
   const std::vector<float> expected = logits_of(model, model.encode(tokens, lengths));  // keeps all of it
@@ -50,7 +50,7 @@ TEST(ModelCache, AWindowForgetsWithoutChangingABit) {
 }
 
 TEST(ModelCache, WhatAWindowForgotCannotBeForked) {
-  Model model = with("mistral", "sliding_window", "100");
+  Transformer model = with("mistral", "sliding_window", "100");
   const std::vector<Token> tokens = golden_tokens(model, 800);
   ModelCache cache(model.config(), {.tokens = 2048});
   const std::int64_t sequence = cache.add();
@@ -75,7 +75,7 @@ TEST(ModelCache, WhatAWindowForgotCannotBeForked) {
 // With one layer keys and values are those of the tokens alone, so a stream must see what a fresh sequence of the
 // tokens it kept would.
 TEST(ModelCache, AStreamSeesItsFirstAndItsLastTokens) {
-  Model model = with("llama", "num_hidden_layers", "1");
+  Transformer model = with("llama", "num_hidden_layers", "1");
   for (const DType dtype : {DType::f32, DType::f16}) {
     const std::vector<Token> tokens = golden_tokens(model, 700);
     ModelCache cache(model.config(), {.tokens = 64 + 128 + 128, .dtype = dtype, .stream = 100, .sinks = 4});
@@ -99,7 +99,7 @@ TEST(ModelCache, AStreamSeesItsFirstAndItsLastTokens) {
 }
 
 TEST(ModelCache, AStreamTakesBoundedRoom) {
-  Model model = GoldenModel("qwen3").load();
+  Transformer model = GoldenModel("qwen3").load();
   ModelCache cache(model.config(), {.tokens = 64 + 128 + 64 + 64, .stream = 128, .sinks = 1});
   const std::int64_t sequence = cache.add();
   const std::vector<Token> tokens = golden_tokens(model, 60);

@@ -18,7 +18,7 @@ namespace {
 std::string load_error(const fs::path& path) {
   try {
     const ModelFiles files(path);  // every command passes here: what a model would refuse is refused by now
-    const Model model(files);
+    const Transformer model(files);
   } catch (const io::FileError& error) {
     return error.what();
   }
@@ -109,9 +109,9 @@ void shard(const GoldenModel& golden) {
 
 TEST(ModelFiles, ShardsGiveTheSameBits) {
   const GoldenModel golden("llama");
-  Model whole = golden.load();
+  Transformer whole = golden.load();
   shard(golden);
-  Model sharded = golden.load();
+  Transformer sharded = golden.load();
   const std::vector<Token> tokens = golden_tokens(whole);
   EXPECT_EQ(run_alone(sharded, tokens, 24), run_alone(whole, tokens, 24));
 }
@@ -248,7 +248,7 @@ class GgufModel {
 
 TEST(GgufModels, HaveTheRowsOfTheFolder) {
   const GgufModel gguf;
-  Model model{ModelFiles(gguf.write())};
+  Transformer model{ModelFiles(gguf.write())};
   EXPECT_LE(relative_error(run_alone(model, golden_tokens(model), 24), gguf.expected()), 1e-4);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 std::string load_error(const fs::path& path) {
   try {
-    const Model model{ModelFiles(path)};
+    const Transformer model{ModelFiles(path)};
   } catch (const io::FileError& error) {
     return error.what();
   }
@@ -28,7 +28,7 @@ bool holds(const std::string& text, const std::string& part) {
 
 TEST(BinFolder, GivesTheBitsOfSafetensors) {
   const GoldenModel golden("llama");
-  Model before = golden.load();
+  Transformer before = golden.load();
   std::string whole, parts[2];
   golden.change_weights([&](std::vector<io::StoredTensor>& tensors) {
     whole = pth_bytes(tensors);
@@ -41,7 +41,7 @@ TEST(BinFolder, GivesTheBitsOfSafetensors) {
   const std::vector<Token> tokens = golden_tokens(before);
   const std::vector<float> expected = run_alone(before, tokens, 24);
   write_text(golden.path() / "pytorch_model.bin", whole);
-  Model one = golden.load();
+  Transformer one = golden.load();
   EXPECT_EQ(run_alone(one, tokens, 24), expected);
   fs::remove(golden.path() / "pytorch_model.bin");
   write_text(golden.path() / "pytorch_model-1.bin", parts[0]);
@@ -49,7 +49,7 @@ TEST(BinFolder, GivesTheBitsOfSafetensors) {
   write_text(
       golden.path() / "pytorch_model.bin.index.json",
       R"({"metadata": {"total_size": 1}, "weight_map": {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin"}})");
-  Model sharded = golden.load();
+  Transformer sharded = golden.load();
   EXPECT_EQ(run_alone(sharded, tokens, 24), expected);
   write_text(golden.path() / "pytorch_model.bin.index.json", R"({"weight_map": {"a": "../pytorch_model-1.bin"}})");
   EXPECT_TRUE(holds(load_error(golden.path()), "is not the name of a file in this folder"));
@@ -74,7 +74,7 @@ TEST(FolderSettings, GenerationConfigSaysWhatEndsAnAnswer) {
 // --- Sentence Transformers ---
 
 // The text's rows pooled by hand, of length 1.
-std::vector<float> pooled(Model& model, const std::vector<Token>& tokens, const std::string& kind) {
+std::vector<float> pooled(Transformer& model, const std::vector<Token>& tokens, const std::string& kind) {
   const std::int64_t lengths[] = {std::ssize(tokens)};
   const View rows = model.encode(tokens, lengths);
   const auto* x = static_cast<const float*>(rows.data);
@@ -109,7 +109,7 @@ TEST(SentenceFolder, PoolsAsItsConfigSays) {
   };
   for (const auto& [text, kind] : cases) {
     write_text(golden.path() / "1_Pooling" / "config.json", text);
-    Model model = golden.load();
+    Transformer model = golden.load();
     const std::vector<Token> tokens = golden_tokens(model, 7);
     const std::int64_t lengths[] = {7};
     const std::vector<float> expected = pooled(model, tokens, kind), got = model.embed(tokens, lengths);

@@ -12,7 +12,7 @@ namespace attend::llm::test {
 namespace {
 
 std::vector<float> logits_of(const GoldenModel& golden) {
-  Model model = golden.load();
+  Transformer model = golden.load();
   return run_alone(model, golden_tokens(model, 40), 40);
 }
 

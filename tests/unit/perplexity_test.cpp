@@ -26,7 +26,7 @@ std::vector<double> losses(std::span<const float> rows, std::span<const Token> t
 
 TEST(Perplexity, IsThatOfTheReference) {
   const GoldenModel golden("llama");
-  Model model = golden.load();
+  Transformer model = golden.load();
   const std::vector<Token> tokens = golden_tokens(model);
   const std::vector<double> expected = losses(golden.expected(), tokens);
   double mean = 0, variance = 0;
@@ -40,7 +40,7 @@ TEST(Perplexity, IsThatOfTheReference) {
 }
 
 TEST(Perplexity, WindowsBeginAfresh) {
-  Model model = GoldenModel("llama").load();
+  Transformer model = GoldenModel("llama").load();
   const std::vector<Token> tokens = golden_tokens(model, 1000);
   for (const std::int64_t length : {2, 64, 300, 600, 999}) {
     double sum = 0;
@@ -62,7 +62,7 @@ TEST(Perplexity, WindowsBeginAfresh) {
 }
 
 TEST(Perplexity, ShortTextsPredictNothing) {
-  Model model = GoldenModel("llama").load();
+  Transformer model = GoldenModel("llama").load();
   const Token one[] = {1};
   EXPECT_EQ(perplexity(model, {}, 64, {}).predicted, 0);
   EXPECT_EQ(perplexity(model, one, 64, {}).predicted, 0);
@@ -70,7 +70,7 @@ TEST(Perplexity, ShortTextsPredictNothing) {
 }
 
 TEST(Perplexity, RefusesTokensOfNoVocabulary) {
-  Model model = GoldenModel("llama").load();
+  Transformer model = GoldenModel("llama").load();
   for (const std::size_t place : {0U, 5U, 511U, 512U, 599U})  // 512: the first of the second step
     for (const Token bad : {64, -1, 1 << 20}) {
       std::vector<Token> tokens = golden_tokens(model, 600);

@@ -66,7 +66,7 @@ TEST(Plan, UnknownShapesAreNone) {
 }
 
 TEST(Plan, CachesTakeWhatWasPlanned) {
-  const Model model = GoldenModel("llama").load();
+  const Transformer model = GoldenModel("llama").load();
   for (const bool int8 : {false, true})
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       const CacheOptions options{300, dtype, int8};
@@ -108,7 +108,7 @@ TEST(Plan, WeightsTakeWhatWasPlanned) {
                      (tied ? "true}" : "false}"));
       const ModelFiles files(folder.path());
       const auto planned = static_cast<double>(weights_memory(files));
-      EXPECT_NEAR(planned / static_cast<double>(Model(files).bytes()), 1, 0.02) << dtype << tied;
+      EXPECT_NEAR(planned / static_cast<double>(Transformer(files).bytes()), 1, 0.02) << dtype << tied;
       EXPECT_EQ(count_parameters(files.config()).total() * static_cast<std::int64_t>(size),
                 files.bytes() - (tied ? static_cast<std::int64_t>(size) * kHidden * kVocabulary : 0));
     }

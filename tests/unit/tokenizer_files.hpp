@@ -28,7 +28,7 @@ inline io::Json golden_json(const std::string& name) {
   return io::parse_json(golden_text(name), name);
 }
 inline Tokenizer golden_tokenizer(const std::string& family) {
-  return Tokenizer::from_json(golden_json(family + ".json"), family);
+  return tokenizer_from_json(golden_json(family + ".json"), family);
 }
 
 inline std::vector<Token> tokens_of(const io::Json& array) {
@@ -76,7 +76,7 @@ class GgufFile {
 
 inline Tokenizer gguf_tokenizer(const GgufFile& file) {
   const std::string bytes = file.bytes();
-  return Tokenizer::from_gguf(io::parse_gguf(std::as_bytes(std::span(bytes)), "m.gguf"), "m.gguf");
+  return tokenizer_from_gguf(io::parse_gguf(std::as_bytes(std::span(bytes)), "m.gguf"), "m.gguf");
 }
 
 }  // namespace attend::llm::test

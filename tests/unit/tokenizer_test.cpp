@@ -194,7 +194,7 @@ TEST(Tokenizer, FindsAddedTokensAsTheirFlagsSay) {
                            added(4, "<l>", "lstrip", true) + "," + added(5, "<r>", "rstrip", true) + "," +
                            added(6, "<w>", "single_word", true) + "," + added(7, "bA", "normalized", false) + "," +
                            added(8, "<l", "", false) + "," + added(9, "ba b", "", false) + "]}";
-  const Tokenizer tokenizer = Tokenizer::from_json(io::parse_json(json, "t"), "t");
+  const Tokenizer tokenizer = tokenizer_from_json(io::parse_json(json, "t"), "t");
   const std::vector<std::pair<std::string, Tokens>> cases = {{"a <l> a", {0, 4, 2, 0}},
                                                              {"a<r>  a", {0, 5, 0}},
                                                              {"a<w>", {0}},
@@ -229,12 +229,12 @@ class TokenizerFolder : public testing::Test {
 
 TEST_F(TokenizerFolder, ReadsSettingsBesideIt) {
   write("tokenizer.json", test::golden_text("gpt2.json"));
-  EXPECT_EQ(Tokenizer::from_folder(folder_).special().eos, std::nullopt);
+  EXPECT_EQ(tokenizer_from_folder(folder_).special().eos, std::nullopt);
   write("tokenizer_config.json",
         R"({"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "pad_token": null,
             "unk_token": "<nowhere>", "chat_template": [{"name": "tool_use", "template": "no"},
                                                          {"name": "default", "template": "yes"}]})");
-  const Tokenizer tokenizer = Tokenizer::from_folder(folder_);
+  const Tokenizer tokenizer = tokenizer_from_folder(folder_);
   EXPECT_EQ(tokenizer.special().bos, 1);
   EXPECT_EQ(tokenizer.special().eos, 2);
   EXPECT_EQ(tokenizer.special().pad, std::nullopt);
@@ -242,7 +242,7 @@ TEST_F(TokenizerFolder, ReadsSettingsBesideIt) {
   EXPECT_FALSE(tokenizer.special().add_bos);
   EXPECT_EQ(tokenizer.chat_template(), "yes");
   write("chat_template.jinja", "{{ messages }}");
-  EXPECT_EQ(Tokenizer::from_folder(folder_).chat_template(), "{{ messages }}");
+  EXPECT_EQ(tokenizer_from_folder(folder_).chat_template(), "{{ messages }}");
 }
 
 // What Transformers writes for "no limit".
@@ -253,7 +253,7 @@ TEST_F(TokenizerFolder, LongNumbersThatNobodyNeedsAreReadOver) {
   write("tokenizer.json", json);
   write("tokenizer_config.json",
         "{\"model_max_length\": " + number + ", \"eos_token\": \"<|im_end|>\", \"x\": -1e999}");
-  EXPECT_EQ(Tokenizer::from_folder(folder_).special().eos, 2);
+  EXPECT_EQ(tokenizer_from_folder(folder_).special().eos, 2);
 }
 
 TEST_F(TokenizerFolder, ReadsAVocabularyAlone) {
@@ -261,19 +261,19 @@ TEST_F(TokenizerFolder, ReadsAVocabularyAlone) {
   std::string lines;
   for (Token token = 0; token < golden.vocabulary(); ++token) lines += std::string(golden.piece(token)) + "\r\n";
   write("vocab.txt", lines);
-  const Tokenizer tokenizer = Tokenizer::from_folder(folder_);
+  const Tokenizer tokenizer = tokenizer_from_folder(folder_);
   EXPECT_EQ(tokenizer.vocabulary(), golden.vocabulary());
   const std::string text = "The Models' [MASK] Zürich 你好 don't!";
   EXPECT_EQ(tokenizer.encode(text), golden.encode(text));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), golden.decode(golden.encode(text)));
   write("tokenizer_config.json", R"({"do_lower_case": false})");
-  EXPECT_NE(Tokenizer::from_folder(folder_).encode(text), golden.encode(text));
+  EXPECT_NE(tokenizer_from_folder(folder_).encode(text), golden.encode(text));
 }
 
 TEST_F(TokenizerFolder, SaysWhatIsMissing) {
   const auto refusal = [&] {
     try {
-      Tokenizer::from_folder(folder_);
+      tokenizer_from_folder(folder_);
     } catch (const io::FileError& error) {
       return std::string(error.what());
     }

@@ -1,4 +1,4 @@
-// Generation: requests join and leave one running batch; prompts are read in pieces and remembered for the next turn.
+// The running batch that requests join and leave; prompts are read in pieces and remembered for the next turn.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "attend/llm/engine.hpp"
+#include "attend/llm/tokenizer.hpp"
 #include "llm/generate/sampler.hpp"
-#include "llm/model/model.hpp"
+#include "llm/model/transformer.hpp"
 
 namespace attend::llm {
 
-struct EngineOptions {
+struct BatchOptions {
   std::int64_t context = 0;            // longest sequence; 0: the model's own
   std::int64_t cache_tokens = 0;       // room in the cache, for all sequences together; 0: context
   std::int64_t tokens_per_step = 512;  // a prompt is read in pieces of at most so many
@@ -23,36 +25,12 @@ struct EngineOptions {
 };
 
 // Tokens of a stream that are in the cache at most: a step is read before the window moves on, in whole pages.
-std::int64_t stream_room(const EngineOptions& options);
-
-struct Request {
-  std::vector<Token> prompt{};
-  std::int64_t max_tokens = 256;
-  Sampling sampling{};
-  std::vector<std::string> stop{};  // texts that end the answer; they are not part of it
-  std::vector<Token> stop_tokens{};
-};
-
-enum class Finish { not_yet, stop_token, stop_text, length, context, cancelled };
-const char* name(Finish finish);
-
-// One token of one request; the last event of a request says why it ended.
-struct Event {
-  std::int64_t request = 0;
-  Choice choice{};
-  std::string text{};  // whole characters; empty while one is incomplete or a stop text may be under way
-  bool has_token = false;
-  Finish finish = Finish::not_yet;
-};
-
-struct EngineStats {
-  std::int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0, steps = 0;
-};
+std::int64_t stream_room(const BatchOptions& options);
 
 // Not for several threads at once. The same request gives the same tokens whatever runs beside it.
-class Engine {
+class RunningBatch {
  public:
-  Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& options = {});
+  RunningBatch(Transformer& model, const Tokenizer& tokenizer, const BatchOptions& options = {});
 
   // Its number. InvalidArgument when it could never run: an empty prompt, or one too long for the context or the cache.
   std::int64_t submit(Request request);
@@ -92,9 +70,9 @@ class Engine {
   void release_text(Running& running, Event& event, bool last);
   void retire(Running& running);
 
-  Model& model_;
+  Transformer& model_;
   const Tokenizer& tokenizer_;
-  EngineOptions options_;
+  BatchOptions options_;
   ModelCache cache_;
   std::deque<Running> waiting_;
   std::vector<Running> running_;

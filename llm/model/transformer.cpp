@@ -1,5 +1,5 @@
 // The forward pass: embeddings, then attention and feed-forward per layer, then the final norm.
-#include "llm/model/model.hpp"
+#include "llm/model/transformer.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
-#include "base/threads.hpp"
+#include "attend/threads.hpp"
 
 namespace attend::llm {
 namespace {
@@ -41,28 +41,28 @@ std::int64_t bytes_of(const FeedForward& f) {
 }  // namespace
 
 // What the layers run on: sequences of a cache, or whole sequences without one.
-struct Model::Batch {
+struct Transformer::Batch {
   std::int64_t rows = 0;
   std::span<const Continuation> continuations{};
   ModelCache* cache = nullptr;
   Mask mask{};
 };
 
-Model::Model(ModelConfig config, ModelWeights weights)
+Transformer::Transformer(ModelConfig config, ModelWeights weights)
     : config_(std::move(config)), weights_(std::move(weights)), turns_(rope_turns(config_)) {
   for (std::size_t i = 0; i < weights_.rope_divisors.size(); ++i) turns_.per_position[i] /= weights_.rope_divisors[i];
 }
 
-Model::Model(const ModelFiles& files, const LoadProgress& progress)
-    : Model(files.config(), load_weights(files, progress)) {}
+Transformer::Transformer(const ModelFiles& files, const LoadProgress& progress)
+    : Transformer(files.config(), load_weights(files, progress)) {}
 
 Tokenizer load_tokenizer(const ModelFiles& files) {
-  if (files.gguf() != nullptr) return Tokenizer::from_gguf(*files.gguf(), files.path().string());
+  if (files.gguf() != nullptr) return tokenizer_from_gguf(*files.gguf(), files.path().string());
   const bool folder = std::filesystem::is_directory(files.path());
-  return Tokenizer::from_folder(folder ? files.path() : files.path().parent_path());
+  return tokenizer_from_folder(folder ? files.path() : files.path().parent_path());
 }
 
-std::int64_t Model::bytes() const {
+std::int64_t Transformer::bytes() const {
   std::int64_t sum = weights_.embedding.bytes() + weights_.head.bytes();
   for (const Layer& l : weights_.layers) {
     sum += l.q.weight.bytes() + l.k.weight.bytes() + l.v.weight.bytes() + l.o.weight.bytes() + l.router.weight.bytes() +
@@ -73,13 +73,13 @@ std::int64_t Model::bytes() const {
   return sum;
 }
 
-void Model::norm(const Norm& n, const float* x, float* y, std::int64_t rows) const {
+void Transformer::norm(const Norm& n, const float* x, float* y, std::int64_t rows) const {
   norm_rows(x, n.weight.data<float>(), n.bias.empty() ? nullptr : n.bias.data<float>(), y, rows, config_.hidden,
             config_.norm, config_.norm_eps);
 }
 
 // Embeddings of tokens at their positions into x_.
-void Model::begin(std::span<const Token> tokens, std::span<const std::int64_t> positions) {
+void Transformer::begin(std::span<const Token> tokens, std::span<const std::int64_t> positions) {
   const std::int64_t T = std::ssize(tokens), H = config_.hidden;
   for (const Token token : tokens)
     if (token < 0 || token >= config_.vocabulary)
@@ -106,7 +106,8 @@ void Model::begin(std::span<const Token> tokens, std::span<const std::int64_t> p
   if (config_.positions == PositionKind::rope) rotation_.fill(turns_, config_.rope_style, positions);
 }
 
-View Model::forward(std::span<const Token> tokens, std::span<const Continuation> continuations, ModelCache& cache) {
+View Transformer::forward(std::span<const Token> tokens, std::span<const Continuation> continuations,
+                          ModelCache& cache) {
   if (!config_.causal) throw InvalidArgument("model: " + config_.family + " is not causal: encode() runs it");
   std::vector<std::int64_t> positions;
   std::int64_t pages = 0;
@@ -130,7 +131,7 @@ View Model::forward(std::span<const Token> tokens, std::span<const Continuation>
   return rows_view(static_cast<const float*>(x_.floats.data()), std::ssize(tokens), config_.hidden);
 }
 
-View Model::encode(std::span<const Token> tokens, std::span<const std::int64_t> lengths) {
+View Transformer::encode(std::span<const Token> tokens, std::span<const std::int64_t> lengths) {
   std::vector<std::int64_t> positions, starts{0};
   for (const std::int64_t length : lengths) {
     if (length < 0) throw InvalidArgument("model: a sequence of " + std::to_string(length) + " tokens");
@@ -147,7 +148,7 @@ View Model::encode(std::span<const Token> tokens, std::span<const std::int64_t> 
   return rows_view(static_cast<const float*>(x_.floats.data()), std::ssize(tokens), config_.hidden);
 }
 
-std::vector<float> Model::embed(std::span<const Token> tokens, std::span<const std::int64_t> lengths) {
+std::vector<float> Transformer::embed(std::span<const Token> tokens, std::span<const std::int64_t> lengths) {
   const View rows = encode(tokens, lengths);
   const auto* x = static_cast<const float*>(rows.data);
   const std::int64_t H = config_.hidden;
@@ -175,7 +176,7 @@ std::vector<float> Model::embed(std::span<const Token> tokens, std::span<const s
   return result;
 }
 
-void Model::run_layers(const Batch& batch) {
+void Transformer::run_layers(const Batch& batch) {
   const std::int64_t T = batch.rows, H = config_.hidden;
   if (T == 0) return;
   for (std::int64_t n = 0; n < config_.layers; ++n) {
@@ -188,7 +189,7 @@ void Model::run_layers(const Batch& batch) {
 }
 
 // x = x + o(attention(norm(x))), or x = norm(x + o(attention(x))).
-void Model::attend_layer(const Layer& layer, std::int64_t n, const Batch& batch) {
+void Transformer::attend_layer(const Layer& layer, std::int64_t n, const Batch& batch) {
   const ModelConfig& c = config_;
   const std::int64_t T = batch.rows, Q = c.query_width(), K = c.kv_width();
   float *x = x_.of(T * c.hidden), *q = q_.of(T * Q), *k = k_.of(T * K), *v = v_.of(T * K);
@@ -230,7 +231,7 @@ void Model::attend_layer(const Layer& layer, std::int64_t n, const Batch& batch)
 }
 
 // A stream keeps its first tokens' keys as they are before the rotation.
-void Model::keep_sinks(std::int64_t n, const Batch& batch) {
+void Transformer::keep_sinks(std::int64_t n, const Batch& batch) {
   const std::int64_t K = config_.kv_width(), sinks = batch.cache->sink_tokens();
   std::int64_t row = 0;
   for (const Continuation& part : batch.continuations) {
@@ -244,7 +245,7 @@ void Model::keep_sinks(std::int64_t n, const Batch& batch) {
 }
 
 // Tokens behind a stream's first ones are gone: these move up to stand right before the rest.
-void Model::turn_sinks(std::int64_t sequence, ModelCache& cache) {
+void Transformer::turn_sinks(std::int64_t sequence, ModelCache& cache) {
   const std::int64_t K = config_.kv_width(), D = config_.head_dim, sinks = cache.sink_tokens();
   const DType dtype = cache.dtype();
   std::vector<std::int64_t> positions(static_cast<std::size_t>(sinks));
@@ -267,7 +268,7 @@ void Model::turn_sinks(std::int64_t sequence, ModelCache& cache) {
 }
 
 // Appends k_ and v_ to the layer's cache and attends with q_ into mixed_.
-void Model::cached_attention(const Layer& layer, std::int64_t n, const Batch& batch) {
+void Transformer::cached_attention(const Layer& layer, std::int64_t n, const Batch& batch) {
   const ModelConfig& c = config_;
   const std::int64_t T = batch.rows, Q = c.query_width(), K = c.kv_width(), D = c.head_dim;
   PagedKvCache& cache = batch.cache->layer(n);
@@ -315,7 +316,7 @@ void Model::cached_attention(const Layer& layer, std::int64_t n, const Batch& ba
 }
 
 // x = x + f(norm(x)), or x = norm(x + f(x)).
-void Model::feed_forward_layer(const Layer& layer, std::int64_t rows) {
+void Transformer::feed_forward_layer(const Layer& layer, std::int64_t rows) {
   const std::int64_t H = config_.hidden;
   float *x = x_.of(rows * H), *out = out_.of(rows * H);
   const float* in = x;
@@ -331,7 +332,7 @@ void Model::feed_forward_layer(const Layer& layer, std::int64_t rows) {
   if (config_.norm_after) norm(layer.feed_forward_norm, x, x, rows);
 }
 
-void Model::feed_forward(const FeedForward& f, const float* x, std::int64_t rows, float* y) {
+void Transformer::feed_forward(const FeedForward& f, const float* x, std::int64_t rows, float* y) {
   const std::int64_t H = config_.hidden, width = f.up.weight.out();
   float* up = up_.of(rows * width);
   if (config_.gated) {
@@ -350,7 +351,7 @@ void Model::feed_forward(const FeedForward& f, const float* x, std::int64_t rows
 
 // Each token goes through the experts its router likes best, weighed by the softmax over all of them. Experts add to a
 // token in rising order, so its bits do not depend on who else is there.
-void Model::experts(const Layer& layer, const float* x, std::int64_t rows, float* y) {
+void Transformer::experts(const Layer& layer, const float* x, std::int64_t rows, float* y) {
   const std::int64_t H = config_.hidden, E = config_.experts.count, used = config_.experts.used;
   float* scores = router_.of(rows * E);
   const Projection router[] = {projection(layer.router, scores, rows)};
@@ -399,7 +400,7 @@ void Model::experts(const Layer& layer, const float* x, std::int64_t rows, float
   }
 }
 
-void Model::logits(View rows, MutableView out) const {
+void Transformer::logits(View rows, MutableView out) const {
   const Weight& head = weights_.head.out() > 0 ? weights_.head : weights_.embedding;
   const Projection p[] = {{&head, {}, out}};
   project(rows, p);

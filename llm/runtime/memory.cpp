@@ -1,5 +1,5 @@
 // Memory, as Linux tells it under /proc and /sys.
-#include "memory.hpp"
+#include "llm/runtime/memory.hpp"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-namespace attend::cli {
+namespace attend::llm {
 namespace {
 
 // "VmRSS:    1234 kB" -> bytes; -1 if there is no such line.
@@ -52,4 +52,4 @@ std::optional<std::int64_t> available_memory() {
   return available;
 }
 
-}  // namespace attend::cli
+}  // namespace attend::llm

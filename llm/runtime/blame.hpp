@@ -7,7 +7,7 @@
 #include "attend/error.hpp"
 #include "io/file_error.hpp"
 
-namespace attend::cli {
+namespace attend::llm {
 
 // Runs `job`, whose arguments come from a file alone: what the library finds wrong with them is wrong with the file.
 template <class Job>
@@ -19,4 +19,4 @@ decltype(auto) blame(const std::string& file, Job&& job) {
   }
 }
 
-}  // namespace attend::cli
+}  // namespace attend::llm

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace attend::cli {
+namespace attend::llm {
 
 // Bytes that the process held at most since the watch began, beyond what it held then.
 class MemoryWatch {
@@ -19,4 +19,4 @@ class MemoryWatch {
 // What the machine, and the container this may run in, still have to give.
 std::optional<std::int64_t> available_memory();
 
-}  // namespace attend::cli
+}  // namespace attend::llm

@@ -1,5 +1,5 @@
 // The running batch: who joins, what each step runs, when an answer ends, what is kept for the next one.
-#include "llm/generate/engine.hpp"
+#include "llm/generate/running_batch.hpp"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ std::int64_t pages_for(std::int64_t tokens) {
   return (tokens + kPage - 1) / kPage;
 }
 
-EngineOptions completed(EngineOptions o, const ModelConfig& config) {
+BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.context <= 0) o.context = config.context;
   if (config.positions == PositionKind::learned) o.context = std::min(o.context, config.context);
   if (o.tokens_per_step < 1 || o.sequences < 1)
@@ -36,7 +36,7 @@ std::size_t begun(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-std::int64_t stream_room(const EngineOptions& o) {
+std::int64_t stream_room(const BatchOptions& o) {
   return (pages_for(o.sinks) + pages_for(o.stream) + pages_for(o.tokens_per_step) + 2) * kPage;
 }
 
@@ -58,7 +58,7 @@ const char* name(Finish finish) {
   return "";
 }
 
-Engine::Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& options)
+RunningBatch::RunningBatch(Transformer& model, const Tokenizer& tokenizer, const BatchOptions& options)
     : model_(model),
       tokenizer_(tokenizer),
       options_(completed(options, model.config())),
@@ -66,13 +66,13 @@ Engine::Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& op
              {options_.cache_tokens, options_.cache_dtype, options_.cache_int8, options_.stream, options_.sinks}) {}
 
 // Tokens this request will have in the cache at most. The last token is never read again.
-std::int64_t Engine::longest(const Running& r) const {
+std::int64_t RunningBatch::longest(const Running& r) const {
   const std::int64_t prompt = std::ssize(r.request.prompt);
   const std::int64_t most = options_.stream > 0 ? stream_room(options_) : options_.context;
   return prompt >= most ? most : prompt + std::min(r.request.max_tokens, most - prompt);
 }
 
-std::int64_t Engine::submit(Request request) {
+std::int64_t RunningBatch::submit(Request request) {
   check_sampling(request.sampling);
   if (request.prompt.empty()) throw InvalidArgument("engine: the prompt is empty; expected at least one token");
   if (request.max_tokens < 1)
@@ -96,7 +96,7 @@ std::int64_t Engine::submit(Request request) {
   return next_number_++;
 }
 
-void Engine::cancel(std::int64_t number) {
+void RunningBatch::cancel(std::int64_t number) {
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it)
     if (it->number == number) {
       early_.push_back({.request = number, .finish = Finish::cancelled});
@@ -112,21 +112,21 @@ void Engine::cancel(std::int64_t number) {
     }
 }
 
-std::int64_t Engine::kept_tokens() const {
+std::int64_t RunningBatch::kept_tokens() const {
   std::int64_t sum = 0;
   for (const Kept& kept : kept_) sum += std::ssize(kept.tokens);
   return sum;
 }
 
 // Pages that running answers may still take.
-std::int64_t Engine::promised_pages() const {
+std::int64_t RunningBatch::promised_pages() const {
   std::int64_t pages = 0;
   for (const Running& r : running_) pages += pages_for(longest(r)) - pages_for(std::min(r.cached, longest(r))) + 1;
   return pages;
 }
 
 // Forgets the oldest kept sequences until so many pages are free beyond what is promised.
-bool Engine::make_room(std::int64_t pages) {
+bool RunningBatch::make_room(std::int64_t pages) {
   while (cache_.free_pages() - promised_pages() < pages) {
     if (kept_.empty()) return false;
     cache_.remove(kept_.front().sequence);
@@ -136,7 +136,7 @@ bool Engine::make_room(std::int64_t pages) {
 }
 
 // A kept sequence, cut to `length`, for a request that there is no room to give a copy; others are forgotten for it.
-bool Engine::take_over(std::int64_t sequence, std::int64_t length, std::int64_t pages) {
+bool RunningBatch::take_over(std::int64_t sequence, std::int64_t length, std::int64_t pages) {
   const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.sequence == sequence; });
   if (found == kept_.end()) return false;
   std::rotate(found, found + 1, kept_.end());  // the youngest now: the last to be forgotten
@@ -155,7 +155,7 @@ bool Engine::take_over(std::int64_t sequence, std::int64_t length, std::int64_t 
 }
 
 // Waiting requests join while there is room for all they may need, so that none has to be put back later.
-void Engine::admit() {
+void RunningBatch::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.sequences) {
     Running& r = waiting_.front();
     // The longest beginning that a kept or running sequence shares with it. One token is always read again: its row
@@ -193,7 +193,7 @@ void Engine::admit() {
   }
 }
 
-std::vector<Event> Engine::step() {
+std::vector<Event> RunningBatch::step() {
   std::vector<Event> events = std::move(early_);
   early_.clear();
   admit();
@@ -239,7 +239,7 @@ std::vector<Event> Engine::step() {
   return events;
 }
 
-void Engine::take_token(Running& r, std::span<const float> logits, std::vector<Event>& events) {
+void RunningBatch::take_token(Running& r, std::span<const float> logits, std::vector<Event>& events) {
   const std::int64_t prompt = std::ssize(r.request.prompt), made = std::ssize(r.tokens) - prompt;
   Event event{.request = r.number};
   event.choice =
@@ -266,7 +266,7 @@ void Engine::take_token(Running& r, std::span<const float> logits, std::vector<E
 }
 
 // Moves the text that no stop text can claim any more into the event.
-void Engine::release_text(Running& r, Event& event, bool last) {
+void RunningBatch::release_text(Running& r, Event& event, bool last) {
   std::size_t end = std::string::npos, open = 0;
   for (const std::string& stop : r.request.stop) {
     end = std::min(end, r.held.find(stop));
@@ -283,7 +283,7 @@ void Engine::release_text(Running& r, Event& event, bool last) {
 }
 
 // Its keys and values stay for a later request that begins alike.
-void Engine::retire(Running& r) {
+void RunningBatch::retire(Running& r) {
   r.tokens.resize(static_cast<std::size_t>(r.cached));
   kept_.push_back({r.sequence, std::move(r.tokens)});
 }

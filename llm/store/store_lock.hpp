@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-namespace attend::cli {
+namespace attend::llm {
 
 // What others left half-done in the store can then be removed. FileError if another one is at work.
 class StoreLock {
@@ -17,4 +17,4 @@ class StoreLock {
   int fd_ = -1;
 };
 
-}  // namespace attend::cli
+}  // namespace attend::llm

@@ -1,5 +1,5 @@
 // The forward pass: Transformers' rows for every family, and the same bits however the work is cut, shared or threaded.
-#include "llm/model/model.hpp"
+#include "llm/model/transformer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -28,19 +28,19 @@ class GoldenDecoder : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenDecoder, HasTheRowsOfTheReference) {
   const GoldenModel golden(GetParam());
-  Model model = golden.load();
+  Transformer model = golden.load();
   EXPECT_LE(relative_error(run_alone(model, golden_tokens(model), 24), golden.expected()), kBound);
 }
 
 TEST_P(GoldenDecoder, HasTheSameBitsInPieces) {
-  Model model = GoldenModel(GetParam()).load();
+  Transformer model = GoldenModel(GetParam()).load();
   const std::vector<Token> tokens = golden_tokens(model, 64);
   const std::vector<float> whole = run_alone(model, tokens, 64);
   for (const std::int64_t chunk : {1, 5, 7, 33}) EXPECT_EQ(run_alone(model, tokens, chunk), whole) << chunk;
 }
 
 TEST_P(GoldenDecoder, HasTheSameBitsBesideOthers) {
-  Model model = GoldenModel(GetParam()).load();
+  Transformer model = GoldenModel(GetParam()).load();
   const std::vector<Token> sequences[] = {golden_tokens(model, 24), golden_tokens(model, 9, 40),
                                           golden_tokens(model, 17, 3), golden_tokens(model, 24, 90)};
   ModelCache cache(model.config(), {.tokens = 4 * 64});
@@ -68,7 +68,7 @@ TEST_P(GoldenDecoder, HasTheSameBitsBesideOthers) {
 }
 
 TEST_P(GoldenDecoder, HasTheSameBitsOnAnyNumberOfThreads) {
-  Model model = GoldenModel(GetParam()).load();
+  Transformer model = GoldenModel(GetParam()).load();
   const std::vector<Token> tokens = golden_tokens(model, 64);
   const int before = threads();
   set_threads(1);
@@ -81,7 +81,7 @@ TEST_P(GoldenDecoder, HasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST_P(GoldenDecoder, ContinuesAForkWithTheSameBits) {
-  Model model = GoldenModel(GetParam()).load();
+  Transformer model = GoldenModel(GetParam()).load();
   const std::int64_t V = model.config().vocabulary;
   const std::vector<Token> tokens = golden_tokens(model, 24);
   const std::vector<float> whole = run_alone(model, tokens, 24);
@@ -102,12 +102,12 @@ TEST_P(GoldenDecoder, ContinuesAForkWithTheSameBits) {
             std::vector<float>(whole.begin() + 5 * V, whole.end()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Model, GoldenDecoder, testing::ValuesIn(kDecoders),
+INSTANTIATE_TEST_SUITE_P(Transformer, GoldenDecoder, testing::ValuesIn(kDecoders),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST(Model, LongSequencesHaveTheSameBitsAcrossPages) {
+TEST(Transformer, LongSequencesHaveTheSameBitsAcrossPages) {
   for (const char* name : {"llama", "mistral", "qwen3_moe"}) {
-    Model model = GoldenModel(name).load();
+    Transformer model = GoldenModel(name).load();
     const std::int64_t V = model.config().vocabulary;
     const std::vector<Token> tokens = golden_tokens(model, 150);
     const std::vector<float> whole = run_alone(model, tokens, 150);
@@ -126,9 +126,9 @@ TEST(Model, LongSequencesHaveTheSameBitsAcrossPages) {
   }
 }
 
-TEST(Model, NarrowCachesAreCloseAndKeepTheirBits) {
+TEST(Transformer, NarrowCachesAreCloseAndKeepTheirBits) {
   const GoldenModel golden("llama");
-  Model model = golden.load();
+  Transformer model = golden.load();
   const std::vector<Token> tokens = golden_tokens(model);
   for (const auto& [options, bound] : {std::pair{CacheOptions{256, DType::f16, false}, 5e-3},
                                        {CacheOptions{256, DType::bf16, false}, 4e-2},
@@ -141,8 +141,8 @@ TEST(Model, NarrowCachesAreCloseAndKeepTheirBits) {
   }
 }
 
-TEST(Model, OutOfPagesChangesNothing) {
-  Model model = GoldenModel("llama").load();
+TEST(Transformer, OutOfPagesChangesNothing) {
+  Transformer model = GoldenModel("llama").load();
   const std::vector<Token> tokens = golden_tokens(model, 64);
   const std::vector<float> whole = run_alone(model, tokens, 64);
   const std::int64_t V = model.config().vocabulary;
@@ -167,9 +167,9 @@ TEST(Model, OutOfPagesChangesNothing) {
   EXPECT_EQ(run(model, tokens, other, cache), whole);
 }
 
-TEST(Model, RefusesBadCallsAndGoesOn) {
+TEST(Transformer, RefusesBadCallsAndGoesOn) {
   for (const char* name : {"llama", "mistral"}) {
-    Model model = GoldenModel(name).load();
+    Transformer model = GoldenModel(name).load();
     ModelCache cache(model.config(), {.tokens = 128});
     const std::int64_t a = cache.add();
     const auto error = [&](std::vector<Token> tokens, std::vector<Continuation> parts) {
@@ -189,8 +189,8 @@ TEST(Model, RefusesBadCallsAndGoesOn) {
   }
 }
 
-TEST(Model, LearntPositionsEnd) {
-  Model model = GoldenModel("gpt2").load();
+TEST(Transformer, LearntPositionsEnd) {
+  Transformer model = GoldenModel("gpt2").load();
   ModelCache cache(model.config(), {.tokens = 128});
   const Continuation all[] = {{cache.add(), 64}}, one[] = {{all[0].sequence, 1}};
   model.forward(golden_tokens(model, 64), all, cache);
@@ -200,9 +200,9 @@ TEST(Model, LearntPositionsEnd) {
   EXPECT_EQ(cache.length(all[0].sequence), 64);
 }
 
-TEST(Model, EncodesSequencesApart) {
+TEST(Transformer, EncodesSequencesApart) {
   const GoldenModel golden("bert");
-  Model model = golden.load();
+  Transformer model = golden.load();
   const auto encode = [&](const std::vector<Token>& tokens, std::vector<std::int64_t> lengths) {
     const auto* rows = static_cast<const float*>(model.encode(tokens, lengths).data);
     return std::vector<float>(rows, rows + std::ssize(tokens) * model.config().hidden);
@@ -230,9 +230,9 @@ TEST(Model, EncodesSequencesApart) {
   EXPECT_NE(error_of([&] { encode(golden_tokens(model, 65), {65}); }), "");
 }
 
-TEST(Model, EmbeddingsAreMeansOfLengthOne) {
+TEST(Transformer, EmbeddingsAreMeansOfLengthOne) {
   const GoldenModel golden("bert");
-  Model model = golden.load();
+  Transformer model = golden.load();
   const std::int64_t H = model.config().hidden;
   std::vector<Token> tokens = golden_tokens(model);
   tokens.push_back(5);
@@ -251,7 +251,7 @@ TEST(Model, EmbeddingsAreMeansOfLengthOne) {
 }
 
 // The same weights split over files and in a GGUF file are in model_files_test.cpp.
-TEST(Model, HalfWeightsAreThoseRoundedToHalf) {
+TEST(Transformer, HalfWeightsAreThoseRoundedToHalf) {
   for (const bool bf16 : {false, true}) {
     const GoldenModel golden("qwen2");
     std::vector<std::vector<std::byte>> kept;
@@ -269,7 +269,7 @@ TEST(Model, HalfWeightsAreThoseRoundedToHalf) {
           if (half) t.dtype = bf16 ? "BF16" : "F16";
         }
       });
-      Model model = golden.load();
+      Transformer model = golden.load();
       return run_alone(model, golden_tokens(model), 24);
     };
     const std::vector<float> rounded = rewrite(false), half = rewrite(true);

@@ -1,5 +1,5 @@
 // The engine: a request gives the tokens it gives alone, whatever joins, leaves, waits or is remembered beside it.
-#include "llm/generate/engine.hpp"
+#include "llm/generate/running_batch.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ class EngineTest : public testing::Test {
       a.finish = event.finish;
     }
   }
-  static Answers drain(Engine& engine) {
+  static Answers drain(RunningBatch& engine) {
     Answers answers;
     for (int steps = 0; !engine.idle(); ++steps) {
       if (steps > 100000) throw std::runtime_error("the engine does not come to an end");
@@ -54,8 +54,8 @@ class EngineTest : public testing::Test {
     collect(engine.step(), answers);
     return answers;
   }
-  Answer alone(const Request& request, const EngineOptions& options = {.cache_tokens = 1024}) {
-    Engine engine(model_, tokenizer_, options);
+  Answer alone(const Request& request, const BatchOptions& options = {.cache_tokens = 1024}) {
+    RunningBatch engine(model_, tokenizer_, options);
     const std::int64_t number = engine.submit(request);
     return drain(engine)[number];
   }
@@ -71,7 +71,7 @@ class EngineTest : public testing::Test {
     return r;
   }
 
-  Model model_ = GoldenModel("llama").load();
+  Transformer model_ = GoldenModel("llama").load();
   Tokenizer tokenizer_ = golden_tokenizer("gpt2");
 };
 
@@ -94,7 +94,7 @@ TEST_F(EngineTest, SameTokensAloneAndInABatchThatChanges) {
   std::vector<Request> requests;
   for (std::uint64_t n = 0; n < 8; ++n) requests.push_back(request(n));
   for (const std::int64_t sequences : {8, 3}) {
-    Engine engine(model_, tokenizer_, {.cache_tokens = 4096, .tokens_per_step = 16, .sequences = sequences});
+    RunningBatch engine(model_, tokenizer_, {.cache_tokens = 4096, .tokens_per_step = 16, .sequences = sequences});
     Answers answers;
     for (std::size_t n = 0; n < requests.size(); ++n) {  // one joins every other step
       EXPECT_EQ(engine.submit(requests[n]), static_cast<std::int64_t>(n));
@@ -115,7 +115,7 @@ TEST_F(EngineTest, APromptInPiecesGivesTheSameText) {
 }
 
 TEST_F(EngineTest, StepsHaveNoMoreTokensThanAsked) {
-  Engine engine(model_, tokenizer_, {.cache_tokens = 1024, .tokens_per_step = 8});
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 1024, .tokens_per_step = 8});
   engine.submit({.prompt = prompt(20), .max_tokens = 3});
   std::int64_t before = 0;
   for (const std::int64_t expected : {8, 8, 4, 0, 0}) {
@@ -129,7 +129,7 @@ TEST_F(EngineTest, StepsHaveNoMoreTokensThanAsked) {
 }
 
 TEST_F(EngineTest, TurnsReuseWhatWasRead) {
-  Engine engine(model_, tokenizer_, {.cache_tokens = 1024});
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 1024});
   std::vector<Token> conversation = prompt(70);
   std::int64_t expected = 0;
   for (int turn = 0; turn < 4; ++turn) {
@@ -148,14 +148,14 @@ TEST_F(EngineTest, TurnsReuseWhatWasRead) {
 
 // Pages behind a window are forgotten: what needs them again is read again.
 TEST_F(EngineTest, WindowsForgetAndAnswerAlike) {
-  Model mistral = GoldenModel("mistral").load();
-  const EngineOptions options{.context = 600, .cache_tokens = 1024, .tokens_per_step = 50};
+  Transformer mistral = GoldenModel("mistral").load();
+  const BatchOptions options{.context = 600, .cache_tokens = 1024, .tokens_per_step = 50};
   const auto fresh = [&](const Request& r) {
-    Engine engine(mistral, tokenizer_, options);
+    RunningBatch engine(mistral, tokenizer_, options);
     engine.submit(r);
     return drain(engine)[0];
   };
-  Engine engine(mistral, tokenizer_, options);
+  RunningBatch engine(mistral, tokenizer_, options);
   std::vector<Token> conversation = prompt(150);
   for (int turn = 0; turn < 3; ++turn) {
     const Request r{.prompt = conversation, .max_tokens = 70};
@@ -175,7 +175,7 @@ TEST_F(EngineTest, WindowsForgetAndAnswerAlike) {
 }
 
 TEST_F(EngineTest, SharedBeginningsAreReadOnce) {
-  Engine engine(model_, tokenizer_, {.cache_tokens = 2048});
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 2048});
   Request a{.prompt = prompt(100), .max_tokens = 20}, b = a;
   b.prompt.resize(80);
   b.prompt.push_back(1);
@@ -243,8 +243,8 @@ TEST_F(EngineTest, AnswersEndAtTheirLengthAndAtTheContext) {
       alone({.prompt = prompt(24), .max_tokens = std::numeric_limits<std::int64_t>::max()}, {.context = 25});
   EXPECT_EQ(last.tokens.size(), 1U);
   // Learnt positions are a limit of their own.
-  Model gpt2 = GoldenModel("gpt2").load();
-  Engine engine(gpt2, tokenizer_, {.context = 1000});
+  Transformer gpt2 = GoldenModel("gpt2").load();
+  RunningBatch engine(gpt2, tokenizer_, {.context = 1000});
   EXPECT_EQ(engine.context(), 64);
   engine.submit({.prompt = prompt(60), .max_tokens = 50});
   const Answers answers = drain(engine);
@@ -253,7 +253,7 @@ TEST_F(EngineTest, AnswersEndAtTheirLengthAndAtTheContext) {
 }
 
 TEST_F(EngineTest, CancelsWhatWaitsAndWhatRuns) {
-  Engine engine(model_, tokenizer_, {.cache_tokens = 1024, .sequences = 2});
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 1024, .sequences = 2});
   for (std::int64_t n = 0; n < 4; ++n) engine.submit({.prompt = prompt(12, n), .max_tokens = 20});
   Answers answers;
   for (int step = 0; step < 5; ++step) collect(engine.step(), answers);
@@ -279,7 +279,7 @@ TEST_F(EngineTest, CancelsWhatWaitsAndWhatRuns) {
 TEST_F(EngineTest, ACacheJustLargeEnoughIsEnough) {
   const Request r{.prompt = prompt(100), .max_tokens = 28};
   const Answer expected = alone(r);
-  Engine engine(model_, tokenizer_, {.cache_tokens = 128, .tokens_per_step = 10});
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 128, .tokens_per_step = 10});
   for (int repeat = 0; repeat < 3; ++repeat) {  // with what is remembered in the way
     const std::int64_t a = engine.submit(r), b = engine.submit({.prompt = prompt(64, 2), .max_tokens = 64});
     Answers answers = drain(engine);
@@ -289,7 +289,7 @@ TEST_F(EngineTest, ACacheJustLargeEnoughIsEnough) {
 }
 
 TEST_F(EngineTest, RefusesWhatCouldNeverRun) {
-  Engine engine(model_, tokenizer_, {.context = 500, .cache_tokens = 128});
+  RunningBatch engine(model_, tokenizer_, {.context = 500, .cache_tokens = 128});
   const auto error = [&](Request r) { return error_of([&] { engine.submit(std::move(r)); }); };
   EXPECT_EQ(error({}), "engine: the prompt is empty; expected at least one token");
   EXPECT_EQ(error({.prompt = {1}, .max_tokens = 0}), "engine: max_tokens is 0, expected at least 1");
@@ -310,14 +310,15 @@ TEST_F(EngineTest, RefusesWhatCouldNeverRun) {
   EXPECT_TRUE(engine.idle());
   EXPECT_TRUE(engine.step().empty());
   EXPECT_EQ(error({.prompt = prompt(100), .max_tokens = 28}), "");
-  for (const EngineOptions& bad : {EngineOptions{.tokens_per_step = 0}, EngineOptions{.sequences = 0}})
-    EXPECT_EQ(error_of([&] { Engine(model_, tokenizer_, bad); }),
+  for (const BatchOptions& bad : {BatchOptions{.tokens_per_step = 0}, BatchOptions{.sequences = 0}})
+    EXPECT_EQ(error_of([&] { RunningBatch(model_, tokenizer_, bad); }),
               "engine: tokens_per_step and sequences must be at least 1");
 }
 
 TEST_F(EngineTest, AHundredRequestsShareASmallCache) {
   constexpr std::int64_t kRequests = 100;
-  Engine engine(model_, tokenizer_, {.context = 120, .cache_tokens = 5 * 64, .tokens_per_step = 13, .sequences = 6});
+  RunningBatch engine(model_, tokenizer_,
+                      {.context = 120, .cache_tokens = 5 * 64, .tokens_per_step = 13, .sequences = 6});
   Answers answers;
   for (std::int64_t n = 0; n < kRequests; ++n) {
     engine.submit(request(static_cast<std::uint64_t>(n)));
@@ -334,8 +335,8 @@ TEST_F(EngineTest, AHundredRequestsShareASmallCache) {
 TEST_F(EngineTest, NarrowCachesServeToo) {
   for (const bool int8 : {false, true})
     for (const DType dtype : {DType::f16, DType::bf16}) {
-      const EngineOptions options{.cache_tokens = 1024, .cache_dtype = dtype, .cache_int8 = int8};
-      Engine engine(model_, tokenizer_, options);
+      const BatchOptions options{.cache_tokens = 1024, .cache_dtype = dtype, .cache_int8 = int8};
+      RunningBatch engine(model_, tokenizer_, options);
       for (std::uint64_t n = 0; n < 4; ++n) engine.submit(request(n));
       Answers answers = drain(engine);
       for (std::uint64_t n = 0; n < 4; ++n)
@@ -346,7 +347,7 @@ TEST_F(EngineTest, NarrowCachesServeToo) {
 TEST_F(EngineTest, ReportsLogprobs) {
   Request r{.prompt = prompt(5), .max_tokens = 3};
   r.sampling.logprobs = 4;
-  Engine engine(model_, tokenizer_, {});
+  RunningBatch engine(model_, tokenizer_, {});
   engine.submit(r);
   for (const Event& event : engine.step()) {
     ASSERT_EQ(event.choice.likeliest.size(), 4U);

@@ -1,23 +1,21 @@
 // Keeps models in the user's cache folder, each in a folder with a list of its files.
-#include "model_store.hpp"
-
-#include <fmt/format.h>
+#include "attend/llm/store.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "command.hpp"
-#include "interrupt.hpp"
+#include "attend/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/closest.hpp"
 #include "io/environment.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
+#include "io/readable.hpp"
 #include "io/sha256.hpp"
 #include "llm/model/files.hpp"
-#include "progress.hpp"
+#include "llm/store/manifest.hpp"
 
-namespace attend::cli {
+namespace attend::llm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -39,13 +37,13 @@ const std::array<ModelSource, 2>& table() {
 // The fields of a manifest; a missing one is an error with its name.
 const io::Json& field(const io::Json& json, const char* name, const std::string& what) {
   const io::Json* found = json.find(name);
-  if (found == nullptr) throw FileError(fmt::format("{}: has no \"{}\"", what, name));
+  if (found == nullptr) throw FileError(what + ": has no \"" + name + "\"");
   return *found;
 }
 std::string text_field(const io::Json& json, const char* name, const std::string& what) {
   const std::string* text = field(json, name, what).string();
   if (text == nullptr)
-    throw FileError(fmt::format("{}: \"{}\" is {}, expected a string", what, name, field(json, name, what).kind()));
+    throw FileError(what + ": \"" + name + "\" is " + field(json, name, what).kind() + ", expected a string");
   return *text;
 }
 
@@ -59,7 +57,7 @@ std::vector<StoredFile> read_files(const io::Json& json, const std::string& what
     files.push_back({text_field(item, "path", what), *bytes, text_field(item, "sha256", what)});
     const fs::path path = files.back().path;
     if (path.empty() || path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end())
-      throw FileError(fmt::format("{}: the path {} leads out of its folder", what, io::json_quoted(path.string())));
+      throw FileError(what + ": the path " + io::json_quoted(path.string()) + " leads out of its folder");
   }
   return files;
 }
@@ -69,7 +67,7 @@ void set_path_and_format(StoredModel& model) {
   model.path = model.folder;
   model.format = "files";
   for (const StoredFile& file : model.files) {
-    const bool gguf = llm::has_extension(file.path, ".gguf"), pth = llm::has_extension(file.path, ".pth");
+    const bool gguf = has_extension(file.path, ".gguf"), pth = has_extension(file.path, ".pth");
     if (file.path == "config.json") model.format = "Hugging Face folder";
     if (model.files.size() != 1 || (!gguf && !pth)) continue;
     model.path = model.folder / file.path;
@@ -79,15 +77,15 @@ void set_path_and_format(StoredModel& model) {
 
 // What to do about a model that is not there.
 std::string advice(const std::string& name) {
-  if (known_model(name) != nullptr) return fmt::format("'attend pull {}' brings it", name);
+  if (known_model(name) != nullptr) return "'attend pull " + name + "' brings it";
   const std::vector<std::string> names = stored_names();
   const std::string folder = store_folder().string();
-  std::string text = names.empty() ? fmt::format("no models are in {} yet", folder)
-                                   : fmt::format("{} holds {}", folder, fmt::join(names, ", "));
+  std::string text =
+      names.empty() ? "no models are in " + folder + " yet" : folder + " holds " + io::joined(names, ", ");
   std::vector<std::string> others;
   for (const ModelSource& model : known_models())
     if (std::find(names.begin(), names.end(), model.name) == names.end()) others.push_back(model.name);
-  if (!others.empty()) text += fmt::format("; 'attend pull' brings {}", fmt::join(others, " or "));
+  if (!others.empty()) text += "; 'attend pull' brings " + io::joined(others, " or ");
   std::vector<std::string> all = names;
   all.insert(all.end(), others.begin(), others.end());
   return text + io::did_you_mean(name, all);
@@ -115,7 +113,7 @@ fs::path store_folder() {
   // As the XDG rules have it, a relative path there counts as none.
   if (const fs::path cache = io::environment("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "attend" / "models";
   if (const fs::path home = io::environment("HOME"); home.is_absolute()) return home / ".cache" / "attend" / "models";
-  throw UsageError("there is no folder to keep models in: expected ATTEND_HOME, XDG_CACHE_HOME or HOME to be set");
+  throw InvalidArgument("there is no folder to keep models in: expected ATTEND_HOME, XDG_CACHE_HOME or HOME to be set");
 }
 
 void check_model_name(const std::string& name) {
@@ -124,8 +122,8 @@ void check_model_name(const std::string& name) {
            c == '-';
   });
   if (!fits || name.empty() || name.size() > 64 || name.front() == '.' || name.front() == '-')
-    throw UsageError(
-        fmt::format("got the name {}, expected 1 to 64 letters, digits, '.', '_' and '-'", io::json_quoted(name)));
+    throw InvalidArgument("got the name " + io::json_quoted(name) +
+                          ", expected 1 to 64 letters, digits, '.', '_' and '-'");
 }
 
 std::optional<StoredModel> stored_model(const std::string& name) {
@@ -158,43 +156,45 @@ std::vector<std::string> stored_names() {
 }
 
 void write_manifest(const fs::path& folder, const ModelSource& source, std::span<const StoredFile> files) {
-  std::string text =
-      fmt::format("{{\n  \"package\": {},\n  \"version\": {},\n  \"sha256\": {},\n  \"files\": [",
-                  io::json_quoted(source.package), io::json_quoted(source.version), io::json_quoted(source.sha256));
+  std::string text = "{\n  \"package\": " + io::json_quoted(source.package) +
+                     ",\n  \"version\": " + io::json_quoted(source.version) +
+                     ",\n  \"sha256\": " + io::json_quoted(source.sha256) + ",\n  \"files\": [";
   const char* separator = "\n";
   for (const StoredFile& file : files) {
-    text += fmt::format("{}    {{\"path\": {}, \"bytes\": {}, \"sha256\": {}}}", separator, io::json_quoted(file.path),
-                        file.bytes, io::json_quoted(file.sha256));
+    text += separator + ("    {\"path\": " + io::json_quoted(file.path)) +
+            ", \"bytes\": " + std::to_string(file.bytes) + ", \"sha256\": " + io::json_quoted(file.sha256) + "}";
     separator = ",\n";
   }
   text += "\n  ]\n}\n";
   io::write_file_atomically(folder / kManifest, std::as_bytes(std::span(text)));
 }
 
-std::string sha256_with_progress(std::span<const std::byte> bytes, ProgressBar& bar, std::int64_t& done) {
+std::string sha256_in_pieces(std::span<const std::byte> bytes, std::int64_t& done, const std::function<void()>& tell) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;
   io::Sha256 hash;
   while (!bytes.empty()) {
-    check_interrupted();
     const std::span<const std::byte> piece = bytes.first(std::min(kPiece, bytes.size()));
     hash.add(piece);
     bytes = bytes.subspan(piece.size());
     done += static_cast<std::int64_t>(piece.size());
-    bar.update(done);
+    tell();
   }
   return hash.hex();
 }
 
-void check_files(const StoredModel& model) {
-  ProgressBar bar("checking " + model.name, model.bytes());
+void check_files(const StoredModel& model, const StoreProgress& progress) {
   std::int64_t done = 0;
+  const auto tell = [&, all = model.bytes()] {
+    if (progress) progress("checking", done, all);
+  };
   for (const StoredFile& stored : model.files) {
     const fs::path path = model.folder / stored.path;
     const io::MappedFile file(path);
     if (static_cast<std::int64_t>(file.bytes().size()) != stored.bytes)
-      throw FileError(fmt::format("{}: has {} bytes, expected {}", path.string(), file.bytes().size(), stored.bytes));
-    if (sha256_with_progress(file.bytes(), bar, done) != stored.sha256)
-      throw FileError(fmt::format("{}: its SHA-256 is not {}: it was changed", path.string(), stored.sha256));
+      throw FileError(path.string() + ": has " + std::to_string(file.bytes().size()) + " bytes, expected " +
+                      std::to_string(stored.bytes));
+    if (sha256_in_pieces(file.bytes(), done, tell) != stored.sha256)
+      throw FileError(path.string() + ": its SHA-256 is not " + stored.sha256 + ": it was changed");
   }
 }
 
@@ -205,8 +205,8 @@ fs::path find_model(const std::string& name_or_path) {
   const std::vector<std::string> names = stored_names();
   if (!looks_like_a_path && std::find(names.begin(), names.end(), name_or_path) != names.end())
     return stored_model(name_or_path)->path;
-  throw UsageError(fmt::format("there is no model {}: it is neither a path that exists nor a name in the store; {}",
-                               io::json_quoted(name_or_path), advice(name_or_path)));
+  throw InvalidArgument("there is no model " + io::json_quoted(name_or_path) +
+                        ": it is neither a path that exists nor a name in the store; " + advice(name_or_path));
 }
 
-}  // namespace attend::cli
+}  // namespace attend::llm

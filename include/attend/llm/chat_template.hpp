@@ -1,0 +1,63 @@
+// Chats as text and as tokens: the templates of the supported families, written out by hand. No Jinja is run.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attend/export.h"
+#include "attend/llm/tokenizer.hpp"
+
+namespace attend::llm {
+
+struct Message {
+  std::string role;  // system, user, assistant, tool
+  std::string content;
+};
+
+// A stretch of a rendered chat: the template's own, or (not trusted) what came in with a message.
+struct ChatPart {
+  std::string text;
+  bool trusted = true;
+};
+
+struct ChatStyle;  // not a part of the API
+
+class ATTEND_API ChatTemplate {
+ public:
+  static std::optional<ChatTemplate> named(std::string_view name);  // nothing for a name not among names()
+  static std::vector<std::string> names();                          // "chatml", "smollm2", "qwen3", "llama-3", ...
+  // The family whose markers stand in the Jinja source, with the system message it states. FileError says what was not
+  // recognised and which families are known.
+  static ChatTemplate detect(std::string_view jinja_source);
+
+  const std::string& name() const;
+  // Whether the answer to come begins with thoughts: open_thinking of MiniMind's template, enable_thinking of Qwen's.
+  // InvalidArgument where the template leaves no choice.
+  void set_thinking(bool on);
+  // What Hugging Face's apply_chat_template gives, without tools. InvalidArgument for no messages, for roles the
+  // template has no place for, and for an order it refuses.
+  std::string render(std::span<const Message> messages, bool add_generation_prompt) const;
+  std::vector<ChatPart> parts(std::span<const Message> messages, bool add_generation_prompt) const;
+  std::vector<std::string> stop_pieces() const;  // the tokens that end an answer
+
+ private:
+  explicit ChatTemplate(ChatStyle style);
+  std::shared_ptr<const ChatStyle> style_;
+};
+
+enum class ContentTokens {
+  plain,    // <|im_end|> inside a message is text: no message forges a turn
+  special,  // <|im_end|> inside a message is that token: what Hugging Face does
+};
+
+// A chat as tokens. Nothing is put around it but what the template itself brings (<s>, where it has one). Added tokens
+// that are not special, such as <think>, are tokens inside messages, too.
+ATTEND_API std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                                          std::span<const Message> messages, bool add_generation_prompt,
+                                          ContentTokens content = ContentTokens::plain);
+
+}  // namespace attend::llm

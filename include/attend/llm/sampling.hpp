@@ -1,0 +1,35 @@
+// Which token comes next: rules that people know, the same choice for the same seed.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "attend/export.h"
+
+namespace attend::llm {
+
+using Token = std::int32_t;
+
+// Applied in this order: penalties, temperature, top-k, top-p, min-p, the draw.
+struct Sampling {
+  double temperature = 0;         // 0: always the likeliest, the smallest id among equals
+  std::int64_t top_k = 0;         // the k likeliest alone; 0: all
+  double top_p = 1;               // the likeliest whose probabilities reach p together
+  double min_p = 0;               // those at least this likely beside the likeliest
+  double repetition_penalty = 1;  // logits of tokens seen: positive ones divided by it, negative ones multiplied
+  double presence_penalty = 0;    // taken off the logits of tokens generated so far
+  std::uint64_t seed = 0;
+  std::int64_t logprobs = 0;  // so many of the likeliest are reported beside the choice
+};
+
+// InvalidArgument names what cannot be used.
+ATTEND_API void check_sampling(const Sampling& sampling);
+
+struct Choice {
+  Token token = 0;
+  double logprob = 0;                               // of the model itself, before any rule
+  std::vector<std::pair<Token, double>> likeliest;  // and of the likeliest, falling
+};
+
+}  // namespace attend::llm
