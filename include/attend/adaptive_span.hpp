@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "attend/export.h"
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/tensor.hpp"
@@ -24,8 +25,8 @@ struct AdaptiveSpanOptions {
 // m = clamp((R + z_h - x) / R, 0, 1) for 0 <= x. `span` holds z, [1, H, 1, 1], in tokens, of any dtype; q [B, H, M, D],
 // k [B, Hk, N, D], v [B, Hk, N, V] of one. lse [B, H, M, 1] is log sum_j m exp(s). A query that sees nothing gives
 // zeros. Time follows each head's own span; memory beyond the arguments is linear in M and N.
-void adaptive_span(View q, View k, View v, View span, MutableView out, const AdaptiveSpanOptions& options = {},
-                   std::optional<MutableView> lse = std::nullopt);
+ATTEND_API void adaptive_span(View q, View k, View v, View span, MutableView out,
+                              const AdaptiveSpanOptions& options = {}, std::optional<MutableView> lse = std::nullopt);
 
 struct AdaptiveSpanGradients {
   MutableView dq, dk, dv;
@@ -34,13 +35,13 @@ struct AdaptiveSpanGradients {
 // `out` and `lse` as adaptive_span() gave them, with the same options. Overwrites the gradients. Of a span outside
 // [0, max_span] the gradient is that of the bound where a step downhill leads back inside, else 0: a span neither runs
 // away nor dies at a bound.
-void adaptive_span_backward(View dout, View q, View k, View v, View span, View out, View lse,
-                            const AdaptiveSpanGradients& gradients, const AdaptiveSpanOptions& options = {});
+ATTEND_API void adaptive_span_backward(View dout, View q, View k, View v, View span, View out, View lse,
+                                       const AdaptiveSpanGradients& gradients, const AdaptiveSpanOptions& options = {});
 
 // What is added to the loss so that heads keep no more span than they need: loss_weight / H * sum_h clamp(z_h). With
 // `dspan`, its gradient goes there (by the rule above for spans outside).
-double adaptive_span_penalty(View span, double loss_weight, const AdaptiveSpanOptions& options = {},
-                             std::optional<MutableView> dspan = std::nullopt);
+ATTEND_API double adaptive_span_penalty(View span, double loss_weight, const AdaptiveSpanOptions& options = {},
+                                        std::optional<MutableView> dspan = std::nullopt);
 
 struct AdaptiveSpanConfig {
   std::int64_t heads = 0;
@@ -48,6 +49,6 @@ struct AdaptiveSpanConfig {
   AdaptiveSpanOptions options{};  // no mask: padding belongs to a call, not to a layer
 };
 // As the inner attention of a layer, with the parameter "span", f32. The penalty is the caller's to add.
-std::shared_ptr<InnerAttention> adaptive_span_inner(const AdaptiveSpanConfig& config);
+ATTEND_API std::shared_ptr<InnerAttention> adaptive_span_inner(const AdaptiveSpanConfig& config);
 
 }  // namespace attend

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "attend/export.h"
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/tensor.hpp"
@@ -21,8 +22,8 @@ struct AdditiveAttentionOptions {
 // M, E], Hk dividing H, all of one dtype. A query that sees nothing gets zeros. Neither the scores nor the M x N x D
 // values of tanh are ever stored: memory beyond the arguments is linear in M and N. lse [B, H, M, 1], f32 (f64 for
 // f64): the log of the sum of exp, which backward needs.
-void additive_attention(View a, View b, View w, View v, MutableView out, const AdditiveAttentionOptions& options = {},
-                        std::optional<MutableView> lse = {});
+ATTEND_API void additive_attention(View a, View b, View w, View v, MutableView out,
+                                   const AdditiveAttentionOptions& options = {}, std::optional<MutableView> lse = {});
 
 struct AdditiveAttentionGradients {
   MutableView da, db;
@@ -30,9 +31,9 @@ struct AdditiveAttentionGradients {
   MutableView dv;
 };
 // `out` and `lse` as additive_attention() gave them, with the same options. Overwrites the gradients.
-void additive_attention_backward(View dout, View a, View b, View w, View v, View out, View lse,
-                                 const AdditiveAttentionGradients& gradients,
-                                 const AdditiveAttentionOptions& options = {});
+ATTEND_API void additive_attention_backward(View dout, View a, View b, View w, View v, View out, View lse,
+                                            const AdditiveAttentionGradients& gradients,
+                                            const AdditiveAttentionOptions& options = {});
 
 // From plain queries and keys, with the score's own matrices:
 enum class Alignment {
@@ -46,16 +47,18 @@ struct AlignmentWeights {    // what the alignment does not use is ignored
   std::optional<View> w{};   // concat: [1, H, 1, A]
 };
 // As attention() without its 1/sqrt(D), after the projections: q [B, H, M, .], k [B, Hk, N, .], v [B, Hk, N, E].
-void aligned_attention(Alignment alignment, View q, View k, View v, const AlignmentWeights& weights, MutableView out,
-                       const AdditiveAttentionOptions& options = {}, std::optional<MutableView> lse = {});
+ATTEND_API void aligned_attention(Alignment alignment, View q, View k, View v, const AlignmentWeights& weights,
+                                  MutableView out, const AdditiveAttentionOptions& options = {},
+                                  std::optional<MutableView> lse = {});
 
 struct AlignmentGradients {
   MutableView dq, dk, dv;
   std::optional<MutableView> dwq{}, dwk{}, dw{};  // those the alignment uses must be given
 };
-void aligned_attention_backward(Alignment alignment, View dout, View q, View k, View v, const AlignmentWeights& weights,
-                                View out, View lse, const AlignmentGradients& gradients,
-                                const AdditiveAttentionOptions& options = {});
+ATTEND_API void aligned_attention_backward(Alignment alignment, View dout, View q, View k, View v,
+                                           const AlignmentWeights& weights, View out, View lse,
+                                           const AlignmentGradients& gradients,
+                                           const AdditiveAttentionOptions& options = {});
 
 struct AdditiveInnerConfig {
   DType dtype = DType::f32;
@@ -65,6 +68,6 @@ struct AdditiveInnerConfig {
 };
 // Additive attention between the projections of a layer: its q and k are a and b; one parameter of its own,
 // "w" [1, heads, 1, head_dim], which starts as 1/sqrt(head_dim).
-std::shared_ptr<InnerAttention> additive_attention_inner(const AdditiveInnerConfig& config);
+ATTEND_API std::shared_ptr<InnerAttention> additive_attention_inner(const AdditiveInnerConfig& config);
 
 }  // namespace attend

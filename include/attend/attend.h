@@ -6,11 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
-#define ATTEND_API __attribute__((visibility("default")))
-#else
-#define ATTEND_API
-#endif
+#include "attend/export.h"
 
 #ifdef __cplusplus
 extern "C" {

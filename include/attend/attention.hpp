@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "attend/export.h"
 #include "attend/mask.hpp"
 #include "attend/tensor.hpp"
 
@@ -23,7 +24,7 @@ struct ScoreTile {
 
 // A rule of the user's own: edits a tile of scores in place. The result for a score must not depend on how tiles are
 // cut. Called from several threads at once, for f32/f16/bf16 with float tiles and for f64 with double ones.
-class ScoreRule {
+class ATTEND_API ScoreRule {
  public:
   ScoreRule() = default;
 
@@ -92,15 +93,16 @@ struct AttentionExtras {
 // q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, E] -> out [B, H, M, E], Hk dividing H; query head h reads KV head
 // h / (H / Hk). All of one dtype; beside half types `out` may be f32: the sums before they are rounded. Memory beyond
 // the arguments is linear in M and N. Throws InvalidArgument before touching memory.
-void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
-               const AttentionExtras& extras = {});
+ATTEND_API void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
+                          const AttentionExtras& extras = {});
 
 // Shows the weights (softmax before dropout) to `visitor` tile by tile, without storing them: a sweep over QK^T alone,
 // with `lse` [B, H, M, 1] as attention() gave it for the same options. Tiles in which the mask leaves nothing are
 // passed over; the tiles of one query come in rising order of keys, from one thread; several threads call at once. Not
 // for f64.
 using WeightVisitor = std::function<void(ScoreTile<const float>)>;
-void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options = {});
+ATTEND_API void visit_weights(View q, View k, View lse, const WeightVisitor& visitor,
+                              const AttentionOptions& options = {});
 
 struct AttentionWants {
   bool lse = false;
@@ -111,7 +113,8 @@ struct AttentionResult {
   Tensor lse;      // empty unless wanted
   Tensor weights;  // f32 (f64 for f64 inputs); empty unless wanted
 };
-AttentionResult attention(View q, View k, View v, const AttentionOptions& options = {}, AttentionWants wants = {});
+ATTEND_API AttentionResult attention(View q, View k, View v, const AttentionOptions& options = {},
+                                     AttentionWants wants = {});
 
 struct AttentionGradients {
   MutableView dq, dk, dv;
@@ -121,8 +124,8 @@ struct AttentionGradients {
 };
 // `out` and `lse` as attention() gave them, with the same options. Overwrites the gradients, which may be f32 beside
 // half types.
-void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options = {});
+ATTEND_API void attention_backward(View dout, View q, View k, View v, View out, View lse,
+                                   const AttentionGradients& gradients, const AttentionOptions& options = {});
 
 struct AttentionGradientTensors {
   Tensor dq, dk, dv;
@@ -130,7 +133,7 @@ struct AttentionGradientTensors {
   Tensor dsinks;          // f32 (f64 for f64); empty without sinks
   Tensor ddistance_bias;  // f32 (f64 for f64); empty without a distance_bias
 };
-AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,
-                                            const AttentionOptions& options = {});
+ATTEND_API AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,
+                                                       const AttentionOptions& options = {});
 
 }  // namespace attend

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/export.h"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -15,7 +16,7 @@ struct NamedTensor {
 
 // One call of forward() and one of backward() see the same shapes and parameters. An object may serve several layers
 // and threads at once as long as nobody writes its parameters.
-class InnerAttention {
+class ATTEND_API InnerAttention {
  public:
   InnerAttention() = default;
   InnerAttention(const InnerAttention&) = delete;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <optional>
 
+#include "attend/export.h"
+
 namespace attend {
 
 // While it lives, calls of this thread run `check` ten times a second: on this thread, between two items of their work.
@@ -12,7 +14,7 @@ namespace attend {
 // same exception. What the call was to write is then of no use; its inputs and caches are as they were, and the library
 // is ready for the next call. Of several on one thread the youngest counts. Calls shorter than a tenth of a second are
 // not asked; `check` may call the library.
-class InterruptScope {
+class ATTEND_API InterruptScope {
  public:
   explicit InterruptScope(std::function<void()> check);
   ~InterruptScope();

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "attend/attention.hpp"
+#include "attend/export.h"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 
@@ -40,7 +41,7 @@ struct LatentAttentionParameters {
 };
 
 // c_kv (after its norm) and the shared key part (after RoPE) of the tokens seen so far: nothing else.
-class LatentCache {
+class ATTEND_API LatentCache {
  public:
   LatentCache(const LatentAttentionConfig& config, std::int64_t batch, std::int64_t capacity);
   std::int64_t length() const { return length_; }
@@ -73,7 +74,7 @@ struct LatentAttentionGradients {
 
 // For token i and head h, with c = rms_norm(W_dkv x) and k_r = rope(W_kr x), both from wkv_down:
 //   q = [q_n, rope(q_r)] = W_q rms_norm(W_dq x),  k = [W_uk c, k_r],  v = W_uv c,  y = W_o [softmax(scale q.k) v]
-class LatentAttention {
+class ATTEND_API LatentAttention {
  public:
   // Parameters start as zeros (norms as ones). Throws InvalidArgument if the sizes do not fit together.
   explicit LatentAttention(const LatentAttentionConfig& config);

@@ -8,13 +8,14 @@
 #include <span>
 #include <vector>
 
+#include "attend/export.h"
 #include "attend/inner_attention.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend {
 
 // phi, applied to each row of q and k.
-class FeatureMap {
+class ATTEND_API FeatureMap {
  public:
   enum class Kind : std::int32_t { elu_plus_one = 0, relu = 1, identity = 2, given = 3 };
 
@@ -64,15 +65,15 @@ struct LinearAttentionOptions {
 
 // [B, Hs, F, E], or [B, Hs, F, E + 1] with normalise: z is the last column. Query heads that share a KV head share its
 // state: Hs is Hk, unless log_decay or beta tell all H heads apart; then it is H.
-Shape linear_state_shape(View q, View k, View v, const LinearAttentionOptions& options = {});
+ATTEND_API Shape linear_state_shape(View q, View k, View v, const LinearAttentionOptions& options = {});
 
 // q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, E] -> out [B, H, M, E], Hk dividing H; query head h reads KV head
 // h / (H / Hk). All of one dtype; causal: M is N. Sums in f32. Time is linear in the length; memory beyond the
 // arguments is some 8 MiB, or what four chunks of 64 tokens take if that is more. `final_state` is the state after the
 // last token (not causal: that of all keys), f32 (f64 for f64): given as initial_state to the next piece it goes on,
 // with the same bits as one call if the pieces are whole multiples of 64 tokens. final_state may be initial_state.
-void linear_attention(View q, View k, View v, MutableView out, const LinearAttentionOptions& options = {},
-                      const std::optional<MutableView>& final_state = {});
+ATTEND_API void linear_attention(View q, View k, View v, MutableView out, const LinearAttentionOptions& options = {},
+                                 const std::optional<MutableView>& final_state = {});
 
 struct LinearAttentionGradients {
   MutableView dq, dk, dv;
@@ -85,16 +86,17 @@ struct LinearAttentionGradients {
 // anew. Overwrites the gradients. Memory: some 48 MiB, or four chunks and a state for every four; 8 bytes a token and
 // state head for each of dlog_decay and dbeta; and where Hs is not Hk the gradients of k and v once more, per state
 // head.
-void linear_attention_backward(View dout, View q, View k, View v, const LinearAttentionGradients& gradients,
-                               const LinearAttentionOptions& options = {}, const std::optional<View>& dfinal_state = {},
-                               const std::optional<View>& final_state = {});
+ATTEND_API void linear_attention_backward(View dout, View q, View k, View v, const LinearAttentionGradients& gradients,
+                                          const LinearAttentionOptions& options = {},
+                                          const std::optional<View>& dfinal_state = {},
+                                          const std::optional<View>& final_state = {});
 
 // The next tokens of a causal call, one after the other: `state` (of linear_state_shape, f32, or f64 for f64) goes from
 // before the first to after the last. Costs the same at any position. options.initial_state and lengths: not here.
-void linear_attention_step(View q, View k, View v, MutableView out, MutableView state,
-                           const LinearAttentionOptions& options = {});
+ATTEND_API void linear_attention_step(View q, View k, View v, MutableView out, MutableView state,
+                                      const LinearAttentionOptions& options = {});
 
 // As the inner attention of a layer. log_decay may be [1, 1|H, 1, 1] and is copied; beta and initial_state: not here.
-std::shared_ptr<InnerAttention> linear_attention_inner(const LinearAttentionOptions& options = {});
+ATTEND_API std::shared_ptr<InnerAttention> linear_attention_inner(const LinearAttentionOptions& options = {});
 
 }  // namespace attend

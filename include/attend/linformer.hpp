@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "attend/export.h"
 #include "attend/inner_attention.hpp"
 #include "attend/mask.hpp"
 #include "attend/tensor.hpp"
@@ -28,8 +29,8 @@ struct LinformerExtras {
   // E k and F v, [B, Hk, rank, D] and [B, Hk, rank, V], f32 (f64 for f64): backward need not make them again.
   std::optional<MutableView> keys{}, values{};
 };
-void linformer(View q, View k, View v, View e, std::optional<View> f, MutableView out,
-               const LinformerOptions& options = {}, const LinformerExtras& extras = {});
+ATTEND_API void linformer(View q, View k, View v, View e, std::optional<View> f, MutableView out,
+                          const LinformerOptions& options = {}, const LinformerExtras& extras = {});
 
 struct LinformerGradients {
   MutableView dq, dk, dv;
@@ -42,9 +43,9 @@ struct LinformerProjected {
 };
 // `out` and `lse` as linformer() gave them, with the same options. Overwrites the gradients; de and df may be f32
 // beside inputs of half precision.
-void linformer_backward(View dout, View q, View k, View v, View e, std::optional<View> f, View out, View lse,
-                        const LinformerGradients& gradients, const LinformerOptions& options = {},
-                        const LinformerProjected& projected = {});
+ATTEND_API void linformer_backward(View dout, View q, View k, View v, View e, std::optional<View> f, View out, View lse,
+                                   const LinformerGradients& gradients, const LinformerOptions& options = {},
+                                   const LinformerProjected& projected = {});
 
 struct LinformerConfig {
   DType dtype = DType::f32;
@@ -56,6 +57,6 @@ struct LinformerConfig {
 };
 // As the inner attention of a layer. Parameters "e" and, unless shared, "f": normal with variance 1 / length, so that a
 // projected key is about as large as a key.
-std::shared_ptr<InnerAttention> linformer_inner(const LinformerConfig& config);
+ATTEND_API std::shared_ptr<InnerAttention> linformer_inner(const LinformerConfig& config);
 
 }  // namespace attend

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "attend/export.h"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -17,7 +18,7 @@ enum class Align {
 };
 
 // The key position of query 0 in each sequence: by alignment, or given outright, one offset per batch or one for all.
-struct Diagonal {
+struct ATTEND_API Diagonal {
   Diagonal(Align a) : align(a) {}  // NOLINT(google-explicit-constructor): so that causal(Align::first_key) reads well
   static Diagonal at(std::vector<std::int64_t> offsets);
 
@@ -100,42 +101,42 @@ struct Mask {
 inline constexpr std::int64_t kDeepestMask = 8;   // unions within unions
 inline constexpr std::int64_t kMostParts = 1024;  // masks within a mask, in all
 
-Mask operator&(Mask a, const Mask& b);
+ATTEND_API Mask operator&(Mask a, const Mask& b);
 // What a or b allows. A side counts positions within its own segments where it has them, else within those that stand
 // beside the union.
-Mask operator|(const Mask& a, const Mask& b);
+ATTEND_API Mask operator|(const Mask& a, const Mask& b);
 // What `hidden` does not allow.
-Mask except(const Mask& hidden);
+ATTEND_API Mask except(const Mask& hidden);
 
-Mask no_mask();
-Mask causal(Diagonal diagonal = Align::last_key);
+ATTEND_API Mask no_mask();
+ATTEND_API Mask causal(Diagonal diagonal = Align::last_key);
 // Inclusive on both sides: window(2, 0) sees the query's own key and the two before it.
-Mask window(std::int64_t left, std::int64_t right = kUnlimited, Diagonal diagonal = Align::last_key);
+ATTEND_API Mask window(std::int64_t left, std::int64_t right = kUnlimited, Diagonal diagonal = Align::last_key);
 // Keys from lengths[b] on are padding. One length per batch, or one for all.
-Mask padding(std::vector<std::int64_t> lengths);
+ATTEND_API Mask padding(std::vector<std::int64_t> lengths);
 // Keys before counts[b] are padding.
-Mask left_padding(std::vector<std::int64_t> counts);
+ATTEND_API Mask left_padding(std::vector<std::int64_t> counts);
 // Causal, but the first lengths[b] keys are visible to every query (prefix-LM).
-Mask prefix(std::vector<std::int64_t> lengths, Diagonal diagonal = Align::last_key);
+ATTEND_API Mask prefix(std::vector<std::int64_t> lengths, Diagonal diagonal = Align::last_key);
 // Packed documents: cumulative lengths, starting at 0, never falling. Causal and window rules beside it count
 // within each document. Queries and keys past the last document are padding.
-Mask segments(std::vector<std::int64_t> cumulative);
-Mask segments(std::vector<std::int64_t> cumulative_queries, std::vector<std::int64_t> cumulative_keys);
+ATTEND_API Mask segments(std::vector<std::int64_t> cumulative);
+ATTEND_API Mask segments(std::vector<std::int64_t> cumulative_queries, std::vector<std::int64_t> cumulative_keys);
 // Block-sparse: bits[heads, ceil(M / block_queries), ceil(N / block_keys)].
-Mask blocks(std::int64_t block_queries, std::int64_t block_keys, std::int64_t heads, std::int64_t rows,
-            std::int64_t cols, std::vector<std::uint8_t> bits);
+ATTEND_API Mask blocks(std::int64_t block_queries, std::int64_t block_keys, std::int64_t heads, std::int64_t rows,
+                       std::int64_t cols, std::vector<std::uint8_t> bits);
 // Local chunks: a query sees the chunk of `size` keys that it stands in, and `back` chunks before.
-Mask chunks(std::int64_t size, std::int64_t back = 0, Diagonal diagonal = Align::last_key);
+ATTEND_API Mask chunks(std::int64_t size, std::int64_t back = 0, Diagonal diagonal = Align::last_key);
 // Every step-th key, counted from the query's own in both directions.
-Mask dilated(std::int64_t step, Diagonal diagonal = Align::last_key);
+ATTEND_API Mask dilated(std::int64_t step, Diagonal diagonal = Align::last_key);
 // `count` keys from the first on, in every `period` keys: the summary columns of a fixed pattern.
-Mask columns(std::int64_t period, std::int64_t first, std::int64_t count = 1);
+ATTEND_API Mask columns(std::int64_t period, std::int64_t first, std::int64_t count = 1);
 // Keys at these positions, and no others.
-Mask tokens(std::vector<std::int64_t> positions);
+ATTEND_API Mask tokens(std::vector<std::int64_t> positions);
 // Tokens that see all and are seen by all: the query stands at one of the positions, or the key does.
-Mask global_tokens(std::vector<std::int64_t> positions, Diagonal diagonal = Align::last_key);
+ATTEND_API Mask global_tokens(std::vector<std::int64_t> positions, Diagonal diagonal = Align::last_key);
 // A boolean matrix in the caller's memory, which must outlive the call. Strides are in bytes.
-Mask dense(const std::uint8_t* data, const Shape& shape, const Strides& strides);
-Mask dense(const std::uint8_t* data, const Shape& shape);
+ATTEND_API Mask dense(const std::uint8_t* data, const Shape& shape, const Strides& strides);
+ATTEND_API Mask dense(const std::uint8_t* data, const Shape& shape);
 
 }  // namespace attend

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/attention.hpp"
+#include "attend/export.h"
 #include "attend/inner_attention.hpp"
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
@@ -41,7 +42,7 @@ struct MultiHeadAttentionParameters {
 };
 
 // Keys (after norm and RoPE) and values of the tokens seen so far.
-class KvCache {
+class ATTEND_API KvCache {
  public:
   KvCache(const MultiHeadAttentionConfig& config, std::int64_t batch, std::int64_t capacity);
   std::int64_t length() const { return length_; }
@@ -80,7 +81,7 @@ struct ForwardWants {
   Tensor* weights = nullptr;                 // filled with [B, H, M, N]
 };
 
-class MultiHeadAttention {
+class ATTEND_API MultiHeadAttention {
  public:
   // Parameters start as zeros (norms as ones). Throws InvalidArgument if the sizes do not fit together.
   explicit MultiHeadAttention(const MultiHeadAttentionConfig& config);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "attend/attention.hpp"
+#include "attend/export.h"
 
 namespace attend {
 
@@ -20,13 +21,13 @@ struct PagedKvCacheOptions {
 };
 
 // An append that the free pages cannot hold.
-class OutOfPages : public std::runtime_error {
+class ATTEND_API OutOfPages : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 // A pool of pages and the sequences that hold them. Calls that change it must not run at the same time as others.
-class PagedKvCache {
+class ATTEND_API PagedKvCache {
  public:
   static constexpr std::int64_t kPageTokens = 64;
   static constexpr std::int64_t kSplitTokens = 512;  // forgetting a multiple of so many at the front keeps every bit
@@ -69,7 +70,7 @@ class PagedKvCache {
 // Attention over cached keys: q [B, H, M, D], batch b reading sequences[b]. Keys past a sequence's end are hidden, and
 // diagonals count from its own end. Results have the bits of attention() over the same keys (not with int8). No
 // segments, and no weights on request.
-void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, MutableView out,
-               const AttentionOptions& options = {}, const AttentionExtras& extras = {});
+ATTEND_API void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, MutableView out,
+                          const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
 }  // namespace attend

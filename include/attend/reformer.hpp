@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "attend/export.h"
 #include "attend/inner_attention.hpp"
 #include "attend/tensor.hpp"
 
@@ -32,32 +33,32 @@ struct ReformerOptions {
 // q [B, H, L, D], v [B, Hv, L, E] with Hv dividing H -> out [B, H, L, E], lse [B, H, L, 1]. All of one dtype. The same
 // seed gives the same hashes, and the same bits, whatever the threads. Memory beyond the arguments is that of a few
 // heads.
-void reformer(View q, View v, MutableView out, const ReformerOptions& options = {},
-              std::optional<MutableView> lse = std::nullopt);
+ATTEND_API void reformer(View q, View v, MutableView out, const ReformerOptions& options = {},
+                         std::optional<MutableView> lse = std::nullopt);
 
 struct ReformerGradients {
   MutableView dq, dv;
 };
 // `out` and `lse` as reformer() gave them, with the same options. Overwrites the gradients. dq is that of q as query
 // and as key; none flows through the hash, nor through the direction of a zero row.
-void reformer_backward(View dout, View q, View v, View out, View lse, const ReformerGradients& gradients,
-                       const ReformerOptions& options = {});
+ATTEND_API void reformer_backward(View dout, View q, View v, View out, View lse, const ReformerGradients& gradients,
+                                  const ReformerOptions& options = {});
 
 // The factors that are used for a length: options.buckets, or those chosen where it is empty.
-std::vector<std::int64_t> reformer_factors(std::int64_t length, const ReformerOptions& options = {});
+ATTEND_API std::vector<std::int64_t> reformer_factors(std::int64_t length, const ReformerOptions& options = {});
 // R of every round and head, transposed: [rounds, H, sum of factors / 2, D], f32, factor after factor.
-Tensor reformer_rotations(std::int64_t heads, std::int64_t length, std::int64_t dim,
-                          const ReformerOptions& options = {});
+ATTEND_API Tensor reformer_rotations(std::int64_t heads, std::int64_t length, std::int64_t dim,
+                                     const ReformerOptions& options = {});
 // The bucket of every token, [rounds, B, H, L]: the number of the first factor plus f1 times that of the second, ...
-std::vector<std::int32_t> reformer_hashes(View q, const ReformerOptions& options = {});
+ATTEND_API std::vector<std::int32_t> reformer_hashes(View q, const ReformerOptions& options = {});
 
 // How much of exact attention (shared QK, not to itself) lies on tokens that were met: the mean, over `samples` queries
 // of each head spread over the length, of sum over met j of softmax(s_i)_j. Queries with nobody before them don't
 // count; 1 when there are no others.
-double reformer_recall(View q, const ReformerOptions& options = {}, std::int64_t samples = 32);
+ATTEND_API double reformer_recall(View q, const ReformerOptions& options = {}, std::int64_t samples = 32);
 
 // As the inner attention of a layer. It shares queries and keys: what the layer projects as k is not used, and its
 // gradient is zero. Needs as many queries as keys.
-std::shared_ptr<InnerAttention> reformer_inner(const ReformerOptions& options = {});
+ATTEND_API std::shared_ptr<InnerAttention> reformer_inner(const ReformerOptions& options = {});
 
 }  // namespace attend

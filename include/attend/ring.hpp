@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attend/attention.hpp"
+#include "attend/export.h"
 #include "attend/multi_head_attention.hpp"
 #include "attend/tensor.hpp"
 
@@ -26,14 +27,15 @@ enum class RingSplit {
 };
 
 // The place in the sequence of each token that `rank` holds, in the order in which it holds them.
-std::vector<std::int64_t> ring_positions(RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t length);
+ATTEND_API std::vector<std::int64_t> ring_positions(RingSplit split, std::int64_t rank, std::int64_t ranks,
+                                                    std::int64_t length);
 inline std::vector<std::int64_t> zigzag_positions(std::int64_t rank, std::int64_t ranks, std::int64_t length) {
   return ring_positions(RingSplit::zigzag, rank, ranks, length);
 }
 
 // The rank's tokens of a whole [B, H, L, D], and these put back in their places in the whole.
-Tensor ring_part(View whole, RingSplit split, std::int64_t rank, std::int64_t ranks);
-void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank, std::int64_t ranks);
+ATTEND_API Tensor ring_part(View whole, RingSplit split, std::int64_t rank, std::int64_t ranks);
+ATTEND_API void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank, std::int64_t ranks);
 
 // Where the time of one rank went, in seconds; calls add to it.
 struct RingTimes {
@@ -76,36 +78,37 @@ struct RingOptions {
 // InvalidArgument is thrown on all ranks alike: for a bad argument of any of them (the text says whose), for shapes or
 // options that differ. A failure after that, a rank that throws or stays silent, ends the whole run: the text goes to
 // standard error and MPI_Abort ends the rest.
-void ring_attention(RingCommunicator comm, View q, View k, View v, MutableView out, const RingOptions& options = {},
-                    std::optional<MutableView> lse = std::nullopt);
+ATTEND_API void ring_attention(RingCommunicator comm, View q, View k, View v, MutableView out,
+                               const RingOptions& options = {}, std::optional<MutableView> lse = std::nullopt);
 
 struct RingGradients {
   MutableView dq, dk, dv;
 };
 // `out` and `lse` as ring_attention gave them, with the same options. K and V go round once more, and with them their
 // gradients in f32, to which every rank adds its share; overwrites the gradients.
-void ring_attention_backward(RingCommunicator comm, View dout, View q, View k, View v, View out, View lse,
-                             const RingGradients& gradients, const RingOptions& options = {});
+ATTEND_API void ring_attention_backward(RingCommunicator comm, View dout, View q, View k, View v, View out, View lse,
+                                        const RingGradients& gradients, const RingOptions& options = {});
 
 // MultiHeadAttention::forward for x [B, 1, L/P, width], self-attention: projections are local, RoPE turns by the places
 // of the rank's tokens. The layer's parameters must be the same on all ranks.
-Tensor ring_multi_head_attention(RingCommunicator comm, const MultiHeadAttention& layer, View x,
-                                 const RingOptions& options = {}, MultiHeadAttentionSaved* saved = nullptr);
+ATTEND_API Tensor ring_multi_head_attention(RingCommunicator comm, const MultiHeadAttention& layer, View x,
+                                            const RingOptions& options = {}, MultiHeadAttentionSaved* saved = nullptr);
 // dx is that of the rank's tokens; the gradients of the parameters are summed over the ranks in rising order, and the
 // same on all.
-MultiHeadAttentionGradients ring_multi_head_attention_backward(RingCommunicator comm, const MultiHeadAttention& layer,
-                                                               View dout, const MultiHeadAttentionSaved& saved,
-                                                               const RingOptions& options = {});
+ATTEND_API MultiHeadAttentionGradients ring_multi_head_attention_backward(RingCommunicator comm,
+                                                                          const MultiHeadAttention& layer, View dout,
+                                                                          const MultiHeadAttentionSaved& saved,
+                                                                          const RingOptions& options = {});
 
 // Passes k and v once around and computes nothing: the seconds that the transfers of ring_attention take on their own,
 // or with `backward` those of ring_attention_backward.
-double ring_transfer_seconds(RingCommunicator comm, View k, View v, bool backward = false,
-                             const RingOptions& options = {});
+ATTEND_API double ring_transfer_seconds(RingCommunicator comm, View k, View v, bool backward = false,
+                                        const RingOptions& options = {});
 
 // Ends the run on all ranks: the text to standard error, then MPI_Abort. For a rank that cannot go on.
 [[noreturn]] void ring_abort(RingCommunicator comm, const std::string& text);
 
 // Runs f(); an exception that leaves it ends the run on all ranks, with its text.
-void ring_run(RingCommunicator comm, const std::function<void()>& f);
+ATTEND_API void ring_run(RingCommunicator comm, const std::function<void()>& f);
 
 }  // namespace attend

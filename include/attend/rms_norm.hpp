@@ -1,14 +1,15 @@
 // Root-mean-square normalisation over the last dimension.
 #pragma once
 
+#include "attend/export.h"
 #include "attend/tensor.hpp"
 
 namespace attend {
 
 // y = x / sqrt(mean(x^2) + eps) * weight, weight [1, 1, 1, dim] of any dtype. y may be x.
-void rms_norm(View x, View weight, MutableView y, double eps = 1e-6);
+ATTEND_API void rms_norm(View x, View weight, MutableView y, double eps = 1e-6);
 
 // dx and dweight (overwritten; dweight is [1, 1, 1, dim]). dx may be dy.
-void rms_norm_backward(View dy, View x, View weight, MutableView dx, MutableView dweight, double eps = 1e-6);
+ATTEND_API void rms_norm_backward(View dy, View x, View weight, MutableView dx, MutableView dweight, double eps = 1e-6);
 
 }  // namespace attend

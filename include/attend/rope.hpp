@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "attend/export.h"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -39,7 +40,7 @@ struct RopeTurns {
   std::vector<double> per_position;  // angle of pair i per position, [rotary_dim / 2]
   double magnitude = 1;
 };
-RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& scaling = {});
+ATTEND_API RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& scaling = {});
 
 struct RopeOptions {
   RopeStyle style = RopeStyle::half_split;
@@ -51,9 +52,9 @@ struct RopeOptions {
 };
 
 // Turns pair i of the row at position p by the angle p * theta^(-2i/R), or as the scaling says. y may be x.
-void rope(View x, MutableView y, const RopeOptions& options = {});
+ATTEND_API void rope(View x, MutableView y, const RopeOptions& options = {});
 
 // The gradient is the turn backwards (times the same magnitude). dx may be dy.
-void rope_backward(View dy, MutableView dx, const RopeOptions& options = {});
+ATTEND_API void rope_backward(View dy, MutableView dx, const RopeOptions& options = {});
 
 }  // namespace attend

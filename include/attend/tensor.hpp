@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <memory>
 
+#include "attend/export.h"
+
 namespace attend {
 
 enum class DType : std::int32_t { f32 = 0, f16 = 1, bf16 = 2, f64 = 3 };
 
-const char* name(DType dtype);      // "f32", "f16", "bf16", "f64"
-std::int64_t size_of(DType dtype);  // bytes of one element
+ATTEND_API const char* name(DType dtype);      // "f32", "f16", "bf16", "f64"
+ATTEND_API std::int64_t size_of(DType dtype);  // bytes of one element
 
 // The two half formats as bits; conversions round to nearest even and keep NaN, inf and subnormals.
 struct Float16 {
@@ -21,10 +23,10 @@ struct Float16 {
 struct BFloat16 {
   std::uint16_t bits;
 };
-float to_float(Float16 x);
-float to_float(BFloat16 x);
-Float16 to_float16(float x);
-BFloat16 to_bfloat16(float x);
+ATTEND_API float to_float(Float16 x);
+ATTEND_API float to_float(BFloat16 x);
+ATTEND_API Float16 to_float16(float x);
+ATTEND_API BFloat16 to_bfloat16(float x);
 
 template <class T>
 struct DTypeOf;
@@ -48,7 +50,7 @@ struct DTypeOf<BFloat16> {
 using Shape = std::array<std::int64_t, 4>;    // [batch, heads, length, dim]
 using Strides = std::array<std::int64_t, 4>;  // in elements, any sign; 0 repeats
 
-Strides contiguous_strides(const Shape& shape);
+ATTEND_API Strides contiguous_strides(const Shape& shape);
 
 // What an operation writes must share no memory with what it reads, nor with anything else that it writes: it throws
 // InvalidArgument before touching either. "y may be x" beside an operation allows the one thing: the very same view,
@@ -84,10 +86,10 @@ MutableView view_of(T* data, const Shape& shape) {
 }
 
 // [batch, length, heads, dim] in memory, as PyTorch projections and FlashAttention lay it out; `shape` stays logical.
-Strides length_major_strides(const Shape& shape);
+ATTEND_API Strides length_major_strides(const Shape& shape);
 
 // Owns 64-byte-aligned memory, zeroed. Move-only, and empty once moved from; clone() copies.
-class Tensor {
+class ATTEND_API Tensor {
  public:
   Tensor() = default;
   Tensor(DType dtype, const Shape& shape);

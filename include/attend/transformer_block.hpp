@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attend/attention.hpp"
+#include "attend/export.h"
 #include "attend/multi_head_attention.hpp"
 #include "attend/tensor.hpp"
 
@@ -43,7 +44,7 @@ struct Blockwise {
   std::int64_t block = 0;  // 0: the whole length at once
 };
 
-class TransformerBlock {
+class ATTEND_API TransformerBlock {
  public:
   // Parameters start as zeros (norms as ones). Throws InvalidArgument if the sizes do not fit together.
   explicit TransformerBlock(const TransformerBlockConfig& config);

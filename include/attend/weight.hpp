@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "attend/export.h"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -14,14 +15,14 @@ namespace attend {
 // Plain numbers, and ggml's blocks of quantised ones.
 enum class WeightFormat { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
 
-const char* name(WeightFormat format);  // "f32", "q4_1", ...
+ATTEND_API const char* name(WeightFormat format);  // "f32", "q4_1", ...
 struct WeightBlock {
   std::int64_t numbers, bytes;  // so many numbers of a row in so many bytes
 };
-WeightBlock block_of(WeightFormat format);
+ATTEND_API WeightBlock block_of(WeightFormat format);
 
 // A matrix [out, in]. Quantised ones stay quantised in memory; move-only.
-class Weight {
+class ATTEND_API Weight {
  public:
   Weight();  // [0, 0]
   // `data` holds `out` rows of `in` numbers one after the other, at any alignment; it is copied. `in` must be a whole
@@ -46,7 +47,7 @@ class Weight {
 };
 
 // Bytes that a Weight of this shape would hold, without making one: for planning memory.
-std::int64_t weight_bytes(WeightFormat format, std::int64_t out, std::int64_t in);
+ATTEND_API std::int64_t weight_bytes(WeightFormat format, std::int64_t out, std::int64_t in);
 
 struct Projection {
   const Weight* weight;
@@ -58,6 +59,6 @@ struct Projection {
 // Floats are multiplied as floats. Against a quantised weight each run of 32 numbers of x is rounded to int8 with a
 // scale of its own: off by at most 1/254 of the largest of the run; a row of x with a NaN or an inf gives a row of NaN.
 // A row of y depends on that row of x alone, to the bit: not on how many rows there are, nor on the threads.
-void project(View x, std::span<const Projection> projections);
+ATTEND_API void project(View x, std::span<const Projection> projections);
 
 }  // namespace attend

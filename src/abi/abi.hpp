@@ -24,6 +24,7 @@
 #include "attend/rope.hpp"
 #include "attend/tensor.hpp"
 #include "base/check.hpp"
+#include "base/export.hpp"
 
 struct attend_mask {
   attend::Mask mask;
@@ -35,7 +36,7 @@ struct attend_inner {
 namespace attend::abi {
 
 // Keeps the text for attend_last_error. Allocates nothing, since memory may be what is short.
-attend_status fail_with(attend_status status, const char* text) noexcept;
+ATTEND_FOR_RING attend_status fail_with(attend_status status, const char* text) noexcept;
 
 // Runs f; every exception ends here, as a status.
 template <class F>
@@ -85,8 +86,8 @@ void write_struct(T* to, std::size_t size, T defaults) noexcept {
 }
 
 // The bytes that the struct at `from` says it has; refused where they end inside a field, or are more than `known`.
-std::size_t checked_struct_size(const char* op, const char* type, const void* from, std::size_t known,
-                                std::size_t alignment);
+ATTEND_FOR_RING std::size_t checked_struct_size(const char* op, const char* type, const void* from, std::size_t known,
+                                                std::size_t alignment);
 
 template <class T>
 T read_struct(const char* op, const char* type, const T& from, T defaults) {
@@ -94,10 +95,10 @@ T read_struct(const char* op, const char* type, const T& from, T defaults) {
   return defaults;
 }
 
-View view(const char* op, const char* what, const attend_tensor* tensor);
-MutableView mutable_view(const char* op, const char* what, const attend_tensor* tensor);
+ATTEND_FOR_RING View view(const char* op, const char* what, const attend_tensor* tensor);
+ATTEND_FOR_RING MutableView mutable_view(const char* op, const char* what, const attend_tensor* tensor);
 std::optional<View> optional_view(const attend_tensor* tensor);
-std::optional<MutableView> optional_mutable_view(const attend_tensor* tensor);
+ATTEND_FOR_RING std::optional<MutableView> optional_mutable_view(const attend_tensor* tensor);
 attend_tensor tensor_of(const MutableView& view);
 
 std::vector<std::int64_t> integers(const char* op, const char* what, const std::int64_t* data, std::int64_t count);
@@ -127,7 +128,8 @@ attend_tile place_of(const ScoreTile<T>& tile) {
 }
 
 // `backward`: the rule's gradient is needed too.
-AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype, bool backward);
+ATTEND_FOR_RING AttentionOptions options_of(const char* op, const attend_attention_options* options, std::int32_t dtype,
+                                            bool backward);
 
 RowSums row_sums_of(const char* op, const attend_row_sums& given);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/mask.hpp"
+#include "base/export.hpp"
 
 namespace attend {
 
@@ -53,7 +54,7 @@ struct AnyPlan {
   bool none;  // a key is visible to none of the parts
 };
 
-struct MaskPlan {
+struct ATTEND_FOR_RING MaskPlan {
   // Checks the mask against the sizes (InvalidArgument names what is wrong) and lowers it.
   MaskPlan(const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t M, std::int64_t N);
   MaskPlan(const MaskPlan&) = delete;  // its lists lie inside it

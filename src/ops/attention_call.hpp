@@ -10,6 +10,7 @@
 
 #include "attend/attention.hpp"
 #include "base/check.hpp"
+#include "base/export.hpp"
 #include "core/attention_problem.hpp"
 #include "core/mask_plan.hpp"
 
@@ -54,7 +55,7 @@ class RuleHook {
 };
 
 // Owns what the problem points to. Stays where it was made: `problem` holds addresses of its neighbours.
-struct AttentionCall {
+struct ATTEND_FOR_RING AttentionCall {
   AttentionCall(View q, View k, View v, const AttentionOptions& options);
   AttentionCall(const AttentionCall&) = delete;
   AttentionCall& operator=(const AttentionCall&) = delete;
@@ -80,22 +81,22 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
 // The calls once their arguments have been checked; not for f64.
 void attention_checked(const View& q, const View& k, const View& v, const MutableView& out,
                        const AttentionOptions& options, const AttentionExtras& extras);
-void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options,
-                                const RowState* whole = nullptr);
+ATTEND_FOR_RING void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v,
+                                                const View& out, const View& lse, const AttentionGradients& gradients,
+                                                const AttentionOptions& options, const RowState* whole = nullptr);
 
 Operand operand_of(const View& view);
 Operand operand_of(const MutableView& view);
 
 // Throw InvalidArgument. The first also checks what `options` holds.
-void check_attention(View q, View k, View v, const AttentionOptions& options);
-void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionOptions& options,
-                             const AttentionExtras& extras);
+ATTEND_FOR_RING void check_attention(View q, View k, View v, const AttentionOptions& options);
+ATTEND_FOR_RING void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionOptions& options,
+                                             const AttentionExtras& extras);
 // A dense mask is read where it lies: nothing may be written there.
 void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written);
 void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options);
-void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
-                              const AttentionGradients& gradients, const AttentionOptions& options);
+ATTEND_FOR_RING void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
+                                              const AttentionGradients& gradients, const AttentionOptions& options);
 
 // The shape and dtype that an LSE, a bias gradient or the weights have beside q.
 DType accumulator_dtype(DType dtype);  // f64 for f64, else f32

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/tensor.hpp"
+#include "base/export.hpp"
 #include "base/half.hpp"
 #include "base/threads.hpp"
 
@@ -146,6 +147,6 @@ std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, const F& add_
 }
 
 // Copies between views of one shape and dtype that do not overlap.
-void copy_rows(const View& from, const MutableView& to);
+ATTEND_FOR_RING void copy_rows(const View& from, const MutableView& to);
 
 }  // namespace attend

@@ -4,15 +4,16 @@
 #include <cstdint>
 
 #include "base/checked.hpp"
+#include "base/export.hpp"
 #include "base/threads.hpp"
 
 namespace attend {
 
 // An aligned piece for each worker, taken before the work starts.
-class Scratch {
+class ATTEND_FOR_RING Scratch {
  public:
   // bytes_each for every worker a parallel_for started now can have.
-  explicit Scratch(std::int64_t bytes_each) : Scratch(bytes_each, thread_count()) {}
+  explicit Scratch(std::int64_t bytes_each) : Scratch(bytes_each, threads()) {}
   Scratch(std::int64_t bytes_each, int workers);
   ~Scratch();
   Scratch(const Scratch&) = delete;

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "attend/tensor.hpp"
+#include "base/export.hpp"
 #include "core/attention_problem.hpp"
 
 namespace attend {
 
 // The LSEs of all rows into `rows`, [B, H, M].
-void load_lse(const View& lse, float* rows);
-bool all_suffice(const float* lse, std::int64_t count);
+ATTEND_FOR_RING void load_lse(const View& lse, float* rows);
+ATTEND_FOR_RING bool all_suffice(const float* lse, std::int64_t count);
 
 // What an LSE that suffices says of its row.
 inline RowState state_of(double lse) {
@@ -18,7 +19,7 @@ inline RowState state_of(double lse) {
 
 // Fills states, [B, H, M], of the rows whose LSE does not suffice, over the keys of the problem. `as_floats`: see
 // KernelTable::row_states.
-void fill_row_states(const AttentionProblem& p, const float* lse, bool as_floats, RowState* states);
+ATTEND_FOR_RING void fill_row_states(const AttentionProblem& p, const float* lse, bool as_floats, RowState* states);
 
 // weight = exp(score - LSE), where the LSE may be that of more keys than the problem has. One that is too large for
 // that is believed as far as f32 holds it: where it agrees with the LSE of the problem's own keys, these are taken for
