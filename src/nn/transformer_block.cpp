@@ -14,11 +14,11 @@
 #include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/random.hpp"
+#include "nn/block_rows.hpp"
+#include "nn/feed_forward.hpp"
 #include "ops/attention_call.hpp"
 #include "reference/multi_head_attention.hpp"
 #include "reference/transformer_block.hpp"
-#include "nn/block_rows.hpp"
-#include "nn/feed_forward.hpp"
 
 namespace attend {
 namespace {
