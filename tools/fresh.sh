@@ -81,7 +81,7 @@ steps() {
   done
 }
 
-all=(clone demo test install c_pkg_config cpp_pkg_config find_package ring fetch_content readme_cpp python readme_python)
+all=(clone demo test install c_pkg_config cpp_pkg_config find_package llm ring fetch_content readme_cpp python readme_python)
 say "Fresh: commit $(git -C "$repository" rev-parse --short HEAD)"
 [[ -z $(git -C "$repository" status --porcelain) ]] || say "Note: the working tree has changes that are not committed; they are not tried"
 

@@ -59,6 +59,13 @@ step_find_package() {
   cmake_example cpp
   build-cpp/attend_from_cpp
 }
+step_llm() {
+  cmake_example llm
+  build-llm/attend_answers smollm2 "What does a compiler do?" | tee answer
+  # shellcheck disable=SC2046
+  c++ attend/examples/llm/main.cpp -o llm_example $(pkg-config --cflags --libs attend-llm)
+  ./llm_example smollm2 "What does a compiler do?" | cmp - answer
+}
 step_ring() {
   cmake_example ring
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 build-ring/attend_over_mpi

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over what a build folder compiles of src/, io/, draw/, llm/ and apps/. A file that passed is not looked at again until
-it, something it includes, its flags or .clang-tidy change.
+"""Runs clang-tidy over what a build folder compiles of src/, io/, draw/, llm/ and apps/. A file that passed is not looked at
+again until it, something it includes, its flags or .clang-tidy change.
 
 usage: tidy.py <build folder> <clang-tidy> <jobs>
 """
