@@ -5,13 +5,16 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
 #include "closest.hpp"
 #include "columns.hpp"
 #include "command.hpp"
+#include "commit.hpp"
 #include "cut_files.hpp"
+#include "describe.hpp"
 
 namespace attend::cli {
 namespace {
@@ -36,13 +39,20 @@ std::string explain(const CLI::ParseError& error, CLI::App& program, const CLI::
     return error.what() + did_you_mean(typed.substr(0, typed.find('=')), names);
   }
   if (command != nullptr) return error.what();
-  for (const CLI::App* other : program.get_subcommands({})) names.push_back(other->get_name());
+  for (const CLI::App* other : program.get_subcommands({}))
+    if (!other->get_group().empty()) names.push_back(other->get_name());
   return fmt::format("there is no command '{}'{}", typed, did_you_mean(typed, names));
+}
+
+// "attend 0.1.0 (4a5109d38d84)"
+std::string version_text() {
+  const std::string_view from = commit();
+  return from.empty() ? fmt::format("attend {}", version()) : fmt::format("attend {} ({})", version(), from);
 }
 
 int parse_and_run(int argc, char** argv) {
   CLI::App program{"Exact attention on the CPU: fast, checked, and open to view.", "attend"};
-  program.set_version_flag("--version", std::string("attend ") + version(), "Print the version and exit");
+  program.set_version_flag("--version", version_text(), "Print the version and exit");
   program.require_subcommand(0, 1);
   program.get_formatter()->column_width(28);
   program.footer(
@@ -59,9 +69,10 @@ int parse_and_run(int argc, char** argv) {
       "  ATTEND_HOME=FOLDER              keep models there instead of in the user's cache folder\n"
       "  NO_COLOR=1                      print no colours\n"
       "\nExit codes: 0 success, 1 the job failed, 2 wrong use.");
-  const Command commands[] = {add_demo(program),  add_cpu(program),  add_pull(program),     add_models(program),
-                              add_rm(program),    add_info(program), add_generate(program), add_chat(program),
-                              add_embed(program), add_eval(program), add_convert(program),  add_variants(program)};
+  const Command commands[] = {add_demo(program),       add_cpu(program),  add_pull(program),     add_models(program),
+                              add_rm(program),         add_info(program), add_generate(program), add_chat(program),
+                              add_embed(program),      add_eval(program), add_convert(program),  add_variants(program),
+                              add_completion(program), add_man(program)};
 
   std::string who = "attend";
   try {
