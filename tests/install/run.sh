@@ -78,4 +78,7 @@ echo "--- the installed program ($1)"
 # Without /proc, as in a bare chroot, the loader can't tell where the program lies, which its path to the library needs.
 if [[ ! -e /proc/self/exe ]]; then export LD_LIBRARY_PATH=$library; fi
 "$prefix/bin/attend" --version
+for made in bash-completion/completions/attend zsh/site-functions/_attend fish/vendor_completions.d/attend.fish man/man1/attend.1; do
+  grep -q generate "$prefix/share/$made" || { echo "share/$made is not installed, or not made by the program"; exit 1; }
+done
 find "$prefix" -name LICENSE | grep -q . || { echo "the licence is not installed"; exit 1; }
