@@ -23,8 +23,8 @@ set(CPACK_PACKAGE_NAME attend)
 set(CPACK_PACKAGE_VENDOR "The attend authors")
 set(CPACK_PACKAGE_CONTACT "The attend authors <attend@invalid.invalid>")  # reports go where SECURITY.md says
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "exact attention on the CPU: program, library and headers")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Attention as transformers use it, computed exactly, forward and backward: all masks, all
-head layouts, linear memory, the same bits every time.
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Attention as transformers use it, computed exactly, forward and backward: all
+masks, all head layouts, linear memory, the same bits every time.
 
 The program runs small language models; the library serves C and C++.")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
@@ -33,6 +33,8 @@ set(CPACK_DEBIAN_PACKAGE_SUGGESTS python3-pip)  # attend pull
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

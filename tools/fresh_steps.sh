@@ -94,7 +94,13 @@ step_readme_python() {
 
 # The packages: made here...
 step_wheel() { (cd attend && ./dev wheel); }
-step_deb() { (cd attend && ./dev deb); }
+step_deb() {
+  (cd attend && ./dev deb)
+  if dpkg-deb --fsys-tarfile attend/dist/*.deb | grep -qF "$HOME/attend"; then
+    echo "error: the package names the folder it was built in"
+    return 1
+  fi
+}
 step_lintian() {
   apt_install lintian
   lintian --fail-on error,warning attend/dist/*.deb

@@ -141,14 +141,12 @@ class ShellTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("zsh"), "there is no zsh")
     def test_zsh(self):
         for typed, offered in self.everything():
-            shown = self.on_terminal(typed)
-            for name in offered:
-                self.assertRegex(shown, rf"(?m)(^|\s){re.escape(name)}(\s|$)", typed)
-        self.assertRegex(self.on_terminal("attend generate m --cache "), r"auto\s+bf16\s+f16\s+f32\s+int8")
-        self.assertIn(r"a\ file.gguf", self.on_terminal("attend info a\\ "))
+            self.zsh_offers(typed, [rf"(?m)(^|\s){re.escape(name)}(\s|$)" for name in sorted(offered)])
+        self.zsh_offers("attend generate m --cache ", [r"auto\s+bf16\s+f16\s+f32\s+int8"])
+        self.zsh_offers("attend info a\\ ", [r"a\\ file.gguf"])
 
-    def on_terminal(self, typed):
-        """What zsh shows after Tab."""
+    def zsh_offers(self, typed, wanted):
+        """What zsh shows after Tab matches each of the patterns, within a minute."""
         leader, follower = pty.openpty()
         ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 300, 200, 0, 0))
         process = subprocess.Popen(["zsh", "-f", "-i"], cwd=self.root, env=self.env, stdin=follower, stdout=follower,
@@ -157,26 +155,20 @@ class ShellTest(unittest.TestCase):
         try:
             os.write(leader, f"PS1=; fpath=({self.root} $fpath); autoload -Uz compinit; compinit -u -D; LISTMAX=9999; "
                              "setopt auto_list no_list_ambiguous; echo rea''dy\r".encode())
-            self.read_until(leader, "ready\r")
+            self.read_all(leader, ["ready\r"], typed)
             os.write(leader, typed.encode() + b"\t")
-            shown = self.read_until(leader, None)
+            self.read_all(leader, wanted, typed)
         finally:
             process.kill()
             process.wait()
             os.close(leader)
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
 
-    def read_until(self, leader, text):
-        """Until the text, or without one until nothing has come for a while."""
+    def read_all(self, leader, wanted, typed):
         shown, end = "", time.monotonic() + 60
-        while time.monotonic() < end:
-            if not select.select([leader], [], [], 60 if text else 3)[0]:
-                break
-            shown += os.read(leader, 65536).decode(errors="replace")
-            if text and text in shown:
-                return shown
-        self.assertIsNone(text, f"waited in vain for {text!r}, read {shown!r}")
-        return shown
+        while missing := [pattern for pattern in wanted if not re.search(pattern, shown)]:
+            if not select.select([leader], [], [], max(0, end - time.monotonic()))[0]:
+                self.fail(f"after {typed!r} and Tab zsh showed no {missing}, but:\n{shown}")
+            shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown + os.read(leader, 65536).decode(errors="replace"))
 
 
 if __name__ == "__main__":
