@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # What a newcomer does, in a Debian 12 that had git and nothing else: both commands of the README, the documented installs and
-# all examples, as root and as a plain user with sudo; and what a user without sudo is told. Needs root (debootstrap, chroot).
-# usage: fresh.sh <repository> <folder to work in>; it takes the commit that is checked out, not the working tree
+# all examples, as root and as a plain user with sudo; and what a user without sudo is told. And what one does who was given
+# the wheel or the Debian package, in another such root that never sees a compiler. Needs root (debootstrap, chroot).
+# usage: fresh.sh <repository> <folder to work in> [packages]; it takes the commit that is checked out, not the working tree;
+#        packages: these alone
 set -euo pipefail
 repository=$1
 work=$2
+part=${3:-all}
 here=$(cd -- "$(dirname -- "$0")" && pwd)
 mkdir -p "$work/ccache" "$work/archives" "$work/logs"
 chmod 0777 "$work/ccache"
@@ -81,19 +84,35 @@ steps() {
   done
 }
 
+# Builds the packages in the root that is there, and uses them in a bare one.
+try_packages() {
+  steps root wheel deb lintian
+  rm -rf "$work/dist"
+  cp -a "$work/root/root/attend/dist" "$work/dist"
+  new_root
+  cp "$work"/dist/* "$work/root/srv/"
+  steps root clone no_compiler use_wheel no_compiler install_deb use_deb no_compiler develop_with_deb remove_deb
+}
+
 all=(clone demo test install c_pkg_config cpp_pkg_config find_package llm ring fetch_content readme_cpp python readme_python)
 say "Fresh: commit $(git -C "$repository" rev-parse --short HEAD)"
 [[ -z $(git -C "$repository" status --porcelain) ]] || say "Note: the working tree has changes that are not committed; they are not tried"
 
 new_root
-steps root "${all[@]}"
+if [[ $part == packages ]]; then
+  steps root clone
+  try_packages
+else
+  steps root "${all[@]}"
+  try_packages
 
-new_root
-enter root useradd --create-home --shell /bin/bash user
-steps user clone told_without_sudo
-enter root bash -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends sudo' >"$work/logs/sudo" 2>&1
-echo 'user ALL=(ALL) NOPASSWD: ALL' >"$work/root/etc/sudoers.d/user"
-steps user "${all[@]:1}"
+  new_root
+  enter root useradd --create-home --shell /bin/bash user
+  steps user clone told_without_sudo
+  enter root bash -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends sudo' >"$work/logs/sudo" 2>&1
+  echo 'user ALL=(ALL) NOPASSWD: ALL' >"$work/root/etc/sudoers.d/user"
+  steps user "${all[@]:1}"
+fi
 
 rm -rf --one-file-system "$work/root"
 say "Fresh: all passed ($SECONDS s)"

@@ -98,4 +98,77 @@ step_readme_python() {
   echo 'print(out.shape)' >>readme.py
   venv/bin/python readme.py
 }
+
+# The packages: made here...
+step_wheel() { (cd attend && ./dev wheel); }
+step_deb() {
+  (cd attend && ./dev deb)
+  if dpkg-deb --fsys-tarfile attend/dist/*.deb | grep -qF "$HOME/attend"; then
+    echo "error: the package names the folder it was built in"
+    return 1
+  fi
+}
+step_lintian() {
+  apt_install lintian
+  lintian --fail-on error,warning attend/dist/*.deb
+}
+# ...and used in a root that has no compiler, where they lie in /srv.
+apt_install() { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }
+step_no_compiler() {
+  local tool
+  for tool in cc c++ gcc g++ clang cmake ninja make; do
+    if command -v "$tool"; then
+      echo "error: there is $tool, and what runs now proves nothing"
+      return 1
+    fi
+  done
+}
+step_use_wheel() {
+  apt_install python3-venv
+  python3 -m venv venv
+  venv/bin/pip install /srv/attend_engine-*.whl pytest ml_dtypes
+  venv/bin/python attend/examples/python/attention.py
+  (cd attend && ../venv/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/peers)
+  venv/bin/pip uninstall -y attend-engine
+  if venv/bin/python -c 'import attend'; then return 1; fi
+}
+step_install_deb() {
+  apt_install /srv/attend_*.deb
+  attend --version | tee said
+  expect "($(git -C attend rev-parse --short=12 HEAD))" said
+}
+step_use_deb() {
+  attend cpu
+  attend demo --length 512 --no-model --no-png
+  # Every word of the help in the manual page and in the completions of three shells.
+  apt_install python3 man-db bash-completion zsh fish
+  python3 attend/tests/cli/shell_test.py /usr/bin/attend
+  man attend >page
+  expect "attend generate" page
+  bash -ic 'source /usr/share/bash-completion/bash_completion; _completion_loader attend; complete -p attend'
+  zsh -ic 'autoload -Uz compinit; compinit -u; print $_comps[attend]' >said
+  expect _attend said
+  fish -c 'complete -C "attend ge"' >said
+  expect generate said
+  expect Apache-2.0 /usr/share/doc/attend/copyright
+}
+step_develop_with_deb() {
+  apt_install g++ cmake ninja-build pkg-config
+  unset PKG_CONFIG_PATH
+  step_c_pkg_config
+  step_cpp_pkg_config
+  step_find_package
+}
+step_remove_deb() {
+  dpkg -L attend | while read -r path; do [[ -d $path && ! -L $path ]] || echo "$path"; done >files
+  expect /usr/bin/attend files
+  apt-get purge -y -qq attend
+  while read -r path; do
+    if [[ -e $path || -L $path ]]; then
+      echo "error: $path was left"
+      return 1
+    fi
+  done <files
+  if [[ -e /usr/include/attend || -e /usr/share/doc/attend ]] || ldconfig -p | grep libattend; then return 1; fi
+}
 "step_$1"

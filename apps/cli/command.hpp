@@ -67,11 +67,14 @@ class Subcommand {
   Option add_option(const char* names, double& value, const char* about) const;
   Option add_flag(const char* names, bool& value, const char* about) const;
   void footer(const std::string& text) const;
+  void hide() const;  // from the help: for the build and for shells
 
  private:
   friend class Program;
   CLI::App* app_;
 };
+
+struct ProgramText;  // describe.hpp
 
 struct Command {
   Subcommand subcommand;
@@ -86,6 +89,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   Subcommand add_subcommand(const char* name, const char* about);
+  ProgramText describe() const;  // all but what is hidden
   // The command that was asked for; `who` becomes its name behind the program's. Null when the help or the version was
   // asked for, and printed. UsageError for what is wrong with the arguments, with the name that may have been meant.
   const Command* parse(int argc, char** argv, std::span<const Command> commands, std::string& who);
@@ -106,5 +110,7 @@ Command add_embed(Program& program);
 Command add_eval(Program& program);
 Command add_convert(Program& program);
 Command add_variants(Program& program);
+Command add_completion(Program& program);
+Command add_man(Program& program);
 
 }  // namespace attend::cli

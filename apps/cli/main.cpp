@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
 #include "command.hpp"
+#include "commit.hpp"
 #include "cut_files.hpp"
 #include "draw/columns.hpp"
 
@@ -22,9 +24,15 @@ int complain(const std::string& who, const std::string& what, int code) {
   return code;
 }
 
+// "attend 0.1.0 (4a5109d38d84)"
+std::string version_text() {
+  const std::string_view from = commit();
+  return from.empty() ? fmt::format("attend {}", version()) : fmt::format("attend {} ({})", version(), from);
+}
+
 int parse_and_run(int argc, char** argv) {
   Program program(
-      "Exact attention on the CPU: fast, checked, and open to view.", std::string("attend ") + version(),
+      "Exact attention on the CPU: fast, checked, and open to view.", version_text(),
       "Start here:\n"
       "  attend demo                     run attention at a real size, check it, look at one head\n"
       "  attend pull smollm2             bring a small language model; attend models lists those that are here\n"
@@ -38,9 +46,10 @@ int parse_and_run(int argc, char** argv) {
       "  ATTEND_HOME=FOLDER              keep models there instead of in the user's cache folder\n"
       "  NO_COLOR=1                      print no colours\n"
       "\nExit codes: 0 success, 1 the job failed, 2 wrong use.");
-  const Command commands[] = {add_demo(program),  add_cpu(program),  add_pull(program),     add_models(program),
-                              add_rm(program),    add_info(program), add_generate(program), add_chat(program),
-                              add_embed(program), add_eval(program), add_convert(program),  add_variants(program)};
+  const Command commands[] = {add_demo(program),       add_cpu(program),  add_pull(program),     add_models(program),
+                              add_rm(program),         add_info(program), add_generate(program), add_chat(program),
+                              add_embed(program),      add_eval(program), add_convert(program),  add_variants(program),
+                              add_completion(program), add_man(program)};
 
   std::string who = "attend";
   try {

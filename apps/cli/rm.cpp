@@ -25,7 +25,7 @@ int run_rm(const std::vector<std::string>& names) {
 Command add_rm(Program& program) {
   auto names = std::make_shared<std::vector<std::string>>();
   const Subcommand app = program.add_subcommand("rm", "Remove pulled models");
-  app.add_option("names", *names, "Their names, as 'attend models' lists them").required().type_name("NAME");
+  app.add_option("names", *names, "Their names, as 'attend models' lists them").required().type_name("MODEL");
   app.footer(
       "Only what 'attend pull' brought is removed, never a file or a folder of your own.\n"
       "\nExamples:\n"

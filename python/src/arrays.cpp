@@ -50,9 +50,9 @@ nb::handle imported(const char* module) {  // null unless somebody imported it: 
 
 Dims dims_of(const nb::object& sizes) {
   const nb::object tuple = PyTuple_Check(sizes.ptr()) ? sizes : nb::tuple(sizes);
-  Dims dims(static_cast<std::size_t>(PyTuple_GET_SIZE(tuple.ptr())));
+  Dims dims(static_cast<std::size_t>(NB_TUPLE_GET_SIZE(tuple.ptr())));
   for (std::size_t i = 0; i < dims.size(); ++i)
-    dims[i] = nb::cast<std::int64_t>(nb::handle(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i))));
+    dims[i] = nb::cast<std::int64_t>(nb::handle(NB_TUPLE_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i))));
   return dims;
 }
 
@@ -320,7 +320,7 @@ Library library_named(const std::string& name) {
 nb::object tuple_of(const Dims& dims) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(dims.size())));
   for (std::size_t i = 0; i < dims.size(); ++i)
-    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i]));
+    NB_TUPLE_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i]));
   return tuple;
 }
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -15,11 +16,13 @@ import zlib
 import files_test
 import model_test
 import pull_test
+import shell_test
 from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
 from files_test import FilesTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
+from shell_test import ShellTest  # noqa: F401
 
 PROGRAM = ""
 SMALL = ["demo", "--length", "300", "--heads", "4", "--kv-heads", "2", "--dim", "32"]
@@ -118,7 +121,12 @@ class CliTest(unittest.TestCase):
     def test_version(self):
         result = self.run_attend("--version")
         self.assertEqual(result.returncode, 0)
-        self.assertRegex(result.stdout, r"^attend \d+\.\d+\.\d+\n$")
+        said = re.fullmatch(r"attend (\d+\.\d+\.\d+)(?: \(([0-9a-f]{12})\))?\n", result.stdout)
+        self.assertIsNotNone(said, result.stdout)
+        git = ["git", "-C", pathlib.Path(__file__).resolve().parents[2]]
+        if shutil.which("git") and subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True).returncode == 0:
+            commit = subprocess.run([*git, "cat-file", "-e", f"{said.group(2)}^{{commit}}"], capture_output=True)
+            self.assertEqual(commit.returncode, 0, f"{result.stdout} names no commit of this repository")
 
     # attend cpu.
 
@@ -360,5 +368,7 @@ class CliTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = pull_test.PROGRAM = model_test.PROGRAM = files_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    for module in (files_test, model_test, pull_test, shell_test):
+        module.PROGRAM = PROGRAM
     unittest.main()

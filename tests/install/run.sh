@@ -103,4 +103,7 @@ fi
 
 echo "--- the installed program ($1)"
 "$prefix/bin/attend" --version
+for made in bash-completion/completions/attend zsh/site-functions/_attend fish/vendor_completions.d/attend.fish man/man1/attend.1; do
+  grep -q generate "$prefix/share/$made" || { echo "share/$made is not installed, or not made by the program"; exit 1; }
+done
 find "$prefix" -name LICENSE | grep -q . || { echo "the licence is not installed"; exit 1; }

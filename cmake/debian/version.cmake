@@ -1,0 +1,11 @@
+# Read by cpack: the package's version, with the commit unless that is the release's own. '~' sorts before the release.
+get_filename_component(source ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
+include(${source}/cmake/commit.cmake)
+attend_git(commit ${source} rev-parse --short=12 HEAD)
+attend_git(tags ${source} tag --points-at HEAD)
+set(CPACK_DEBIAN_PACKAGE_VERSION ${CPACK_PACKAGE_VERSION})
+if(commit AND NOT "${tags}" MATCHES "(^|\n)v${CPACK_PACKAGE_VERSION}(\n|$)")
+  set(ENV{TZ} UTC)
+  attend_git(date ${source} log -1 --date=format-local:%Y%m%d.%H%M%S --format=%cd)
+  string(APPEND CPACK_DEBIAN_PACKAGE_VERSION "~git${date}.${commit}")
+endif()
