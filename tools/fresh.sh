@@ -38,7 +38,7 @@ new_root() {
     [[ ! -f $file ]] || cp -L "$file" "$work/root$file"
   done
   cp "$here/fresh_steps.sh" "$work/root/srv/"
-  git -C "$repository" bundle create -q "$work/root/srv/attend.bundle" HEAD
+  cp "$work/attend.bundle" "$work/root/srv/"
   # The mirror's own packages are kept between runs.
   echo 'APT::Keep-Downloaded-Packages "true";' >"$work/root/etc/apt/apt.conf.d/99keep"
 }
@@ -98,6 +98,7 @@ all=(clone demo test install c_pkg_config cpp_pkg_config find_package llm ring f
 say "Fresh: commit $(git -C "$repository" rev-parse --short HEAD)"
 [[ -z $(git -C "$repository" status --porcelain) ]] || say "Note: the working tree has changes that are not committed; they are not tried"
 
+git -C "$repository" bundle create -q "$work/attend.bundle" HEAD  # once: it may move meanwhile
 new_root
 if [[ $part == packages ]]; then
   steps root clone
