@@ -356,10 +356,10 @@ void zero(const std::optional<MutableView>& x) {
 
 }  // namespace
 
-void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
+void run_attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients, const RowState* whole) {
   const KernelTable& table = kernels();
-  AttentionProblem& p = call.problem;
+  AttentionProblem p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
   p.out = operand_of(out);
@@ -390,31 +390,31 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
   call.rule.rethrow();
 }
 
-void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options) {
-  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+void attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                        const AttentionGradients& gradients, const RowState* whole) {
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
-  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
-  attention_backward_checked(dout, q, k, v, out, lse, gradients, options);
-}
-
-void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options,
-                                const RowState* whole) {
-  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
+  if (call.q.dtype == DType::f64)
+    return reference::attention_backward(dout, call.q, call.k, call.v, gradients, call.options);
+  if (call.empty() || call.k.length() == 0) {  // nothing looked at anything
     for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
                                  gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
       zero(gradient);
     return;
   }
-  if (!whole && attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
-  AttentionCall call(q, k, v, options);
+  if (!whole && attention_backward_by_classes(call, dout, out, lse, gradients)) return;
   run_attention_backward(call, dout, out, lse, gradients, whole);
+}
+
+void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
+                        const AttentionOptions& options) {
+  const AttentionCall call(q, k, v, options);
+  check_backward(call, dout, out, lse, gradients);
+  attention_backward(call, dout, out, lse, gradients);
 }
 
 AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,
                                             const AttentionOptions& options) {
-  check_attention(q, k, v, options);
+  const AttentionCall call(q, k, v, options);
   AttentionGradientTensors result;
   result.dq = Tensor(q.dtype, q.shape);
   result.dk = Tensor(k.dtype, k.shape);
@@ -425,7 +425,8 @@ AttentionGradientTensors attention_backward(View dout, View q, View k, View v, V
   if (options.sinks) gradients.dsinks = result.dsinks = Tensor(wide, options.sinks->shape);
   if (options.distance_bias)
     gradients.ddistance_bias = result.ddistance_bias = Tensor(wide, options.distance_bias->shape);
-  attention_backward(dout, q, k, v, out, lse, gradients, options);
+  check_backward(call, dout, out, lse, gradients);
+  attention_backward(call, dout, out, lse, gradients);
   return result;
 }
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
 #include "ops/softmax_rows.hpp"
@@ -289,8 +288,9 @@ void merge(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const 
 
 }  // namespace
 
-bool attention_by_classes(const View& q, const View& k, const View& v, const MutableView& out,
-                          const AttentionOptions& options, const AttentionExtras& extras) {
+bool attention_by_classes(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+  const View &q = call.q, &k = call.k, &v = call.v;
+  const AttentionOptions& options = call.options;
   if (extras.weights || extras.row_sums) return false;
   const std::optional<DilatedMask> split = split_call(q, k, options);
   if (!split) return false;
@@ -301,7 +301,8 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
                 [&](const auto& rows, const auto& of_keys, const AttentionOptions& within, auto, const auto&) {
                   AttentionExtras own;
                   if (lse) own.lse = rows(*lse);
-                  attention_checked(rows(queries), of_keys(keys), of_keys(values), rows(to), within, own);
+                  const AttentionCall of_class(rows(queries), of_keys(keys), of_keys(values), within);
+                  attention(of_class, rows(to), own);
                 });
   };
   if (!split->rest) {
@@ -320,7 +321,8 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
   rest.mask = *split->rest;
   AttentionExtras near_extras;
   near_extras.lse = near_lse.view();
-  attention_checked(queries, keys, values, near, rest, near_extras);
+  const AttentionCall near_call(queries, keys, values, rest);
+  attention(near_call, near, near_extras);
   run(queries, keys, values, far, far_lse.view());
   Tensor lse(DType::f32, near_lse.shape());
   for (std::int64_t r = 0; r < lse.size(); ++r)
@@ -333,9 +335,10 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
   return true;
 }
 
-bool attention_backward_by_classes(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                   const View& lse, const AttentionGradients& gradients,
-                                   const AttentionOptions& options) {
+bool attention_backward_by_classes(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                                   const AttentionGradients& gradients) {
+  const View &q = call.q, &k = call.k, &v = call.v;
+  const AttentionOptions& options = call.options;
   const std::optional<DilatedMask> split = split_call(q, k, options);
   if (!split) return false;
   // A part's gradients are those of the one softmax over its own keys: the out and LSE of the whole make them so.
@@ -346,9 +349,10 @@ bool attention_backward_by_classes(const View& dout, const View& q, const View& 
                   const Buffer<RowState> states(whole ? at.count * q.heads() * at.M : 0);
                   if (whole)
                     PartStates::for_class_rows(*split, q, b, at, [&](auto n, auto row) { states[n] = whole[row]; });
-                  attention_backward_checked(rows(grad), rows(queries), of_keys(keys), of_keys(values), rows(result),
-                                             rows(lse), {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}}, within,
-                                             whole ? states.data() : nullptr);
+                  const AttentionCall of_class(rows(queries), of_keys(keys), of_keys(values), within);
+                  attention_backward(of_class, rows(grad), rows(result), rows(lse),
+                                     {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}},
+                                     whole ? states.data() : nullptr);
                 });
   };
   if (!split->rest) {
@@ -373,7 +377,8 @@ bool attention_backward_by_classes(const View& dout, const View& q, const View& 
       if (!lse_suffices(lse_rows[r])) states->near[r] = merged(states->near[r], states->far[r]);
   }
   const RowState* whole = states ? states->near.data() : nullptr;
-  attention_backward_checked(g, wide_q, wide_k, wide_v, o, lse, {near.dq, near.dk, near.dv, {}, {}}, rest, whole);
+  const AttentionCall near_call(wide_q, wide_k, wide_v, rest);
+  attention_backward(near_call, g, o, lse, {near.dq, near.dk, near.dv, {}, {}}, whole);
   run(g, wide_q, wide_k, wide_v, o, {far.dq, far.dk, far.dv, {}, {}}, whole);
   add_rounded(near.dq, far.dq, gradients.dq);
   add_rounded(near.dk, far.dk, gradients.dk);

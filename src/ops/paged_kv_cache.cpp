@@ -292,13 +292,12 @@ void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> 
     return View{s.options.dtype, s.memory.get(), {B, s.options.kv_heads, N, dim}, {}};
   };
   const View k = described(s.shape.D), v = described(s.shape.E);
-  check_attention(q, k, v, options);
-  check_attention_outputs(q, k, v, out, options, extras);
+  AttentionCall call(q, k, v, options);
+  check_outputs(call, out, extras);
   if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use row sums, or attention() over k");
   if (has_segments(options.mask)) fail(kCachedOp, "segments make no sense beside sequences");
-  if (B == 0 || q.length() == 0) return;
+  if (call.empty()) return;
 
-  AttentionCall call(q, k, v, options);
   call.mask.set_key_lengths(lengths.data());
   const std::int64_t tiles = pages_for(N);
   std::vector<std::int32_t> pages(static_cast<std::size_t>(B * tiles));

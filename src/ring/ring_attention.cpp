@@ -93,15 +93,15 @@ void attend_block(Link& link, const View& q, const View& k, const View& v, std::
         const auto of_keys = [&](const View& x) { return slice(slice(x, 1, head, heads), 2, keys.at, keys.count); };
         const View queries_of = slice(slice(q, 1, head * G, heads * G), 2, some.at, rows);
         const AttentionOptions local = local_options(options.attention, some, keys, head * G, heads * G);
-        attention(queries_of, of_keys(k), of_keys(v), view_of(part.data(), {B, heads * G, rows, E}), local,
+        const AttentionCall call(queries_of, of_keys(k), of_keys(v), local);
+        attention(call, view_of(part.data(), {B, heads * G, rows, E}),
                   {.lse = view_of(part_lse.data(), {B, heads * G, rows, 1}), .weights = {}, .row_sums = {}});
         const std::int64_t count = B * heads * G * rows;
         const bool large = !all_suffice(part_lse.data(), count);
         const Buffer<RowState> states(large ? count : 0);
         if (large) {
           sums.states.resize(static_cast<std::size_t>(sums.lse.size()));
-          fill_row_states(AttentionCall(queries_of, of_keys(k), of_keys(v), local).problem, part_lse.data(), false,
-                          states.data());
+          fill_row_states(call.problem, part_lse.data(), false, states.data());
         }
         merge(part.data(), part_lse.data(), states.data(), head * G, heads * G, some.at, rows, sums);
       });
@@ -131,7 +131,8 @@ void forward(Link& link, const View& q, const View& k, const View& v, const Muta
 }  // namespace
 
 void check_arguments(const char* op, const Link& link, const View& q, const View& k, const View& v,
-                     const RingOptions& options, Facts& facts) {
+                     const RingOptions& options, Facts& facts,
+                     const std::function<void(const AttentionCall&)>& check_rest) {
   check_readable(op, "q", q);
   if (q.dtype == DType::f64) fail(op, "q dtype is f64, expected f32, f16 or bf16");
   check_options(op, options, q.length());
@@ -140,7 +141,7 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
   const Chunk all{0, 0, q.length()};
   AttentionOptions local = local_options(options.attention, all, all, 0, q.heads());
   local.alibi_slopes = options.attention.alibi_slopes;
-  check_attention(q, k, v, local);
+  const AttentionCall call(q, k, v, local);
   facts = {{"dtype", static_cast<std::int64_t>(q.dtype)},
            {"batch", q.batch()},
            {"heads", q.heads()},
@@ -150,6 +151,7 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
            {"value dim", v.dim()},
            {"split", static_cast<std::int64_t>(options.split)},
            {"options", hash_of(options), true}};
+  check_rest(call);
 }
 
 void refuse_everywhere(RingCommunicator comm, const char* op, const RingOptions& options) {
@@ -167,8 +169,9 @@ void ring_attention(RingCommunicator comm, View q, View k, View v, MutableView o
                     std::optional<MutableView> lse) {
   ring::Link link(comm, ring::kOp, options);
   link.agree([&](ring::Facts& facts) {
-    ring::check_arguments(ring::kOp, link, q, k, v, options, facts);
-    check_attention_outputs(q, k, v, out, options.attention, {.lse = lse, .weights = {}, .row_sums = {}});
+    ring::check_arguments(ring::kOp, link, q, k, v, options, facts, [&](const AttentionCall& call) {
+      check_outputs(call, out, {.lse = lse, .weights = {}, .row_sums = {}});
+    });
   });
   link.run([&] {
     link.start_moving();

@@ -127,12 +127,15 @@ void check_span(const char* op, const View& span, std::int64_t H, const Adaptive
                    ", expected a finite number");
 }
 
-void check_inputs(const char* op, const View& q, const View& k, const View& v, const View& span,
-                  const AdaptiveSpanOptions& options) {
-  AttentionOptions plain;
-  plain.scale = options.scale;
-  plain.mask = causal(options.diagonal);
-  check_attention(q, k, v, plain);
+// What attention over the same inputs would be asked: its checks are the span's too.
+AttentionOptions plain(const AdaptiveSpanOptions& options) {
+  AttentionOptions result;
+  result.scale = options.scale;
+  result.mask = causal(options.diagonal);
+  return result;
+}
+
+void check_spans(const char* op, const View& q, const View& k, const View& span, const AdaptiveSpanOptions& options) {
   check_padding_alone(op, options.mask, k.batch(), k.length(),
                       "the span is itself a window, and other rules would count positions in their own way");
   check_span(op, span, q.heads(), options);
@@ -151,10 +154,12 @@ double held(double g, double z, const AdaptiveSpanOptions& options) {
 
 void adaptive_span(View q, View k, View v, View span, MutableView out, const AdaptiveSpanOptions& options,
                    std::optional<MutableView> lse) {
-  check_inputs(kOp, q, k, v, span, options);
+  const AttentionOptions checked = plain(options);
+  const AttentionCall call(q, k, v, checked);
+  check_spans(kOp, q, k, span, options);
   AttentionExtras extras;
   extras.lse = lse;
-  check_attention_outputs(q, k, v, out, {}, extras);
+  check_outputs(call, out, extras);
   check_all_apart(kOp, {{"out", out}, {"lse", lse}}, {{"span", span}});
   if (q.dtype == DType::f64) return reference::adaptive_span(q, k, v, span, out, options, lse);
   const std::int64_t group = q.heads() / k.heads();
@@ -174,11 +179,10 @@ struct BackwardArguments {
 
 void check_backward(const BackwardArguments& in, const AdaptiveSpanGradients& gradients,
                     const AdaptiveSpanOptions& options) {
-  check_inputs(kBackwardOp, in.q, in.k, in.v, in.span, options);
-  AttentionOptions plain;
-  plain.scale = options.scale;
-  check_attention_backward(in.dout, in.q, in.k, in.v, in.out, in.lse,
-                           {gradients.dq, gradients.dk, gradients.dv, {}, {}}, plain);
+  const AttentionOptions checked = plain(options);
+  const AttentionCall call(in.q, in.k, in.v, checked);
+  check_spans(kBackwardOp, in.q, in.k, in.span, options);
+  check_backward(call, in.dout, in.out, in.lse, {gradients.dq, gradients.dk, gradients.dv, {}, {}});
   check_writable(kBackwardOp, "dspan", gradients.dspan);
   check_shape(kBackwardOp, "dspan", gradients.dspan.shape, in.span.shape);
   check_all_apart(

@@ -50,7 +50,6 @@ void check_inputs(const char* op, const View& a, const View& b, const View& w, c
     fail(op, "scale is " + std::to_string(options.scale) + ", expected a finite number");
   checked_product("additive_attention: scores",
                   {a.batch(), a.heads(), a.length(), std::max<std::int64_t>(1, b.length())});
-  const MaskPlan checked(options.mask, a.batch(), a.heads(), a.length(), b.length());
 }
 
 DType wide(DType dtype) {
@@ -317,6 +316,7 @@ void run_backward(const Problem& p, const View& dout, const View& out, const Vie
 void additive_attention(View a, View b, View w, View v, MutableView out, const AdditiveAttentionOptions& options,
                         std::optional<MutableView> lse) {
   check_inputs(kOp, a, b, w, v, options);
+  const MaskPlan mask(options.mask, a.batch(), a.heads(), a.length(), b.length());
   check_written(kOp, "out", out, a.dtype, {a.batch(), a.heads(), a.length(), v.dim()});
   if (lse) check_written(kOp, "lse", *lse, wide(a.dtype), {a.batch(), a.heads(), a.length(), 1});
   const std::initializer_list<Written> written = {{"out", out}, {"lse", lse}};
@@ -326,7 +326,7 @@ void additive_attention(View a, View b, View w, View v, MutableView out, const A
   if (a.dtype == DType::f64) return reference::additive_attention(a, b, w, v, out, options, lse);
   if (a.batch() == 0 || a.length() == 0) return;
 
-  const Problem p(a, b, w, v, options);
+  const Problem p(a, b, w, v, mask, options.scale);
   const Keys keys(p, false);
   const Scratch scratch(Work::bytes(p));
   const std::int64_t blocks = divide_up(p.M, kBlock);
@@ -341,6 +341,7 @@ void additive_attention(View a, View b, View w, View v, MutableView out, const A
 void additive_attention_backward(View dout, View a, View b, View w, View v, View out, View lse,
                                  const AdditiveAttentionGradients& g, const AdditiveAttentionOptions& options) {
   check_inputs(kBackwardOp, a, b, w, v, options);
+  const MaskPlan mask(options.mask, a.batch(), a.heads(), a.length(), b.length());
   const Shape out_shape = {a.batch(), a.heads(), a.length(), v.dim()};
   const auto check_read = [&](const char* what, const View& x, DType dtype, const Shape& shape) {
     check_readable(kBackwardOp, what, x);
@@ -363,7 +364,7 @@ void additive_attention_backward(View dout, View a, View b, View w, View v, View
   check_apart_from_mask(kBackwardOp, options.mask, written);
   kernels();
   if (a.dtype == DType::f64) return reference::additive_attention_backward(dout, a, b, w, v, g, options);
-  run_backward(Problem(a, b, w, v, options), dout, out, lse, g);
+  run_backward(Problem(a, b, w, v, mask, options.scale), dout, out, lse, g);
 }
 
 }  // namespace attend

@@ -29,15 +29,15 @@ void store_floats(const MutableView& x, std::int64_t b, std::int64_t h, std::int
 void weighted_sum(const FloatMatrix& p, const FloatMatrix& x, const FloatMatrix& sum, bool finite, void* scratch);
 
 struct Problem {
-  Problem(const View& queries, const View& keys, const View& weights, const View& values,
-          const AdditiveAttentionOptions& options);
+  Problem(const View& queries, const View& keys, const View& weights, const View& values, const MaskPlan& lowered,
+          double scale);
 
   std::int64_t B, H, Hk, M, N, D, E;
   std::int64_t stride;  // D rounded up to whole vectors
   std::int64_t tiles;   // of keys
   double scale;
   View a, b, v;
-  MaskPlan mask;
+  const MaskPlan& mask;
   Buffer<float> w;          // [H][stride]
   Buffer<float> half_sums;  // [H]: half the sum of w
 };

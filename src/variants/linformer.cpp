@@ -63,8 +63,8 @@ void check_projection(const char* op, const char* what, const View& p, const Vie
 
 void check_inputs(const char* op, const View& q, const View& k, const View& v, const View& e,
                   const std::optional<View>& f, const LinformerOptions& options) {
-  AttentionOptions attention = plain(options);
-  check_attention(q, k, v, attention);
+  const AttentionOptions attention = plain(options);
+  const AttentionCall call(q, k, v, attention);  // for its checks
   check_projection(op, "e", e, k);
   if (f) {
     check_projection(op, "f", *f, k);
@@ -209,7 +209,7 @@ void linformer(View q, View k, View v, View e, std::optional<View> f, MutableVie
   AttentionExtras inner;
   inner.lse = extras.lse;
   const Projected views = projected_views(k, v, e.length());
-  check_attention_outputs(q, views.k, views.v, out, {}, inner);
+  check_outputs(q, views.k, views.v, {}, out, inner);
   const auto check_kept = [&](const char* what, const std::optional<MutableView>& kept, const View& like) {
     if (!kept) return;
     check_writable(kOp, what, *kept);

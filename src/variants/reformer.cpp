@@ -412,7 +412,7 @@ void reformer(View q, View v, MutableView out, const ReformerOptions& options, s
   const LshPlan plan(kOp, q.heads(), q.length(), q.dim(), options);
   AttentionExtras extras;
   extras.lse = lse;
-  check_attention_outputs(q, q, v, out, {}, extras);
+  check_outputs(q, q, v, {}, out, extras);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.batch() == 0 || q.length() == 0) return;
   if (q.dtype == DType::f64) return reference::reformer(q, v, hashes_f64(q, plan), out, options, lse);
