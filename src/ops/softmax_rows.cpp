@@ -27,17 +27,16 @@ double above(const AttentionProblem& p, float lse, double own) {
 
 SoftmaxRow softmax_row(const AttentionProblem& p, const RowState& state, float sink, float lse) {
   const bool has_sink = sink != kHidden;
-  const bool seen = state.log_sum != -std::numeric_limits<double>::infinity();
-  if (!seen) return {0, 0, has_sink ? 1.0F : 0.0F};  // every score is -inf
+  if (state.exact.empty()) return {0, 0, has_sink ? 1.0F : 0.0F};  // every score is -inf
   // log of the sum of exp(s - top), a sink among them; the sink may stand far above the top.
-  double rest = state.log_sum;
-  const double higher = has_sink ? static_cast<double>(sink) - state.top : 0;
+  const double top = state.exact.max, higher = has_sink ? static_cast<double>(sink) - top : 0;
+  double rest = std::log(state.exact.sum);
   if (has_sink) {
-    const double most = std::max(rest, higher);
-    rest = most + std::log(std::exp(rest - most) + std::exp(higher - most));
+    const auto merged = merge(state_of_lse(rest), state_of_lse(higher), [](double x) { return std::exp(x); });
+    rest = merged.whole.max + std::log(merged.whole.sum);
   }
-  const double total = rest + above(p, lse, state.top + rest);
-  return {state.max, static_cast<float>(-total * kLog2eDouble),
+  const double total = rest + above(p, lse, top + rest);
+  return {state.held, static_cast<float>(-total * kLog2eDouble),
           has_sink ? static_cast<float>(std::exp(higher - total)) : 0.0F};
 }
 

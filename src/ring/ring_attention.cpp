@@ -30,49 +30,19 @@ struct Sums {
   std::vector<RowState> states;  // [B, H, M] of rows whose LSE does not suffice; empty: there is none
 };
 
-// sum = the softmax over the keys of both; a side that saw nothing changes no bit of the other.
-void merge_row(float* sum, double& lse, const float* part, double part_lse, std::int64_t E) {
-  if (part_lse == kNothing) return;
-  if (lse == kNothing) {
-    std::copy_n(part, E, sum);
-    lse = part_lse;
-    return;
-  }
-  const double top = std::max(lse, part_lse), a = std::exp(lse - top), b = std::exp(part_lse - top);
-  const auto keep = static_cast<float>(a / (a + b)), take = static_cast<float>(b / (a + b));
-  for (std::int64_t e = 0; e < E; ++e) sum[e] = sum[e] * keep + part[e] * take;
-  lse = top + std::log(a + b);
-}
-
-// The same where an LSE is too large to tell the shares: `state` is the softmax of the keys so far.
-void merge_large_row(float* sum, double& lse, RowState& state, const float* part, const RowState& part_state,
-                     std::int64_t E) {
-  if (lse_suffices(static_cast<float>(lse))) state = state_of(lse);
-  const RowState whole = merged(state, part_state);
-  const auto keep = static_cast<float>(share_of(state, whole)), take = static_cast<float>(share_of(part_state, whole));
-  for (std::int64_t e = 0; e < E; ++e) sum[e] = keep == 0 ? part[e] * take : sum[e] * keep + part[e] * take;
-  state = whole;
-  lse = whole.top + whole.log_sum;
-}
-
 // part [B, heads, rows, E] into the same heads and rows of the sums. `states` of the part, or null where its LSEs
 // suffice.
-void merge(const float* part, const float* part_lse, const RowState* states, std::int64_t first_head,
-           std::int64_t heads, std::int64_t first_row, std::int64_t rows, Sums& sums) {
+void merge_block(const float* part, const float* part_lse, const RowState* states, std::int64_t first_head,
+                 std::int64_t heads, std::int64_t first_row, std::int64_t rows, Sums& sums) {
   const auto& [B, H, M, E] = sums.out.shape();
   float* out = sums.out.data<float>();
   double* lse = sums.lse.data<double>();
   for_each_row(B * heads * rows, E, [&](std::int64_t r) {
     const std::int64_t i = r % rows, bh = r / rows;
     const std::int64_t at = (bh / heads * H + first_head + bh % heads) * M + first_row + i;
-    const auto part_of_row = static_cast<double>(part_lse[r]);
-    const bool told = lse_suffices(part_lse[r]);
-    if (told && lse_suffices(static_cast<float>(lse[at]))) {
-      merge_row(out + at * E, lse[at], part + r * E, part_of_row, E);
-    } else if (part_of_row != kNothing) {
-      merge_large_row(out + at * E, lse[at], sums.states[static_cast<std::size_t>(at)], part + r * E,
-                      told ? state_of(part_of_row) : states[r], E);
-    }
+    RowState* state = sums.states.empty() ? nullptr : &sums.states[static_cast<std::size_t>(at)];
+    merge_into<double>({lse[at], state, out + at * E},
+                       {static_cast<double>(part_lse[r]), states ? states + r : nullptr, part + r * E}, E);
   });
 }
 
@@ -103,7 +73,8 @@ void attend_block(Link& link, const View& q, const View& k, const View& v, std::
           sums.states.resize(static_cast<std::size_t>(sums.lse.size()));
           fill_row_states(call.problem, part_lse.data(), false, states.data());
         }
-        merge(part.data(), part_lse.data(), states.data(), head * G, heads * G, some.at, rows, sums);
+        merge_block(part.data(), part_lse.data(), large ? states.data() : nullptr, head * G, heads * G, some.at, rows,
+                    sums);
       });
     });
   });

@@ -56,7 +56,7 @@ std::vector<RowState> whole_states(Link& link, const Inputs& x, const RingOption
         fill_row_states(call.problem, own_lse.data(), false, own.data());
         for (std::int64_t r = 0; r < B * H * queries.count; ++r) {
           RowState& row = whole[static_cast<std::size_t>(r / queries.count * M + queries.at + r % queries.count)];
-          if (!lse_suffices(own_lse[r])) row = merged(row, own[r]);
+          if (!lse_suffices(own_lse[r])) row = merge(row, own[r]);
         }
       });
     });

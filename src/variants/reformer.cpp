@@ -79,32 +79,6 @@ void fill_inverse_norms(const Call& call, std::int64_t first, std::int64_t count
   });
 }
 
-// Adds one round's state to the state of those before: both are softmax averages with their LSE.
-void merge_row(float& lse, float* out, float other_lse, const float* other, std::int64_t E) {
-  if (other_lse == -kInfinity) return;
-  if (lse == -kInfinity) {
-    lse = other_lse;
-    std::copy_n(other, E, out);
-    return;
-  }
-  const float top = std::max(lse, other_lse);
-  const float mine = std::exp(lse - top), its = std::exp(other_lse - top), sum = mine + its;
-  const float a = mine / sum, b = its / sum;
-  for (std::int64_t e = 0; e < E; ++e) out[e] = a * out[e] + b * other[e];
-  lse = top + std::log(sum);
-}
-
-// The same where an LSE is too large to tell the shares: `state` is the softmax of the rounds before.
-void merge_large_row(float& lse, RowState& state, float* out, const RowState& other_state, const float* other,
-                     std::int64_t E) {
-  if (lse_suffices(lse)) state = state_of(static_cast<double>(lse));
-  const RowState whole = merged(state, other_state);
-  const auto a = static_cast<float>(share_of(state, whole)), b = static_cast<float>(share_of(other_state, whole));
-  for (std::int64_t e = 0; e < E; ++e) out[e] = a == 0 ? b * other[e] : a * out[e] + b * other[e];
-  state = whole;
-  lse = static_cast<float>(whole.top + whole.log_sum);
-}
-
 // The softmax of a segment's rows where their LSE does not suffice; elsewhere the LSE says it.
 void fill_segment_states(const AttentionCall& attention, const float* lse, std::int64_t rows, RowState* states) {
   for (std::int64_t r = 0; r < rows; ++r) states[r] = state_of(static_cast<double>(lse[r]));
@@ -175,14 +149,10 @@ void forward(const Call& call, const WidenedResult& out, const std::optional<Mut
         for (std::int64_t t = s.begin; t < s.end; ++t) {
           if (t + kAhead < s.end) call_row(wave.out.data() + (n * L + order[t + kAhead]) * E, 1, E);
           const std::int64_t at = n * L + order[t], from = t - s.begin;
-          float* sum = wave.out.data() + at * E;
-          if (part_lse[from] == -kInfinity || (lse_suffices(part_lse[from]) && lse_suffices(wave.lse[at]))) {
-            merge_row(wave.lse[at], sum, part_lse[from], part + from * E, E);
-            continue;
-          }
-          const RowState own =
-              states.empty() ? state_of(static_cast<double>(part_lse[from])) : states[static_cast<std::size_t>(from)];
-          merge_large_row(wave.lse[at], wave.states[at], sum, own, part + from * E, E);
+          // Adds this round's average to that of those before.
+          merge_into<float>(
+              {wave.lse[at], &wave.states[at], wave.out.data() + at * E},
+              {part_lse[from], states.empty() ? nullptr : &states[static_cast<std::size_t>(from)], part + from * E}, E);
         }
       });
     }
@@ -275,7 +245,7 @@ bool fill_whole_states(const Call& call, const BackwardInputs& in, const Segment
                   [&](AttentionCall& attention) { fill_segment_states(attention, of.lse, s.rows(), states.data()); });
       for (std::int64_t t = s.begin; t < s.end; ++t) {
         RowState& whole = wave.states[n * L + order[t]];
-        if (!lse_suffices(of.lse[t - s.begin])) whole = merged(whole, states[static_cast<std::size_t>(t - s.begin)]);
+        if (!lse_suffices(of.lse[t - s.begin])) whole = merge(whole, states[static_cast<std::size_t>(t - s.begin)]);
       }
     });
   }
