@@ -38,10 +38,6 @@ void check_cumulative(const char* what, const std::vector<std::int64_t>& cu, std
                      std::to_string(limit) + " (length)");
 }
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return n / by + (n % by != 0);
-}
-
 // Each rule beside the others; unions come after them.
 struct Lowering {
   using From = IntervalRule::From;

@@ -25,7 +25,7 @@ constexpr std::int64_t kMaxPackedBytes = 16 << 20;
 // Few rows and many keys (decoding): every split is an item of its own, and a second round merges. False when the
 // problem is better cut by rows alone. The choice never shows in the result.
 bool forward_by_splits(const AttentionProblem& p, const KernelTable& table, RowTiles tiles) {
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
+  const std::int64_t splits = divide_up(p.N, kKeySplit), heads = p.B * p.Hk;
   if (splits < 2) return false;
   // Many query heads to a KV head: where splits alone keep the threads busy, one item takes all rows, so that a tile of
   // keys is packed once and the next one comes from memory meanwhile.
@@ -48,7 +48,7 @@ bool forward_by_splits(const AttentionProblem& p, const KernelTable& table, RowT
                   scratch.of(worker));
   });
   constexpr std::int64_t kMergedRows = 16;
-  const std::int64_t pieces = (tiles.rows_each + kMergedRows - 1) / kMergedRows;
+  const std::int64_t pieces = divide_up(tiles.rows_each, kMergedRows);
   parallel_for(tiles.count() * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / pieces, first = item % pieces * kMergedRows;
     const RowRange range = tiles.range(tile % heads, tile / heads);
@@ -111,7 +111,7 @@ std::int64_t readers_of_a_key(const AttentionProblem& p, const RowTiles& tiles) 
 // Rows are the items. When many read the same keys, these are packed once before, a wave of heads at a time; where few
 // do, as in short sequences and packed documents, they would only leave the cache in between.
 void forward_by_rows(AttentionProblem& p, const KernelTable& table, const RowTiles& tiles) {
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
+  const std::int64_t splits = divide_up(p.N, kKeySplit), heads = p.B * p.Hk;
   const Scratch scratch(table.forward_scratch_bytes(p, tiles.rows_each));
   const auto run = [&](std::int64_t first, std::int64_t count) {
     const ItemOrder order(p, tiles, first, count);
@@ -119,7 +119,7 @@ void forward_by_rows(AttentionProblem& p, const KernelTable& table, const RowTil
       table.forward(p, order[item], 0, splits, nullptr, scratch.of(worker));
     });
   };
-  PackedTiles packed{nullptr, table.tile_bytes(p), (p.N + kKeyTile - 1) / kKeyTile, 0, StoredAs::cells, nullptr};
+  PackedTiles packed{nullptr, table.tile_bytes(p), divide_up(p.N, kKeyTile), 0, StoredAs::cells, nullptr};
   // By division: repeated keys (stride 0) may be more than there is memory for.
   const bool fits = packed.tiles_per_head > 0 && packed.tiles_per_head <= kMaxPackedBytes / packed.tile_bytes;
   constexpr std::int64_t kWorthPacking = 3;

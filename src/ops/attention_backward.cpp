@@ -24,10 +24,6 @@ namespace {
 constexpr std::int64_t kMaxSumsBytes = 32 << 20;
 constexpr std::int64_t kRowsPerTurn = 192;  // rows between two looks at the turnstile
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return (n + by - 1) / by;
-}
-
 // For each piece of rows, whose turn it is: key tile j may add to dq when the piece's tiles before it have. The order
 // of addition is then fixed, whoever does it.
 class Turnstile {

@@ -74,16 +74,7 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
 
 // All but the mask. Gives the options back.
 const AttentionOptions& checked(const View& q, const View& k, const View& v, const AttentionOptions& options) {
-  check_readable(kOp, "q", q);
-  check_readable(kOp, "k", k);
-  check_readable(kOp, "v", v);
-  check_dtype(kOp, "k", k.dtype, q.dtype);
-  check_dtype(kOp, "v", v.dtype, q.dtype);
-  check_equal(kOp, "k batch", k.batch(), q.batch(), "q batch");
-  check_equal(kOp, "v batch", v.batch(), q.batch(), "q batch");
-  check_equal(kOp, "v heads", v.heads(), k.heads(), "k heads");
-  check_equal(kOp, "v length", v.length(), k.length(), "k length");
-  check_equal(kOp, "k dim", k.dim(), q.dim(), "q dim");
+  check_fitting(kOp, {"q", q}, {"k", k}, {"v", v});
   if (q.dim() < 1 || v.dim() < 1)
     fail(kOp, "head dim is " + std::to_string(q.dim()) + " and value dim " + std::to_string(v.dim()) +
                   ", expected at least 1");
@@ -104,6 +95,16 @@ void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_li
     if (const auto* any = std::get_if<AnyRule>(&rule))
       for (const Mask& part : *any->masks) check_apart_from_mask(op, part, written);
   }
+}
+
+std::optional<MutableView> saved_lse(const View& q, std::vector<Tensor>* saved) {
+  if (saved == nullptr) return std::nullopt;
+  saved->clear();
+  return saved->emplace_back(accumulator_dtype(q.dtype), Shape{q.batch(), q.heads(), q.length(), 1}).view();
+}
+
+void check_saved_lse(const char* op, const std::vector<Tensor>& saved) {
+  check_equal(op, "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
 }
 
 DType accumulator_dtype(DType dtype) {

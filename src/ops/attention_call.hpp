@@ -100,6 +100,11 @@ void run_attention_backward(const AttentionCall& call, const View& dout, const V
 Operand operand_of(const View& view);
 Operand operand_of(const MutableView& view);
 
+// What an inner attention keeps whose backward needs the LSE alone: `saved` becomes one tensor for it, where it is
+// asked for.
+std::optional<MutableView> saved_lse(const View& q, std::vector<Tensor>* saved);
+void check_saved_lse(const char* op, const std::vector<Tensor>& saved);
+
 // The dtype that an LSE, a bias gradient or the weights have beside q: f64 for f64, else f32.
 DType accumulator_dtype(DType dtype);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
@@ -55,7 +56,7 @@ bool all_suffice(const float* lse, std::int64_t count) {
 void fill_row_states(const AttentionProblem& p, const float* lse, bool as_floats, RowState* states) {
   const KernelTable& table = kernels();
   constexpr std::int64_t kRows = 96;  // at once
-  const std::int64_t rows = p.M * p.G, pieces = (rows + kRows - 1) / kRows;
+  const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRows);
   const Scratch scratch(table.forward_scratch_bytes(p, kRows));
   parallel_for(p.B * p.Hk * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t head = item / pieces, begin = item % pieces * kRows;

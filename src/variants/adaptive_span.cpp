@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/checked.hpp"
 #include "base/elements.hpp"
+#include "base/view_parts.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
@@ -24,10 +26,6 @@ const char* const kOp = "adaptive_span";
 const char* const kBackwardOp = "adaptive_span_backward";
 constexpr double kLongestRamp = 0x1p20;  // its masks are held in a table
 constexpr double kFarthest = 0x1p53;     // as whole numbers, doubles end here
-
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return (n + by - 1) / by;
-}
 
 }  // namespace
 
@@ -107,11 +105,8 @@ AttentionOptions HeadSpan::attention_options(double* dz) const {
 namespace {
 
 template <class Void>
-BasicView<Void> head_view(BasicView<Void> x, std::int64_t h) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  if (x.data != nullptr && x.shape[1] > 1) x.data = static_cast<Byte*>(x.data) + h * x.strides[1] * size_of(x.dtype);
-  x.shape[1] = 1;
-  return x;
+BasicView<Void> head_view(const BasicView<Void>& x, std::int64_t h) {
+  return head_of(x, x.data != nullptr && x.heads() > 1 ? h : 0);
 }
 
 void check_span(const char* op, const View& span, std::int64_t H, const AdaptiveSpanOptions& options) {
@@ -288,17 +283,12 @@ class AdaptiveSpanInner final : public InnerAttention {
   std::vector<NamedTensor> parameters() override { return {{"span", span_}}; }
 
   void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
-    Tensor lse;
-    if (saved) lse = Tensor(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
-    adaptive_span(q, k, v, span_, out, options_, saved ? std::optional(lse.view()) : std::nullopt);
-    if (!saved) return;
-    saved->clear();
-    saved->push_back(std::move(lse));
+    adaptive_span(q, k, v, span_, out, options_, saved_lse(q, saved));
   }
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+    check_saved_lse(name(), saved);
     std::vector<Tensor> result;
     result.emplace_back(accumulator_dtype(q.dtype), span_.shape());
     adaptive_span_backward(dout, q, k, v, span_, out, saved[0], {dq, dk, dv, result[0]}, options_);

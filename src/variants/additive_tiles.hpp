@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attend/additive_attention.hpp"
+#include "base/checked.hpp"
 #include "core/mask_plan.hpp"
 #include "cpu/kernel_table.hpp"
 #include "ops/matmul.hpp"
@@ -15,10 +16,6 @@ namespace attend::additive {
 inline constexpr std::int64_t kBlock = 64;  // rows worked on at once
 inline constexpr double kLog2e = 1.4426950408889634;
 inline constexpr float kHidden = -std::numeric_limits<float>::infinity();  // the score of a key that is not seen
-
-inline std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return n / by + (n % by != 0);
-}
 
 // Row i of a head as floats; the rest up to `padded` is 0. The largest magnitude, NaN if there is one.
 float load_floats(const View& x, std::int64_t b, std::int64_t h, std::int64_t i, float* to, std::int64_t padded);

@@ -58,7 +58,7 @@ std::vector<std::int32_t> hashes_f64(const View& q, const LshPlan& plan) {
 // Calls f(n, first, last) for blocks of tokens of `heads` heads, over the threads.
 template <class F>
 void for_token_blocks(std::int64_t heads, std::int64_t L, const F& f) {
-  const std::int64_t blocks = (L + kTokens - 1) / kTokens;
+  const std::int64_t blocks = divide_up(L, kTokens);
   parallel_for(heads * blocks, [&](std::int64_t item, int) {
     const std::int64_t first = item % blocks * kTokens;
     f(item / blocks, first, std::min(L, first + kTokens));
@@ -396,15 +396,7 @@ void reformer_backward(View dout, View q, View v, View out, View lse, const Refo
   check_inputs(kBackwardOp, q, v);
   check_scale(kBackwardOp, options);
   const LshPlan plan(kBackwardOp, q.heads(), q.length(), q.dim(), options);
-  const Shape out_shape{q.batch(), q.heads(), q.length(), v.dim()};
-  for (const auto& [what, x] : {std::pair{"dout", dout}, {"out", out}}) {
-    check_readable(kBackwardOp, what, x);
-    check_shape(kBackwardOp, what, x.shape, out_shape);
-    check_dtype(kBackwardOp, what, x.dtype, q.dtype);
-  }
-  check_readable(kBackwardOp, "lse", lse);
-  check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
-  check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
+  check_results(kBackwardOp, dout, out, lse, {q.batch(), q.heads(), q.length(), v.dim()}, q.dtype);
   for (const auto& [what, gradient, of] : {std::tuple{"dq", gradients.dq, q}, {"dv", gradients.dv, v}}) {
     check_writable(kBackwardOp, what, gradient);
     check_shape(kBackwardOp, what, gradient.shape, of.shape);
@@ -433,17 +425,12 @@ class ReformerInner final : public InnerAttention {
 
   void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
     check_equal(name(), "k length", k.length(), q.length(), "q length: queries and keys are shared");
-    Tensor lse;
-    if (saved) lse = Tensor(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
-    reformer(q, v, out, options_, saved ? std::optional(lse.view()) : std::nullopt);
-    if (!saved) return;
-    saved->clear();
-    saved->push_back(std::move(lse));
+    reformer(q, v, out, options_, saved_lse(q, saved));
   }
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+    check_saved_lse(name(), saved);
     check_writable(name(), "dk", dk);
     check_shape(name(), "dk", dk.shape, k.shape);
     reformer_backward(dout, q, v, out, saved[0], {dq, dv}, options_);

@@ -23,8 +23,6 @@
 namespace attend {
 namespace {
 
-using reference::split_heads;
-
 constexpr const char* kOp = "transformer_block";
 
 // ---- Sizes and parameters ----
