@@ -233,8 +233,8 @@ Tensor ring_multi_head_attention(RingCommunicator comm, const MultiHeadAttention
     const std::int64_t H = config.heads, Hk = config.kv_heads;
     s.out = Tensor(config.dtype, {x.batch(), 1, x.length(), H * config.value_dim});
     s.lse = Tensor(DType::f32, {x.batch(), H, x.length(), 1});
-    ring_attention(comm, split_heads(s.q.view(), H), split_heads(s.k.view(), Hk),
-                   split_heads(s.v.view(), Hk), split_heads(s.out.view(), H), options, s.lse);
+    ring_attention(comm, split_heads(s.q.view(), H), split_heads(s.k.view(), Hk), split_heads(s.v.view(), Hk),
+                   split_heads(s.out.view(), H), options, s.lse);
     result = ring::project(s.out, layer.parameters().wo, ring::optional_view(layer.parameters().bo));
     if (saved != nullptr) *saved = std::move(s);
   });
