@@ -79,7 +79,7 @@ void cache_row(DType dtype, bool int8, std::int64_t length, int rounds, const st
                       .kv_heads = kKvHeads,
                       .key_dim = kDim,
                       .value_dim = kDim,
-                      .pages = (length + PagedKvCache::kPageTokens - 1) / PagedKvCache::kPageTokens,
+                      .pages = PagedKvCache::pages_for(length),
                       .int8 = int8});
   const std::vector<std::int64_t> sequences = {cache.add()};
   const double appending = timed([&] { cache.append(sequences[0], k, v); });

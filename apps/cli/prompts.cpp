@@ -89,7 +89,7 @@ std::int64_t room_for(std::vector<std::int64_t> longest, std::int64_t batch) {
   std::sort(longest.begin(), longest.end(), std::greater<>());
   std::int64_t pages = 0;
   for (std::int64_t n = 0; n < std::min(batch, std::ssize(longest)); ++n)
-    pages += (longest[static_cast<std::size_t>(n)] + kPage - 1) / kPage + 2;
+    pages += PagedKvCache::pages_for(longest[static_cast<std::size_t>(n)]) + 2;
   return pages * kPage;
 }
 

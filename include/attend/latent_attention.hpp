@@ -29,6 +29,8 @@ struct LatentAttentionConfig {
   std::optional<double> scale{};
 };
 
+double latent_attention_scale(const LatentAttentionConfig& config);  // config.scale, or its default
+
 // Weights are [1, 1, out, in], norms [1, 1, 1, n]; rows in the order of DeepSeek's files.
 struct LatentAttentionParameters {
   Tensor wq_down;   // [q_rank, width]; empty without a q_rank

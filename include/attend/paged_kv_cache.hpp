@@ -31,6 +31,9 @@ class ATTEND_API PagedKvCache {
  public:
   static constexpr std::int64_t kPageTokens = 64;
   static constexpr std::int64_t kSplitTokens = 512;  // forgetting a multiple of so many at the front keeps every bit
+  static constexpr std::int64_t pages_for(std::int64_t tokens) {  // that so many tokens of one sequence take
+    return tokens / kPageTokens + (tokens % kPageTokens != 0 ? 1 : 0);
+  }
 
   explicit PagedKvCache(const PagedKvCacheOptions& options);
   ~PagedKvCache();

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::int64_t kPage = PagedKvCache::kPageTokens;
 
-std::int64_t pages_for(std::int64_t tokens) {
-  return (tokens + kPage - 1) / kPage;
-}
-
 PagedKvCacheOptions layer_options(const ModelConfig& config, const CacheOptions& options, std::int64_t pages) {
   return {options.dtype, config.kv_heads, config.head_dim, config.head_dim, pages, options.int8};
 }
@@ -23,7 +19,7 @@ PagedKvCacheOptions layer_options(const ModelConfig& config, const CacheOptions&
 }  // namespace
 
 ModelCache::ModelCache(const ModelConfig& config, const CacheOptions& options)
-    : options_(options), sinks_(pages_for(options.sinks) * kPage), kv_width_(config.kv_width()) {
+    : options_(options), sinks_(PagedKvCache::pages_for(options.sinks) * kPage), kv_width_(config.kv_width()) {
   if (!config.causal) throw InvalidArgument("cache: a model that is not causal has none");
   if (options.stream < 0 || options.sinks < 0)
     throw InvalidArgument("cache: stream is " + std::to_string(options.stream) + " and sinks " +
@@ -31,7 +27,7 @@ ModelCache::ModelCache(const ModelConfig& config, const CacheOptions& options)
   if (options.stream > 0 && config.positions != PositionKind::rope)
     throw InvalidArgument("cache: only models with rotated positions can stream: " + config.family + " has others");
   for (std::int64_t n = 0; n < config.layers; ++n) {
-    layers_.emplace_back(layer_options(config, options, pages_for(options.tokens)));
+    layers_.emplace_back(layer_options(config, options, PagedKvCache::pages_for(options.tokens)));
     windows_.push_back(config.window_of(n));
   }
 }
@@ -131,7 +127,7 @@ bool ModelCache::slide(std::int64_t sequence) {
 
 std::int64_t ModelCache::bytes_for(const ModelConfig& config, const CacheOptions& options) {
   const PagedKvCache one(layer_options(config, options, 1));
-  return checked_product("cache", {one.bytes(), pages_for(options.tokens), config.layers});
+  return checked_product("cache", {one.bytes(), PagedKvCache::pages_for(options.tokens), config.layers});
 }
 
 }  // namespace attend::llm

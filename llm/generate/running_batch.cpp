@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::int64_t kPage = PagedKvCache::kPageTokens;
 
-std::int64_t pages_for(std::int64_t tokens) {
-  return (tokens + kPage - 1) / kPage;
-}
-
 BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.context <= 0) o.context = config.context;
   if (config.positions == PositionKind::learned) o.context = std::min(o.context, config.context);
@@ -37,7 +33,9 @@ std::size_t begun(std::string_view text, std::string_view stop) {
 }  // namespace
 
 std::int64_t stream_room(const BatchOptions& o) {
-  return (pages_for(o.sinks) + pages_for(o.stream) + pages_for(o.tokens_per_step) + 2) * kPage;
+  return (PagedKvCache::pages_for(o.sinks) + PagedKvCache::pages_for(o.stream) +
+          PagedKvCache::pages_for(o.tokens_per_step) + 2) *
+         kPage;
 }
 
 const char* name(Finish finish) {
@@ -87,7 +85,7 @@ std::int64_t RunningBatch::submit(Request request) {
                           "; shorten it, or ask for a larger context");
   std::erase(request.stop, "");
   Running r{.number = next_number_, .request = std::move(request), .decoder = StreamDecoder(tokenizer_, true)};
-  if (pages_for(longest(r)) > pages_for(options_.cache_tokens))
+  if (PagedKvCache::pages_for(longest(r)) > PagedKvCache::pages_for(options_.cache_tokens))
     throw InvalidArgument("engine: prompt and answer may reach " + std::to_string(longest(r)) +
                           " tokens, and the cache holds " + std::to_string(options_.cache_tokens) +
                           "; lower max_tokens, or ask for a larger cache");
@@ -121,7 +119,8 @@ std::int64_t RunningBatch::kept_tokens() const {
 // Pages that running answers may still take.
 std::int64_t RunningBatch::promised_pages() const {
   std::int64_t pages = 0;
-  for (const Running& r : running_) pages += pages_for(longest(r)) - pages_for(std::min(r.cached, longest(r))) + 1;
+  for (const Running& r : running_)
+    pages += PagedKvCache::pages_for(longest(r)) - PagedKvCache::pages_for(std::min(r.cached, longest(r))) + 1;
   return pages;
 }
 
@@ -140,7 +139,7 @@ bool RunningBatch::take_over(std::int64_t sequence, std::int64_t length, std::in
   const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.sequence == sequence; });
   if (found == kept_.end()) return false;
   std::rotate(found, found + 1, kept_.end());  // the youngest now: the last to be forgotten
-  const std::int64_t freed = pages_for(std::ssize(kept_.back().tokens)) - pages_for(length);
+  const std::int64_t freed = PagedKvCache::pages_for(std::ssize(kept_.back().tokens)) - PagedKvCache::pages_for(length);
   while (kept_.size() > 1 && cache_.free_pages() + freed - promised_pages() < pages) {
     cache_.remove(kept_.front().sequence);
     kept_.pop_front();
@@ -169,7 +168,7 @@ void RunningBatch::admit() {
     for (const Running& other : running_)
       look(other.sequence, std::span(other.tokens).first(static_cast<std::size_t>(other.cached)));
     for (const Kept& kept : kept_) look(kept.sequence, kept.tokens);
-    const std::int64_t new_pages = pages_for(longest(r)) - shared / kPage + 1;
+    const std::int64_t new_pages = PagedKvCache::pages_for(longest(r)) - shared / kPage + 1;
     if (from >= 0 && cache_.free_pages() - promised_pages() >= new_pages) {
       r.sequence = cache_.fork(from, shared);
       // A sequence that was continued from its end has served.
@@ -178,12 +177,14 @@ void RunningBatch::admit() {
         cache_.remove(from);
         return true;
       });
-    } else if (take_over(from, shared, pages_for(longest(r)) - pages_for(shared) + (running_.empty() ? 0 : 1))) {
+    } else if (take_over(from, shared,
+                         PagedKvCache::pages_for(longest(r)) - PagedKvCache::pages_for(shared) +
+                             (running_.empty() ? 0 : 1))) {
       r.sequence = from;
     } else {
       shared = 0;
       // An empty cache holds every request that submit() took.
-      if (!make_room(pages_for(longest(r)) + (running_.empty() ? 0 : 1))) return;
+      if (!make_room(PagedKvCache::pages_for(longest(r)) + (running_.empty() ? 0 : 1))) return;
       r.sequence = cache_.add();
     }
     r.cached = shared;

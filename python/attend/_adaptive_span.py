@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import _inputs, _wide
-from ._linformer import _lse, _mask
+from ._attention import _inputs, _lse_view, _new_results, _wide
+from ._linformer import _mask
 from .masks import Mask, diagonal
 
 
@@ -49,17 +49,11 @@ def adaptive_span(q: Any, k: Any, v: Any, span: Any, mask: Optional[Mask] = None
     >>> out = attend.adaptive_span(q, k, v, span)
     """
     order, a = _inputs(layout, q=q, k=k, v=v)
-    kind, dtype = a["q"].kind, a["q"].dtype
-    B, H, M = (a["q"].shape[axis] for axis in order[:3])
-    shape = [B, H, M, a["v"].shape[order[3]]]
-    out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
-    lse, lse_array = empty(kind, _wide(dtype), (B, H, M)) if return_lse else (None, None)
-    if return_lse:
-        lse_array.shape, lse_array.strides = lse_array.shape + (1,), lse_array.strides + (1,)
+    kind = a["q"].kind
+    out, out_view, lse, lse_view = _new_results(a["q"], a["v"].shape[order[3]], order, return_lse)
     span_array = _span(span)
     _core.adaptive_span(a["q"].view(order), a["k"].view(order), a["v"].view(order), span_array.view(),
-                        out_array.view(order), _options(mask, ramp, max_span, symmetric, align, scale),
-                        lse_array.view() if return_lse else None)
+                        out_view, _options(mask, ramp, max_span, symmetric, align, scale), lse_view)
     return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
 
 
@@ -76,12 +70,12 @@ def adaptive_span_backward(dout: Any, q: Any, k: Any, v: Any, span: Any, out: An
     >>> dq, dk, dv, dspan = attend.adaptive_span_backward(dout, q, k, v, span, out, lse)
     """
     order, a = _inputs(layout, dout=dout, q=q, k=k, v=v, out=out)
-    lse_array, span_array = _lse(lse), _span(span)
+    lse_array, span_array = describe(lse, "lse"), _span(span)
     kind, dtype = a["q"].kind, a["q"].dtype
     grads = {name: empty(kind, dtype, a[name].shape) for name in ("q", "k", "v")}
     dspan, dspan_array = empty(kind, _wide(dtype), span_array.shape)
     _core.adaptive_span_backward(a["dout"].view(order), a["q"].view(order), a["k"].view(order), a["v"].view(order),
-                                 span_array.view(), a["out"].view(order), lse_array.view(),
+                                 span_array.view(), a["out"].view(order), _lse_view(lse_array),
                                  *(grads[n][1].view(order) for n in "qkv"), dspan_array.view(),
                                  _options(mask, ramp, max_span, symmetric, align, scale))
     return AdaptiveSpanGradients(*(finish(kind, grads[n][0]) for n in "qkv"), finish(kind, dspan.reshape(-1)))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import _checked_mask, _inputs, _wide
+from ._attention import _checked_mask, _inputs, _lse_view, _new_results
 from .masks import Mask
 
 
@@ -58,27 +58,6 @@ def _matrix(x, name):
     return array
 
 
-def _lse_input(lse):
-    array = describe(lse, "lse")
-    if len(array.shape) != 3:
-        raise ValueError(f"lse has {len(array.shape)} dimensions, expected 3: batch, heads and queries")
-    array.shape, array.strides = array.shape + (1,), array.strides + (1,)
-    return array
-
-
-def _results(queries, values, order, want_lse):
-    """The output and, if wanted, the log-sum-exp of attention from `queries` to `values`."""
-    kind, dtype = queries.kind, queries.dtype
-    B, H, M = (queries.shape[axis] for axis in order[:3])
-    shape = [B, H, M, values.shape[order[3]]]
-    out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
-    if not want_lse:
-        return out, out_array, None, None
-    lse, lse_array = empty(kind, _wide(dtype), (B, H, M))
-    lse_array.shape, lse_array.strides = lse_array.shape + (1,), lse_array.strides + (1,)
-    return out, out_array, lse, lse_array.view()
-
-
 def additive_attention(a: Any, b: Any, w: Any, v: Any, mask: Optional[Mask] = None, *, scale: float = 1.0,
                        layout: str = "bhld", return_lse: bool = False) -> Any:
     """softmax(scale * sum over d of w[h, d] * tanh(a[i, d] + b[j, d])) . v, in memory linear in the length.
@@ -92,9 +71,9 @@ def additive_attention(a: Any, b: Any, w: Any, v: Any, mask: Optional[Mask] = No
     order, arrays = _inputs(layout, a=a, b=b, v=v)
     w_array, rules = _vectors(w), _checked_mask(mask)._core
     kind = arrays["a"].kind
-    out, out_array, lse, lse_view = _results(arrays["a"], arrays["v"], order, return_lse)
+    out, out_view, lse, lse_view = _new_results(arrays["a"], arrays["v"].shape[order[3]], order, return_lse)
     _core.additive_attention(arrays["a"].view(order), arrays["b"].view(order), w_array.view(), arrays["v"].view(order),
-                             out_array.view(order), rules, float(scale), lse_view)
+                             out_view, rules, float(scale), lse_view)
     return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
 
 
@@ -107,13 +86,13 @@ def additive_attention_backward(dout: Any, a: Any, b: Any, w: Any, v: Any, out: 
     >>> da, db, dw, dv = attend.additive_attention_backward(dout, a, b, w, v, out, lse)
     """
     order, arrays = _inputs(layout, dout=dout, a=a, b=b, v=v, out=out)
-    w_array, lse_array, rules = _vectors(w), _lse_input(lse), _checked_mask(mask)._core
+    w_array, lse_array, rules = _vectors(w), describe(lse, "lse"), _checked_mask(mask)._core
     kind, dtype = arrays["a"].kind, arrays["a"].dtype
     grads = {name: empty(kind, dtype, arrays[name].shape) for name in ("a", "b", "v")}
     dw, dw_array = empty(kind, w_array.dtype, w_array.shape)
     view = {name: array.view(order) for name, array in arrays.items()}
     _core.additive_attention_backward(view["dout"], view["a"], view["b"], w_array.view(), view["v"], view["out"],
-                                      lse_array.view(), grads["a"][1].view(order), grads["b"][1].view(order),
+                                      _lse_view(lse_array), grads["a"][1].view(order), grads["b"][1].view(order),
                                       dw_array.view(), grads["v"][1].view(order), rules, float(scale))
     return AdditiveGradients(finish(kind, grads["a"][0]), finish(kind, grads["b"][0]),
                              finish(kind, dw.reshape(w_array.shape[1], w_array.shape[3])), finish(kind, grads["v"][0]))
@@ -149,9 +128,9 @@ def aligned_attention(q: Any, k: Any, v: Any, score: str = "dot", mask: Optional
     order, arrays = _inputs(layout, q=q, k=k, v=v)
     weights, rules = _score_weights(score, wq, wk, w), _checked_mask(mask)._core
     kind = arrays["q"].kind
-    out, out_array, lse, lse_view = _results(arrays["q"], arrays["v"], order, return_lse)
+    out, out_view, lse, lse_view = _new_results(arrays["q"], arrays["v"].shape[order[3]], order, return_lse)
     _core.aligned_attention(score, *(arrays[n].view(order) for n in "qkv"),
-                            *(None if x is None else x.view() for x in weights.values()), out_array.view(order),
+                            *(None if x is None else x.view() for x in weights.values()), out_view,
                             rules, float(scale), lse_view)
     return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
 
@@ -165,14 +144,14 @@ def aligned_attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse:
     >>> dq = attend.aligned_attention_backward(dout, q, k, v, out, lse, "dot").dq
     """
     order, arrays = _inputs(layout, dout=dout, q=q, k=k, v=v, out=out)
-    weights, lse_array, rules = _score_weights(score, wq, wk, w), _lse_input(lse), _checked_mask(mask)._core
+    weights, lse_array, rules = _score_weights(score, wq, wk, w), describe(lse, "lse"), _checked_mask(mask)._core
     kind, dtype = arrays["q"].kind, arrays["q"].dtype
     grads = {name: empty(kind, dtype, arrays[name].shape) for name in ("q", "k", "v")}
     of_weights = {n: (None, None) if x is None else empty(kind, x.dtype, x.shape) for n, x in weights.items()}
     view = {name: array.view(order) for name, array in arrays.items()}
     optional = lambda array: None if array is None else array.view()  # noqa: E731
     _core.aligned_attention_backward(score, view["dout"], view["q"], view["k"], view["v"],
-                                     *(optional(x) for x in weights.values()), view["out"], lse_array.view(),
+                                     *(optional(x) for x in weights.values()), view["out"], _lse_view(lse_array),
                                      *(grads[n][1].view(order) for n in "qkv"),
                                      *(optional(x[1]) for x in of_weights.values()), rules, float(scale))
     shapes = {"wq": wq, "wk": wk, "w": w}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional
 
 from . import _core
-from ._arrays import describe
+from ._arrays import describe, empty
 from .masks import Mask, diagonal, no_mask
 
 _LAYOUTS = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}
@@ -37,10 +37,23 @@ def _four(array, name):
     return array
 
 
-def _leading_ones(array):
-    array.shape = (1,) * (4 - len(array.shape)) + array.shape
-    array.strides = (0,) * (4 - len(array.strides)) + array.strides
-    return array
+_LSE = (0, 1, 2)  # where batch, heads and queries stand among the engine's four dimensions
+
+
+def _lse_view(array):
+    """The engine's view of [batch, heads, queries]."""
+    if len(array.shape) != 3:
+        raise ValueError(f"lse has {len(array.shape)} dimensions, expected 3: batch, heads and queries")
+    return array.view_at(_LSE)
+
+
+def _new_results(queries, value_dim, order, want_lse):
+    """Room for what attention from `queries` gives: out and its view; lse and its view, None unless it is wanted."""
+    rows = tuple(queries.shape[axis] for axis in order[:3])
+    shape = [*rows, value_dim]
+    out, out_array = empty(queries.kind, queries.dtype, [shape[axis] for axis in order])
+    lse, lse_array = empty(queries.kind, _wide(queries.dtype), rows) if want_lse else (None, None)
+    return out, out_array.view(order), lse, _lse_view(lse_array) if want_lse else None
 
 
 _ALL_VISIBLE = no_mask()

@@ -13,6 +13,10 @@ class Copied:
 
     _core: Any
 
+    @property
+    def parameter_count(self) -> int:
+        return self._core.parameter_count
+
     def _new_core(self) -> Any:
         raise NotImplementedError
 

@@ -72,10 +72,6 @@ class LatentAttention(Copied):
         return {name: _squeeze(_named(array, self.dtype)) for name, array in self._core.parameters.items()}
 
     @property
-    def parameter_count(self) -> int:
-        return self._core.parameter_count
-
-    @property
     def scale(self) -> float:
         """Of the scores, with YaRN's factor.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import _four, _inputs, _leading_ones, _wide
+from ._attention import _four, _inputs, _lse_view, _new_results, _wide
 from .masks import Mask, no_mask
 
 
@@ -35,7 +35,9 @@ def _projection(x, name):
     array = describe(x, name)
     if len(array.shape) not in (2, 3):
         raise ValueError(f"{name} has {len(array.shape)} dimensions, expected [rank, length] or [heads, rank, length]")
-    return _leading_ones(array)
+    lead = 4 - len(array.shape)
+    array.shape, array.strides = (1,) * lead + array.shape, (0,) * lead + array.strides
+    return array
 
 
 def linformer(q: Any, k: Any, v: Any, e: Any, f: Any = None, mask: Optional[Mask] = None, *,
@@ -54,21 +56,15 @@ def linformer(q: Any, k: Any, v: Any, e: Any, f: Any = None, mask: Optional[Mask
     """
     order, a = _inputs(layout, q=q, k=k, v=v)
     kind, dtype = a["q"].kind, a["q"].dtype
-    B, H, M = (a["q"].shape[axis] for axis in order[:3])
-    shape = [B, H, M, a["v"].shape[order[3]]]
-    out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
-    lse, lse_array = empty(kind, _wide(dtype), (B, H, M)) if return_lse else (None, None)
-    if return_lse:
-        lse_array.shape, lse_array.strides = lse_array.shape + (1,), lse_array.strides + (1,)
+    out, out_view, lse, lse_view = _new_results(a["q"], a["v"].shape[order[3]], order, return_lse)
     f_array = None if f is None else _projection(f, "f")
     e_array = _projection(e, "e")
     pair_views = (None, None)
     if return_projected:
-        made = [empty(kind, _wide(dtype), (B, a[n].shape[order[1]], e_array.shape[2], a[n].shape[order[3]])) for n in "kv"]
+        made = [empty(kind, _wide(dtype), (a[n].shape[0], a[n].shape[order[1]], e_array.shape[2], a[n].shape[order[3]])) for n in "kv"]
         pair_views = tuple(array.view() for _, array in made)
     _core.linformer(a["q"].view(order), a["k"].view(order), a["v"].view(order), e_array.view(),
-                    None if f is None else f_array.view(), out_array.view(order), _mask(mask), scale,
-                    lse_array.view() if return_lse else None, *pair_views)
+                    None if f is None else f_array.view(), out_view, _mask(mask), scale, lse_view, *pair_views)
     if return_projected:
         pair = tuple(finish(kind, x) for x, _ in made)
     result = (finish(kind, out),) + ((finish(kind, lse),) if return_lse else ()) + ((pair,) if return_projected else ())
@@ -86,7 +82,7 @@ def linformer_backward(dout: Any, q: Any, k: Any, v: Any, e: Any, f: Any, out: A
     >>> dq, dk, dv, de, df = attend.linformer_backward(dout, q, k, v, e, f, out, lse)
     """
     order, a = _inputs(layout, dout=dout, q=q, k=k, v=v, out=out)
-    lse_array = _lse(lse)
+    lse_array = describe(lse, "lse")
     kind, dtype = a["q"].kind, a["q"].dtype
     e_array = _projection(e, "e")
     f_array = None if f is None else _projection(f, "f")
@@ -97,15 +93,7 @@ def linformer_backward(dout: Any, q: Any, k: Any, v: Any, e: Any, f: Any, out: A
     df, df_array = (None, None) if f is None else empty(kind, _wide(dtype), f_array.shape)
     _core.linformer_backward(a["dout"].view(order), a["q"].view(order), a["k"].view(order), a["v"].view(order),
                              e_array.view(), None if f is None else f_array.view(), a["out"].view(order),
-                             lse_array.view(), *views, *(grads[n][1].view(order) for n in "qkv"), de_array.view(),
+                             _lse_view(lse_array), *views, *(grads[n][1].view(order) for n in "qkv"), de_array.view(),
                              None if f is None else df_array.view(), _mask(mask), scale)
     shaped = lambda x, like: None if x is None else finish(kind, x.reshape(tuple(like.shape)))  # noqa: E731
     return LinformerGradients(*(finish(kind, grads[n][0]) for n in "qkv"), shaped(de, e), shaped(df, f))
-
-
-def _lse(lse):
-    array = describe(lse, "lse")
-    if len(array.shape) != 3:
-        raise ValueError(f"lse has {len(array.shape)} dimensions, expected 3: batch, heads and queries")
-    array.shape, array.strides = array.shape + (1,), array.strides + (1,)
-    return array

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import _inputs, score_options
+from ._attention import _inputs, _lse_view, _new_results, score_options
 from ._whole import whole
 from .masks import Mask
 
@@ -41,13 +41,6 @@ def _filled_by(values):
     return fill
 
 
-def _lse_view(array):
-    """[batch, heads, queries] as the engine's [batch, heads, queries, 1]."""
-    if len(array.shape) != 3:
-        raise ValueError(f"lse has {len(array.shape)} dimensions, expected 3: batch, heads and queries")
-    return _core.View(array.address, array.dtype, (*array.shape, 1), (*array.strides, 1), array.writable)
-
-
 def _sums(count, rows):
     """Room for `count` sums of each row. JAX's arrays come last: the engine writes to NumPy's."""
     return empty("numpy", "f32", (*rows, whole(count, "count")))
@@ -69,15 +62,11 @@ def attention_row_sums(q: Any, k: Any, v: Any, values: Callable[[int, Tile], Any
     """
     held = score_options(mask, **options)
     order, a = _inputs(layout, q=q, k=k, v=v)
-    kind, dtype = a["q"].kind, a["q"].dtype
-    rows = tuple(a["q"].shape[axis] for axis in order[:3])
-    shape = [*rows, a["v"].shape[order[3]]]
-    out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
-    sums, sums_array = _sums(count, rows)
-    lse, lse_array = empty(kind, "f32", rows) if return_lse else (None, None)
-    _core.attention_row_sums(a["q"].view(order), a["k"].view(order), a["v"].view(order), out_array.view(order),
-                             held.core, _lse_view(lse_array) if return_lse else None, sums_array.view(),
-                             _filled_by(values))
+    kind = a["q"].kind
+    out, out_view, lse, lse_view = _new_results(a["q"], a["v"].shape[order[3]], order, return_lse)
+    sums, sums_array = _sums(count, [a["q"].shape[axis] for axis in order[:3]])
+    _core.attention_row_sums(a["q"].view(order), a["k"].view(order), a["v"].view(order), out_view, held.core, lse_view,
+                             sums_array.view(), _filled_by(values))
     return (finish(kind, out),) + ((finish(kind, lse),) if return_lse else ()) + (sums,)
 
 
@@ -100,5 +89,6 @@ def visit_weights(q: Any, k: Any, lse: Any, visitor: Callable[[Tile, np.ndarray]
         raise TypeError(f"visitor is a {type(visitor).__name__}, expected a function of (tile, weights)")
     held = score_options(mask, **options)
     order, a = _inputs(layout, q=q, k=k)
-    _core.visit_weights(a["q"].view(order), a["k"].view(order), _lse_view(describe(lse, "lse")),
+    lse_array = describe(lse, "lse")
+    _core.visit_weights(a["q"].view(order), a["k"].view(order), _lse_view(lse_array),
                         lambda *place: visitor(Tile(*place[:4], *place[4].shape), place[4]), held.core)

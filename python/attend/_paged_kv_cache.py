@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable, Optional
 
 from . import _core
-from ._arrays import empty, finish
-from ._attention import _inputs, score_options
-from ._observers import Tile, _filled_by, _lse_view, _sums
+from ._arrays import finish
+from ._attention import _inputs, _new_results, score_options
+from ._observers import Tile, _filled_by, _sums
 from ._whole import whole, wholes
 from .masks import Mask, _ints
 
@@ -120,14 +120,11 @@ def paged_attention(q: Any, cache: PagedKvCache, sequences: Any, mask: Optional[
         raise TypeError(f"cache is a {type(cache).__name__}, expected an attend.PagedKvCache")
     held = score_options(mask, **options)
     order, a = _inputs(layout, q=q)
-    kind, dtype = a["q"].kind, a["q"].dtype
-    rows = tuple(a["q"].shape[axis] for axis in order[:3])
-    shape = [*rows, cache.value_dim]
-    out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
-    lse, lse_array = empty(kind, "f32", rows) if return_lse else (None, None)
+    kind = a["q"].kind
+    out, out_view, lse, lse_view = _new_results(a["q"], cache.value_dim, order, return_lse)
+    rows = [a["q"].shape[axis] for axis in order[:3]]
     sums, sums_array = (None, None) if values is None else _sums(count, rows)
-    cache._core.attention(a["q"].view(order), _ints(sequences, "sequences"), out_array.view(order), held.core,
-                          _lse_view(lse_array) if return_lse else None, None if values is None else sums_array.view(),
-                          None if values is None else _filled_by(values))
+    cache._core.attention(a["q"].view(order), _ints(sequences, "sequences"), out_view, held.core, lse_view,
+                          None if values is None else sums_array.view(), None if values is None else _filled_by(values))
     result = (finish(kind, out),) + ((finish(kind, lse),) if return_lse else ()) + (() if values is None else (sums,))
     return result if len(result) > 1 else result[0]

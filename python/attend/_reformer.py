@@ -8,8 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import describe, empty, finish
-from ._attention import _four, _inputs, _order, _wide
-from ._linformer import _lse
+from ._attention import _four, _inputs, _lse_view, _new_results, _order
 from ._whole import whole, wholes
 
 
@@ -45,15 +44,10 @@ def reformer(q: Any, v: Any, *, rounds: int = 4, chunk: int = 64, buckets: Optio
     >>> out = attend.reformer(q, v, rounds=4, causal=True)
     """
     order, a = _inputs(layout, q=q, v=v)
-    kind, dtype = a["q"].kind, a["q"].dtype
-    B, H, L = (a["q"].shape[axis] for axis in order[:3])
-    shape = [B, H, L, a["v"].shape[order[3]]]
-    out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
-    lse, lse_array = empty(kind, _wide(dtype), (B, H, L)) if return_lse else (None, None)
-    if return_lse:
-        lse_array.shape, lse_array.strides = lse_array.shape + (1,), lse_array.strides + (1,)
-    _core.reformer(a["q"].view(order), a["v"].view(order), out_array.view(order),
-                   _options(rounds, chunk, buckets, causal, seed, scale), lse_array.view() if return_lse else None)
+    kind = a["q"].kind
+    out, out_view, lse, lse_view = _new_results(a["q"], a["v"].shape[order[3]], order, return_lse)
+    _core.reformer(a["q"].view(order), a["v"].view(order), out_view,
+                   _options(rounds, chunk, buckets, causal, seed, scale), lse_view)
     return (finish(kind, out), finish(kind, lse)) if return_lse else finish(kind, out)
 
 
@@ -68,12 +62,12 @@ def reformer_backward(dout: Any, q: Any, v: Any, out: Any, lse: Any, *, rounds: 
     >>> dq, dv = attend.reformer_backward(dout, q, v, out, lse)
     """
     order, a = _inputs(layout, dout=dout, q=q, v=v, out=out)
-    lse_array = _lse(lse)
+    lse_array = describe(lse, "lse")
     kind, dtype = a["q"].kind, a["q"].dtype
     dq, dq_array = empty(kind, dtype, a["q"].shape)
     dv, dv_array = empty(kind, dtype, a["v"].shape)
     _core.reformer_backward(a["dout"].view(order), a["q"].view(order), a["v"].view(order), a["out"].view(order),
-                            lse_array.view(), dq_array.view(order), dv_array.view(order),
+                            _lse_view(lse_array), dq_array.view(order), dv_array.view(order),
                             _options(rounds, chunk, buckets, causal, seed, scale))
     return ReformerGradients(finish(kind, dq), finish(kind, dv))
 

@@ -8,8 +8,6 @@ from torch.utils.flop_counter import register_flop_formula
 
 from . import _core
 
-NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
-
 # What forward and backward share, in this order. Masks travel as numbers and tensors, so that the compiler sees through
 # them: `visible` boolean and `bias` additive [1|B, 1|H, 1|M, 1|N], `slopes` [H] or [B, H], cumulative lengths of packed
 # documents, `seed` a tensor (drawn when a graph runs, not when it is traced), left and right the window, -1 unlimited.
@@ -18,22 +16,6 @@ _OPTIONS = ("Tensor? visible, Tensor? bias, Tensor? slopes, Tensor? cu_queries, 
 _FORWARD = f"(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor, Tensor)"
 _BACKWARD = (f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_OPTIONS}, bool want_dbias) "
              "-> (Tensor, Tensor, Tensor, Tensor)")
-
-
-def view(x):
-    """The engine's view of a [batch, heads, length, dim] tensor."""
-    return _core.View(x.data_ptr(), NAMES[x.dtype], x.shape, x.stride(), True)
-
-
-def _lse_view(lse):
-    return _core.View(lse.data_ptr(), NAMES[lse.dtype], (*lse.shape, 1), (*lse.stride(), 1), True)
-
-
-def slopes_view(slopes):
-    """[heads] or [batch, heads] as [1|batch, heads, 1, 1]."""
-    lead = () if slopes.dim() == 2 else (1,)
-    return _core.View(slopes.data_ptr(), NAMES[slopes.dtype], (*lead, *slopes.shape, 1, 1),
-                      (*lead, *slopes.stride(), 1, 1), True)
 
 
 def window_mask(left, right, diagonal):
@@ -50,9 +32,13 @@ def _options(visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, l
         mask = mask & _core.dense(visible.data_ptr(), visible.shape, visible.stride())
     if cu_queries is not None:
         mask = mask & _core.segments(cu_queries.tolist(), cu_keys.tolist())
-    return _core.Options(mask, scale, softcap, None if bias is None else view(bias),
-                         None if slopes is None else slopes_view(slopes), diagonal, None, dropout,
-                         0 if seed is None else seed.item())
+    return core_options(mask, diagonal, scale, softcap, bias, slopes, dropout, 0 if seed is None else seed.item(),
+                        visible)
+
+
+def core_options(mask, diagonal, scale, softcap, bias=None, slopes=None, dropout=0.0, seed=0, kept_by_mask=None):
+    """The engine's options inside an operator: what wants a gradient is seen to around it."""
+    return _core.ScoreOptions(mask, kept_by_mask, scale, bias, softcap, slopes, diagonal, None, dropout, seed, None, True)
 
 
 def new_outputs(q, v):
@@ -69,8 +55,7 @@ def new_outputs(q, v):
 def run_forward(q, k, v, options, weights=None):
     """One call of the engine, without autograd: `out` and `lse`."""
     out, lse = new_outputs(q, v)
-    _core.attention(view(q), view(k), view(v), view(out), options, _lse_view(lse),
-                    None if weights is None else view(weights))
+    _core.operator_attention(q, k, v, out, lse, weights, options)
     return out, lse
 
 
@@ -107,8 +92,7 @@ def attention_backward_op(dout, q, k, v, out, lse, visible, bias, slopes, cu_que
         return tuple(x.zero_() for x in gradients)
     options = _options(visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, left, right, first_key,
                        dropout)
-    _core.attention_backward(view(dout), view(q), view(k), view(v), view(out), _lse_view(lse), view(dq), view(dk),
-                             view(dv), view(dbias) if want_dbias else None, None, options)
+    _core.operator_attention_backward(dout, q, k, v, out, lse, dq, dk, dv, dbias if want_dbias else None, options)
     return gradients
 
 
@@ -170,7 +154,7 @@ def kept(seed, dropout, B, H, M, N, q0=0, k0=0):
     zero = torch.zeros((), device="cpu")
     identity = torch.cat((torch.zeros((k0, N), device="cpu"), torch.eye(N, device="cpu")))
     out, _ = run_forward(zero.expand(B, H, q0 + M, 1), zero.expand(B, 1, k0 + N, 1), identity.expand(B, 1, k0 + N, N),
-                         _core.Options(mask, 1.0, 0.0, None, None, diagonal, None, dropout, seed.item()))
+                         core_options(mask, diagonal, 1.0, 0.0, dropout=dropout, seed=seed.item()))
     return out[:, :, q0:] > 0
 
 

@@ -66,10 +66,6 @@ class TransformerBlock(Copied):
         """
         return {name: _squeeze(_named(array, self.dtype)) for name, array in self._core.parameters.items()}
 
-    @property
-    def parameter_count(self) -> int:
-        return self._core.parameter_count
-
     def load(self, values: Mapping[str, Any]) -> None:
         """Copies arrays into the parameters of the same names; all must be there and fit.
 

@@ -120,5 +120,4 @@ def project(x: Any, weights: Sequence[Weight], biases: Optional[Sequence[Any]] =
 
 def _padded(array):
     """[rows, n] or [n] as the engine's [1, 1, rows|1, n]."""
-    ones = 4 - len(array.shape)
-    return _core.View(array.address, array.dtype, (1,) * ones + array.shape, (0,) * ones + array.strides, array.writable)
+    return array.view_at((2, 3)[-len(array.shape):])

@@ -21,7 +21,8 @@ from torch import Tensor
 from . import _core
 from ._errors import InvalidArgument as Invalid
 from ._errors import WrongType
-from ._torch_ops import attention, is_differentiated, kept, new_outputs, run_forward, slopes_view, weights_op, window_mask
+from ._torch_ops import (attention, core_options, is_differentiated, kept, new_outputs, run_forward, weights_op,
+                         window_mask)
 from ._whole import whole
 from .torch import check_device, check_tensors, draw_seed
 
@@ -423,8 +424,7 @@ def _rows_op(q, k, v, slopes, lengths, pads, scale, softcap, left, right):
     """Keys pads[b] to lengths[b] of each row; the last query stands at the last of them."""
     diagonal = _core.Diagonal.at([n - q.shape[2] for n in lengths])
     mask = window_mask(left, right, diagonal) & _core.padding(lengths) & _core.left_padding(pads)
-    return run_forward(q, k, v, _core.Options(
-        mask, scale, softcap, None, None if slopes is None else slopes_view(slopes), diagonal, None, 0.0, 0))
+    return run_forward(q, k, v, core_options(mask, diagonal, scale, softcap, slopes=slopes))
 
 
 @_rows_op.register_fake

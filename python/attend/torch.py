@@ -21,7 +21,7 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from ._errors import InvalidArgument as Invalid
 from ._errors import WrongType
-from ._torch_ops import NAMES, attention
+from ._torch_ops import attention
 
 try:  # what torch.compile traces with
     from torch._subclasses.fake_tensor import FakeTensor
@@ -30,6 +30,9 @@ except ImportError:
     FakeTensor = FunctionalTensor = ()
 
 __all__ = ["patched", "scaled_dot_product_attention"]
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
 
 def draw_seed():
     """A dropout seed from PyTorch's CPU generator, as a tensor: torch.manual_seed repeats it, backward reuses it."""
@@ -64,7 +67,7 @@ def check_tensors(**tensors):
             raise Invalid(f"{name} is on {x.device}, expected a CPU tensor: move it with .cpu()")
         if x.layout is not torch.strided or x.is_nested:
             raise WrongType(f"{name} is a {'nested' if x.is_nested else x.layout} tensor, expected a dense one")
-        if x.dtype not in NAMES:
+        if x.dtype not in _DTYPES:
             raise WrongType(f"{name} dtype is {x.dtype}, expected float32, float16, bfloat16 or float64")
         first = first or (name, x.dtype, x)
         if x.dtype != first[1]:
@@ -218,7 +221,7 @@ _depth = 0
 
 
 def _ours(x):
-    return (x.device.type == "cpu" and x.dtype in NAMES and x.layout is torch.strided and not x.is_nested
+    return (x.device.type == "cpu" and x.dtype in _DTYPES and x.layout is torch.strided and not x.is_nested
             and not _has_own_meaning(x))
 
 

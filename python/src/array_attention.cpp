@@ -14,8 +14,8 @@ std::string dimensions(const char* name, const Array& array) {
   return std::string(name) + " has " + std::to_string(array.rank()) + " dimensions, expected ";
 }
 
-Array describe_four(nb::handle x, const char* name) {
-  Array array = describe(x, name);
+Array describe_four(nb::handle x, const char* name, Asker asker = Asker::function) {
+  Array array = describe(x, name, asker);
   if (array.rank() != 4) throw InvalidArgument(dimensions(name, array) + "4: batch, heads, length and dim");
   return array;
 }
@@ -25,6 +25,7 @@ struct ScoreOptions {
   AttentionOptions engine;
   std::vector<nb::object> keep;
   Dims bias_shape;  // of bias or distance_bias, as the caller gave it
+  Asker asker = Asker::function;
 
   // What the engine reads of an option, which stays alive with this.
   View kept(Array& array, const ArrayView& view) {
@@ -34,33 +35,27 @@ struct ScoreOptions {
 };
 
 void give_bias(ScoreOptions& options, nb::handle x) {
-  Array array = describe(x, "bias");
+  Array array = describe(x, "bias", options.asker);
   if (array.rank() > 4) throw InvalidArgument(dimensions("bias", array) + "at most 4");
-  options.engine.bias = options.kept(array, array.view_between_ones(4 - array.rank()));
+  options.engine.bias = options.kept(array, array.view_at(std::span(kInOrder).last(array.rank())));
   options.bias_shape = std::move(array.shape);
 }
 
 // [n] or [heads, n] as [1, 1|heads, 1, n].
 void give_distance_bias(ScoreOptions& options, nb::handle x) {
-  Array array = describe(x, "distance_bias");
+  Array array = describe(x, "distance_bias", options.asker);
   if (array.rank() != 1 && array.rank() != 2)
     throw InvalidArgument(dimensions("distance_bias", array) + "[queries + keys - 1] or [heads, queries + keys - 1]");
-  options.bias_shape = array.shape;
-  const bool per_head = array.rank() == 2;
-  const ArrayView view{{array.dtype,
-                        array.address,
-                        {1, per_head ? array.shape[0] : 1, 1, array.shape.back()},
-                        {0, per_head ? array.strides[0] : 0, 0, array.strides.back()}},
-                       array.writable};
-  options.engine.distance_bias = options.kept(array, view);
+  options.engine.distance_bias = options.kept(array, array.rank() == 2 ? array.view_at({1, 3}) : array.view_at({3}));
+  options.bias_shape = std::move(array.shape);
 }
 
 // [H] or [B, H] as [1|B, H, 1, 1].
 View per_head(ScoreOptions& options, nb::handle x, const char* name) {
-  Array array = describe(x, name);
+  Array array = describe(x, name, options.asker);
   if (array.rank() != 1 && array.rank() != 2)
     throw InvalidArgument(dimensions(name, array) + "[heads] or [batch, heads]");
-  return options.kept(array, array.view_between_ones(2 - array.rank()));
+  return options.kept(array, array.rank() == 2 ? array.view_at({0, 1}) : array.view_at({1}));
 }
 
 double number(nb::handle x) {
@@ -111,6 +106,14 @@ Result new_result(Library library, DType dtype, const Shape& shape, const Order&
   return {std::move(made), view};
 }
 
+// [batch, heads, queries], as [batch, heads, queries, 1].
+Array describe_lse(nb::handle x, Asker asker = Asker::function) {
+  Array array = describe(x, "lse", asker);
+  if (array.rank() != 3) throw InvalidArgument(dimensions("lse", array) + "3: batch, heads and queries");
+  return array;
+}
+constexpr std::initializer_list<std::size_t> kLsePlaces = {0, 1, 2};
+
 nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const ScoreOptions& options, const Order& order,
                            nb::handle want_lse, nb::handle want_weights) {
   const Array q_array = describe_four(q, "q"), k_array = describe_four(k, "k"), v_array = describe_four(v, "v");
@@ -142,8 +145,7 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
                                     nb::handle lse, const ScoreOptions& options, const Order& order) {
   const Array dout_array = describe_four(dout, "dout"), q_array = describe_four(q, "q"),
               k_array = describe_four(k, "k"), v_array = describe_four(v, "v"), out_array = describe_four(out, "out"),
-              lse_array = describe(lse, "lse");
-  if (lse_array.rank() != 3) throw InvalidArgument(dimensions("lse", lse_array) + "3: batch, heads and queries");
+              lse_array = describe_lse(lse);
   const View q_view = q_array.view(order).in(), k_view = k_array.view(order).in(), v_view = v_array.view(order).in();
   const Library library = q_array.library;
   const DType dtype = q_array.dtype;
@@ -166,16 +168,53 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
   {
     const EngineCall call;
     attention_backward(dout_array.view(order).in(), q_view, k_view, v_view, out_array.view(order).in(),
-                       lse_array.view_between_ones(0).in(), gradients, options.engine);
+                       lse_array.view_at(kLsePlaces).in(), gradients, options.engine);
   }
   return nb::make_tuple(finish(library, dq.array.object), finish(library, dk.array.object),
                         finish(library, dv.array.object), finish(library, dbias.object),
                         finish(library, dsinks.object));
 }
 
+// The same for PyTorch's operators, which make their results themselves, in memory ordered as q is.
+
+struct OperatorArray {
+  OperatorArray(nb::handle x, const char* name)
+      : array(describe_four(x, name, Asker::torch_operator)), view(array.view().view) {}
+  Array array;
+  MutableView view;
+};
+
+void operator_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle weights,
+                        const ScoreOptions& options) {
+  const OperatorArray q_array(q, "q"), k_array(k, "k"), v_array(v, "v"), out_array(out, "out");
+  const Array lse_array = describe_lse(lse, Asker::torch_operator);
+  std::optional<OperatorArray> weights_array;
+  if (!weights.is_none()) weights_array.emplace(weights, "weights");
+  AttentionExtras extras;
+  extras.lse = lse_array.view_at(kLsePlaces).view;
+  if (weights_array) extras.weights = weights_array->view;
+  const EngineCall call;
+  attention(q_array.view, k_array.view, v_array.view, out_array.view, options.engine, extras);
+}
+
+void operator_attention_backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out,
+                                 nb::handle lse, nb::handle dq, nb::handle dk, nb::handle dv, nb::handle dbias,
+                                 const ScoreOptions& options) {
+  const OperatorArray dout_array(dout, "dout"), q_array(q, "q"), k_array(k, "k"), v_array(v, "v"),
+      out_array(out, "out"), dq_array(dq, "dq"), dk_array(dk, "dk"), dv_array(dv, "dv");
+  const Array lse_array = describe_lse(lse, Asker::torch_operator);
+  AttentionGradients gradients{dq_array.view, dk_array.view, dv_array.view, {}, {}, {}};
+  std::optional<OperatorArray> dbias_array;
+  if (!dbias.is_none()) gradients.dbias = dbias_array.emplace(dbias, "dbias").view;
+  const EngineCall call;
+  attention_backward(dout_array.view, q_array.view, k_array.view, v_array.view, out_array.view,
+                     lse_array.view_at(kLsePlaces).in(), gradients, options.engine);
+}
+
 }  // namespace
 
 void bind_array_attention(nb::module_& m) {
+  nb::class_<AttentionOptions>(m, "Options", "Those of ScoreOptions, as the other functions take them.");
   nb::class_<ScoreOptions>(m, "ScoreOptions",
                            "The score options of a call, kept alive together: forward and backward must be given the "
                            "same.")
@@ -183,8 +222,9 @@ void bind_array_attention(nb::module_& m) {
           "__init__",
           [](ScoreOptions* self, const Mask& mask, nb::object kept_by_mask, nb::handle scale, nb::handle bias,
              nb::handle softcap, nb::handle alibi_slopes, const Diagonal& alibi_diagonal, nb::handle sinks,
-             nb::handle dropout, nb::handle seed, nb::handle distance_bias) {
+             nb::handle dropout, nb::handle seed, nb::handle distance_bias, bool in_operator) {
             ScoreOptions options;
+            if (in_operator) options.asker = Asker::torch_operator;
             options.engine.mask = mask;
             options.keep.push_back(std::move(kept_by_mask));
             if (!bias.is_none()) give_bias(options, bias);
@@ -197,8 +237,9 @@ void bind_array_attention(nb::module_& m) {
             options.engine.dropout = {number(dropout), seed_of(seed)};
             new (self) ScoreOptions(std::move(options));
           },
-          "mask"_a, "kept_by_mask"_a, "scale"_a.none(), "bias"_a.none(), "softcap"_a, "alibi_slopes"_a.none(),
-          "alibi_diagonal"_a, "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a.none())
+          "mask"_a, "kept_by_mask"_a.none(), "scale"_a.none(), "bias"_a.none(), "softcap"_a, "alibi_slopes"_a.none(),
+          "alibi_diagonal"_a, "sinks"_a.none(), "dropout"_a, "seed"_a, "distance_bias"_a.none(),
+          "in_operator"_a = false)
       .def_prop_ro(
           "bias_shape",
           [](const ScoreOptions& options) { return options.engine.bias ? tuple_of(options.bias_shape) : nb::none(); })
@@ -212,6 +253,10 @@ void bind_array_attention(nb::module_& m) {
   m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
         "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
         "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");
+  m.def("operator_attention", &operator_attention, "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a, "weights"_a.none(),
+        "options"_a, "For PyTorch's operators: fills `out`, `lse` and, unless it is None, `weights`.");
+  m.def("operator_attention_backward", &operator_attention_backward, "dout"_a, "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,
+        "dq"_a, "dk"_a, "dv"_a, "dbias"_a.none(), "options"_a, "The same for the gradients.");
 }
 
 }  // namespace attend::python

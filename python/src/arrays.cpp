@@ -4,6 +4,7 @@
 #include <nanobind/stl/array.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "dlpack_exchange.hpp"
@@ -215,13 +216,14 @@ void refuse_gradient(const Torch& torch, nb::handle x, const std::string& name) 
   if (forward_mode && !torch.forward_ad.attr("unpack_dual")(x).attr("tangent").is_none()) refuse_transform(name);
 }
 
-Array from_torch(const Torch& torch, nb::object x, const std::string& name) {
+Array from_torch(const Torch& torch, nb::object x, const std::string& name, Asker asker) {
   Array array{Library::torch, std::move(x), DType::f32, nullptr, {}, {}, true};
   const bool read = read_by_exchange(torch, array);
   if (!read) refuse_other_memory(torch, array.keep, name);
-  refuse_gradient(torch, array.keep, name);
+  if (asker == Asker::function) refuse_gradient(torch, array.keep, name);
   if (!read && torch.is_wrapped(array.keep).is(Py_True)) refuse_transform(name);  // it has no memory of its own
-  if (call(array.keep, torch.is_neg).is(Py_True)) return from_torch(torch, array.keep.attr("resolve_neg")(), name);
+  if (call(array.keep, torch.is_neg).is(Py_True))
+    return from_torch(torch, array.keep.attr("resolve_neg")(), name, asker);
   if (!read) read_by_attributes(torch, array, name);
   return array;
 }
@@ -333,10 +335,12 @@ ArrayView Array::view(const Order& order) const {
   return result;
 }
 
-ArrayView Array::view_between_ones(std::size_t in_front) const {
+ArrayView Array::view_at(std::span<const std::size_t> places) const {
   ArrayView result{{dtype, address, {1, 1, 1, 1}, {}}, writable};
-  std::copy(shape.begin(), shape.end(), result.view.shape.begin() + static_cast<std::ptrdiff_t>(in_front));
-  std::copy(strides.begin(), strides.end(), result.view.strides.begin() + static_cast<std::ptrdiff_t>(in_front));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    result.view.shape.at(places[i]) = shape.at(i);
+    result.view.strides.at(places[i]) = strides.at(i);
+  }
   return result;
 }
 
@@ -344,12 +348,12 @@ ArrayView NewArray::view(const Shape& shape) const {
   return {{dtype, address, shape, contiguous_strides(shape)}, true};
 }
 
-Array describe(nb::handle x, const char* name) {
+Array describe(nb::handle x, const char* name, Asker asker) {
   const nb::handle type = x.type();
   if (type.is(numpy().ndarray)) return from_numpy(nb::borrow(x), name, Library::numpy);
   const Torch* torch = torch_if_imported();
   if (torch != nullptr && (type.is(torch->tensor) || is_a(x, torch->tensor)))
-    return from_torch(*torch, nb::borrow(x), name);
+    return from_torch(*torch, nb::borrow(x), name, asker);
 
   const nb::object& np = numpy().module;
   if (is_a(x, np.attr("ma").attr("MaskedArray")))
@@ -403,10 +407,22 @@ void bind_arrays(nb::module_& m) {
             if (a.rank() != 4 || a.strides.size() != 4) throw InvalidArgument("view of an array without 4 dimensions");
             return a.view(order);
           },
-          "order"_a = kInOrder, "The engine's [batch, heads, length, dim]; `order` says where they stand.");
+          "order"_a = kInOrder, "The engine's [batch, heads, length, dim]; `order` says where they stand.")
+      .def(
+          "view_at",
+          [](const Array& a, const std::vector<std::size_t>& places) {
+            const bool rising =
+                std::adjacent_find(places.begin(), places.end(), std::greater_equal<>()) == places.end();
+            if (places.size() != a.rank() || !rising || (!places.empty() && places.back() > 3))
+              throw InvalidArgument("view of an array of " + std::to_string(a.rank()) + " dimensions at " +
+                                    std::to_string(places.size()) + " places, expected as many, rising, up to 3");
+            return a.view_at(places);
+          },
+          "places"_a, "Where the array's dimensions stand among the engine's four; ones elsewhere.");
 
-  m.def("describe", &describe, "x"_a.none(), "name"_a,
-        "The memory of `x`, without a copy wherever its library allows.");
+  m.def(
+      "describe", [](nb::handle x, const char* name) { return describe(x, name); }, "x"_a.none(), "name"_a,
+      "The memory of `x`, without a copy wherever its library allows.");
   m.def(
       "empty",
       [](const std::string& kind, const std::string& dtype, const Dims& shape) {

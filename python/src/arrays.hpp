@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "bindings.hpp"
@@ -30,8 +32,10 @@ struct Array {
 
   std::size_t rank() const { return shape.size(); }
   ArrayView view(const Order& order = kInOrder) const;  // of an array of four dimensions
-  // With dimensions of size 1 in front and behind, up to four; what their stride is matters to nobody.
-  ArrayView view_between_ones(std::size_t in_front) const;
+  // Of one with fewer: its dimensions stand at `places` of the four, ones elsewhere; what their stride is matters to
+  // nobody.
+  ArrayView view_at(std::span<const std::size_t> places) const;
+  ArrayView view_at(std::initializer_list<std::size_t> places) const { return view_at(std::span(places)); }
 };
 
 // A new array, whose elements lie one after another.
@@ -43,8 +47,13 @@ struct NewArray {
   ArrayView view(const Shape& shape) const;
 };
 
-// The memory of `x`, without a copy wherever its library allows; TypeError or ValueError where it does not.
-Array describe(nb::handle x, const char* name);
+// Who asks for an array: a function, which refuses tensors that want a gradient it would not record, or one of
+// PyTorch's operators, whose gradients are recorded around it.
+enum class Asker { function, torch_operator };
+
+// The memory of `x`, without a copy wherever its library allows; TypeError or ValueError where it does not. The one way
+// from Python's arrays to the engine's views.
+Array describe(nb::handle x, const char* name, Asker asker = Asker::function);
 
 // JAX arrays are made from NumPy memory at the end, by `finish`.
 NewArray empty(Library library, DType dtype, const Dims& shape);

@@ -57,7 +57,6 @@ RowSums row_sums_of(const MutableView& sums, nb::handle values);
 void bind_tensor(nb::module_& m);
 void bind_mask(nb::module_& m);
 void bind_patterns(nb::module_& m);
-void bind_attention(nb::module_& m);
 void bind_arrays(nb::module_& m);
 void bind_array_attention(nb::module_& m);
 void bind_observers(nb::module_& m);

@@ -48,7 +48,10 @@ nb::dict arrays_of(MultiHeadAttentionParameters& parameters, nb::handle owner) {
 }
 
 void copy_into(const Tensor& from, const MutableView& to, const char* what) {
-  const bool contiguous = from.size() == 0 || to.strides == contiguous_strides(to.shape);
+  const Strides one_after_another = contiguous_strides(to.shape);
+  bool contiguous = true;
+  for (std::size_t d = 0; d < 4; ++d)
+    contiguous &= from.size() == 0 || to.shape[d] == 1 || to.strides[d] == one_after_another[d];
   if (to.shape != from.shape() || to.dtype != from.dtype() || !contiguous)
     throw InvalidArgument(std::string(what) + " must be contiguous and of the layer's dtype and output shape");
   std::memcpy(to.data, from.view().data, static_cast<std::size_t>(from.bytes()));

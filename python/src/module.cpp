@@ -20,7 +20,6 @@ NB_MODULE(_core, m) {
   bind_arrays(m);
   bind_mask(m);
   bind_patterns(m);
-  bind_attention(m);
   bind_array_attention(m);
   bind_observers(m);
   bind_paged_kv_cache(m);

@@ -1,6 +1,4 @@
 // Array descriptions coming in.
-#include <nanobind/stl/array.h>
-
 #include <string>
 
 #include "bindings.hpp"
@@ -14,14 +12,7 @@ DType dtype_named(const std::string& text) {
 }
 
 void bind_tensor(nb::module_& m) {
-  nb::class_<ArrayView>(m, "View", "The memory of an array: address, dtype, shape and strides in elements.")
-      .def(
-          "__init__",
-          [](ArrayView* self, std::uintptr_t address, const std::string& dtype, const Shape& shape,
-             const Strides& strides, bool writable) {
-            new (self) ArrayView{{dtype_named(dtype), reinterpret_cast<void*>(address), shape, strides}, writable};
-          },
-          "address"_a, "dtype"_a, "shape"_a, "strides"_a, "writable"_a);
+  nb::class_<ArrayView>(m, "View", "The memory of an array as the engine's [batch, heads, length, dim].");
 }
 
 }  // namespace attend::python

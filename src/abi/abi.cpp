@@ -217,7 +217,7 @@ AttentionOptions options_of(const char* op, const attend_attention_options* opti
 
 }  // namespace attend::abi
 
-using attend::abi::guard;
+using namespace attend::abi;
 
 const char* attend_last_error() {
   return attend::abi::last_error.data();

@@ -121,6 +121,29 @@ Tensor* find(Struct& from, const std::array<std::pair<const char*, Tensor Struct
 }
 attend_tensor found(const char* op, const char* name, Tensor* tensor);
 
+// What the functions of every layer do: handles hold a `layer`, and those of their caches a `cache`.
+template <class Handle>
+attend_status initialise(const char* op, Handle* layer, std::uint64_t seed) noexcept {
+  return guard([&] { require(op, "layer", layer).layer.initialise(seed); });
+}
+template <class Handle, class Names>
+attend_status parameter_of(const char* op, Handle* layer, const Names& names, const char* name,
+                           attend_tensor* parameter) noexcept {
+  return guard([&] {
+    const char* wanted = &require(op, "name", name);
+    require(op, "parameter", parameter) =
+        found(op, wanted, find(require(op, "layer", layer).layer.parameters(), names, wanted));
+  });
+}
+template <class Handle>
+attend_status length_of(const char* op, const Handle* cache, std::int64_t* length) noexcept {
+  return guard([&] { require(op, "length", length) = require(op, "cache", cache).cache.length(); });
+}
+template <class Handle>
+attend_status truncate(const char* op, Handle* cache, std::int64_t length) noexcept {
+  return guard([&] { require(op, "cache", cache).cache.truncate(length); });
+}
+
 attend_attention_options default_attention_options();
 template <class T>
 attend_tile place_of(const ScoreTile<T>& tile) {

@@ -3,14 +3,7 @@
 
 #include "abi/abi.hpp"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::options_of;
-using attend::abi::read_struct;
-using attend::abi::require;
-using attend::abi::view;
-using attend::abi::write_struct;
+using namespace attend::abi;
 
 void attend_attention_options_init_sized(attend_attention_options* options, size_t size) {
   write_struct(options, size, attend::abi::default_attention_options());

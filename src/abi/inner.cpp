@@ -4,8 +4,7 @@
 #include "abi/abi.hpp"
 #include "attend/attend_variants.h"
 
-using attend::abi::guard;
-using attend::abi::require;
+using namespace attend::abi;
 
 attend_status attend_inner_parameter(attend_inner* inner, const char* name, attend_tensor* parameter) {
   return guard([&] {

@@ -78,11 +78,7 @@ attend_status append(const char* op, const attend_latent* layer, const attend_te
 }  // namespace
 }  // namespace attend::abi
 
-using attend::abi::guard;
-using attend::abi::make;
-using attend::abi::options_of;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 void attend_latent_config_init_sized(attend_latent_config* config, size_t size) {
   attend::abi::write_struct(config, size, attend::abi::default_config());
@@ -96,17 +92,11 @@ attend_status attend_latent_create(const attend_latent_config* config, attend_la
 }
 
 attend_status attend_latent_initialise(attend_latent* layer, uint64_t seed) {
-  return guard([&] { require("attend_latent_initialise", "layer", layer).layer.initialise(seed); });
+  return initialise(__func__, layer, seed);
 }
 
 attend_status attend_latent_parameter(attend_latent* layer, const char* name, attend_tensor* parameter) {
-  return guard([&] {
-    const char* op = "attend_latent_parameter";
-    const char* wanted = &require(op, "name", name);
-    require(op, "parameter", parameter) = attend::abi::found(
-        op, wanted,
-        attend::abi::find(require(op, "layer", layer).layer.parameters(), attend::abi::kParameters, wanted));
-  });
+  return parameter_of(__func__, layer, kParameters, name, parameter);
 }
 
 attend_status attend_latent_bytes_per_token(const attend_latent* layer, int64_t* bytes, int64_t* expanded) {
@@ -162,14 +152,11 @@ attend_status attend_latent_cache_create(const attend_latent* layer, int64_t bat
 }
 
 attend_status attend_latent_cache_length(const attend_latent_cache* cache, int64_t* length) {
-  return guard([&] {
-    const char* op = "attend_latent_cache_length";
-    require(op, "length", length) = require(op, "cache", cache).cache.length();
-  });
+  return length_of(__func__, cache, length);
 }
 
 attend_status attend_latent_cache_truncate(attend_latent_cache* cache, int64_t length) {
-  return guard([&] { require("attend_latent_cache_truncate", "cache", cache).cache.truncate(length); });
+  return truncate(__func__, cache, length);
 }
 
 attend_status attend_latent_prefill(const attend_latent* layer, const attend_tensor* x, attend_latent_cache* cache,

@@ -71,11 +71,7 @@ MultiHeadAttentionConfig config_of(const char* op, const attend_layer_config& co
 
 }  // namespace attend::abi
 
-using attend::abi::guard;
-using attend::abi::make;
-using attend::abi::options_of;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 void attend_layer_config_init_sized(attend_layer_config* config, size_t size) {
   attend::abi::write_struct(config, size, attend::abi::default_config());
@@ -88,17 +84,11 @@ attend_status attend_layer_create(const attend_layer_config* config, attend_laye
 }
 
 attend_status attend_layer_initialise(attend_layer* layer, uint64_t seed) {
-  return guard([&] { require("attend_layer_initialise", "layer", layer).layer.initialise(seed); });
+  return initialise(__func__, layer, seed);
 }
 
 attend_status attend_layer_parameter(attend_layer* layer, const char* name, attend_tensor* parameter) {
-  return guard([&] {
-    const char* op = "attend_layer_parameter";
-    const char* wanted = &require(op, "name", name);
-    require(op, "parameter", parameter) = attend::abi::found(
-        op, wanted,
-        attend::abi::find(require(op, "layer", layer).layer.parameters(), attend::abi::kParameters, wanted));
-  });
+  return parameter_of(__func__, layer, kParameters, name, parameter);
 }
 
 attend_status attend_layer_parameter_count(const attend_layer* layer, int64_t* count) {
@@ -175,14 +165,11 @@ attend_status attend_kv_cache_create(const attend_layer* layer, int64_t batch, i
 }
 
 attend_status attend_kv_cache_length(const attend_kv_cache* cache, int64_t* length) {
-  return guard([&] {
-    const char* op = "attend_kv_cache_length";
-    require(op, "length", length) = require(op, "cache", cache).cache.length();
-  });
+  return length_of(__func__, cache, length);
 }
 
 attend_status attend_kv_cache_truncate(attend_kv_cache* cache, int64_t length) {
-  return guard([&] { require("attend_kv_cache_truncate", "cache", cache).cache.truncate(length); });
+  return truncate(__func__, cache, length);
 }
 
 attend_status attend_layer_step(const attend_layer* layer, const attend_tensor* x, attend_kv_cache* cache,

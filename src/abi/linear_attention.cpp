@@ -6,13 +6,7 @@
 #include "abi/abi.hpp"
 #include "attend/attend_variants.h"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::optional_view;
-using attend::abi::read_struct;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace {
 

@@ -4,11 +4,7 @@
 #include "abi/abi.hpp"
 #include "attend/attend_variants.h"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::optional_view;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace {
 

@@ -4,10 +4,7 @@
 
 using attend::Diagonal;
 using attend::Shape;
-using attend::abi::align_of;
-using attend::abi::integers;
-using attend::abi::make;
-using attend::abi::require;
+using namespace attend::abi;
 
 attend_status attend_mask_causal(int32_t align, attend_mask** mask) {
   const char* op = "attend_mask_causal";

@@ -1,12 +1,7 @@
 // The C ABI of observers: sums over the weights of a row, and the weights tile by tile.
 #include "abi/abi.hpp"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::options_of;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace attend::abi {
 

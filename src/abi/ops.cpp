@@ -5,11 +5,7 @@
 #include "attend/rope.hpp"
 #include "attend/softmax.hpp"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::optional_view;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace {
 

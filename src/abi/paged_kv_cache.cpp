@@ -10,11 +10,7 @@ struct attend_paged_kv_cache {
 static_assert(ATTEND_PAGE_TOKENS == attend::PagedKvCache::kPageTokens);
 static_assert(ATTEND_SPLIT_TOKENS == attend::PagedKvCache::kSplitTokens);
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 void attend_paged_kv_cache_options_init_sized(attend_paged_kv_cache_options* options, size_t size) {
   attend::abi::write_struct(options, size, {});

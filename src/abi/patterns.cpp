@@ -5,10 +5,7 @@
 #include "attend/attend_variants.h"
 #include "base/checked.hpp"
 
-using attend::abi::align_of;
-using attend::abi::integers;
-using attend::abi::make;
-using attend::abi::require;
+using namespace attend::abi;
 
 namespace {
 

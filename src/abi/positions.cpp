@@ -4,10 +4,7 @@
 #include "abi/abi.hpp"
 #include "base/elements.hpp"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace {
 

@@ -7,10 +7,7 @@
 #include "attend/attend_variants.h"
 #include "base/checked.hpp"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace {
 

@@ -1,7 +1,7 @@
 // The C ABI of the transformer block: handles around it and its gradients.
 #include "attend/transformer_block.hpp"
 
-#include <cstring>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -21,22 +21,16 @@ using attend::Tensor;
 using attend::TransformerBlockGradients;
 using attend::TransformerBlockParameters;
 
-Tensor* find(TransformerBlockParameters& own, attend::MultiHeadAttentionParameters& attention, const char* name) {
-  constexpr std::pair<const char*, Tensor TransformerBlockParameters::*> kNames[] = {
-      {"norm1", &TransformerBlockParameters::norm1},
-      {"norm2", &TransformerBlockParameters::norm2},
-      {"gate", &TransformerBlockParameters::gate},
-      {"up", &TransformerBlockParameters::up},
-      {"down", &TransformerBlockParameters::down}};
-  for (const auto& [known, member] : kNames)
-    if (std::strcmp(known, name) == 0) return &(own.*member);
-  return attend::abi::find_parameter(attention, name);
-}
+using Own = TransformerBlockParameters;
+constexpr std::array<std::pair<const char*, Tensor Own::*>, 5> kOwn{
+    {{"norm1", &Own::norm1}, {"norm2", &Own::norm2}, {"gate", &Own::gate}, {"up", &Own::up}, {"down", &Own::down}}};
+using Gradients = TransformerBlockGradients;
+constexpr std::array<std::pair<const char*, Tensor Gradients::*>, 3> kInputs{
+    {{"dx", &Gradients::dx}, {"dbias", &Gradients::dbias}, {"dsinks", &Gradients::dsinks}}};
 
-attend_tensor found(const char* op, const char* name, Tensor* tensor) {
-  if (tensor == nullptr) attend::fail(op, std::string("name is \"") + name + "\", expected one that attend.h lists");
-  if (tensor->empty()) attend::fail(op, std::string("name is \"") + name + "\", which this block does not have");
-  return attend::abi::tensor_of(tensor->view());
+Tensor* find_either(Own& own, attend::MultiHeadAttentionParameters& attention, const char* name) {
+  Tensor* found = attend::abi::find(own, kOwn, name);
+  return found != nullptr ? found : attend::abi::find_parameter(attention, name);
 }
 
 attend_transformer_block_config default_config() {
@@ -59,11 +53,7 @@ attend::TransformerBlockConfig config_of(const char* op, const attend_transforme
 
 }  // namespace
 
-using attend::abi::guard;
-using attend::abi::make;
-using attend::abi::options_of;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 void attend_transformer_block_config_init_sized(attend_transformer_block_config* config, size_t size) {
   attend::abi::write_struct(config, size, default_config());
@@ -85,7 +75,8 @@ attend_status attend_transformer_block_parameter(attend_transformer_block* block
     const char* op = "attend_transformer_block_parameter";
     const char* wanted = &require(op, "name", name);
     attend::TransformerBlock& of = require(op, "block", block).block;
-    require(op, "parameter", parameter) = found(op, wanted, find(of.parameters(), of.attention().parameters(), wanted));
+    require(op, "parameter", parameter) =
+        found(op, wanted, find_either(of.parameters(), of.attention().parameters(), wanted));
   });
 }
 
@@ -126,14 +117,9 @@ attend_status attend_transformer_block_gradient(attend_transformer_block_gradien
   return guard([&] {
     const char* op = "attend_transformer_block_gradient";
     const char* wanted = &require(op, "name", name);
-    TransformerBlockGradients& all = require(op, "gradients", gradients).gradients;
-    constexpr std::pair<const char*, Tensor TransformerBlockGradients::*> kInputs[] = {
-        {"dx", &TransformerBlockGradients::dx},
-        {"dbias", &TransformerBlockGradients::dbias},
-        {"dsinks", &TransformerBlockGradients::dsinks}};
-    Tensor* tensor = find(all.parameters, all.attention, wanted);
-    for (const auto& [known, member] : kInputs)
-      if (std::strcmp(known, wanted) == 0) tensor = &(all.*member);
+    Gradients& all = require(op, "gradients", gradients).gradients;
+    Tensor* tensor = attend::abi::find(all, kInputs, wanted);
+    if (tensor == nullptr) tensor = find_either(all.parameters, all.attention, wanted);
     require(op, "gradient", gradient) = found(op, wanted, tensor);
   });
 }

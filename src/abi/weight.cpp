@@ -7,8 +7,7 @@ struct attend_weight {
   attend::Weight weight;
 };
 
-using attend::abi::guard;
-using attend::abi::require;
+using namespace attend::abi;
 
 namespace {
 

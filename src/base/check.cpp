@@ -200,4 +200,35 @@ std::string to_string(const Shape& shape) {
   return text + "]";
 }
 
+void check_at_least(std::string_view op, std::string_view what, std::int64_t got, std::int64_t least) {
+  if (got >= least) return;
+  fail(op, std::string(what) + " is " + std::to_string(got) + ", expected at least " + std::to_string(least));
+}
+
+void check_fitting(std::string_view op, const Named& q, const Named& k, const Named& v) {
+  for (const Named* x : {&q, &k, &v}) check_readable(op, x->name, x->view);
+  for (const Named* x : {&k, &v}) check_dtype(op, x->name, x->view.dtype, q.view.dtype);
+  const auto check = [&](const Named& x, const Named& like, const char* what, std::int64_t got, std::int64_t expected) {
+    if (got == expected) return;
+    check_equal(op, std::string(x.name) + " " + what, got, expected, (std::string(like.name) + " " + what).c_str());
+  };
+  check(k, q, "batch", k.view.batch(), q.view.batch());
+  check(v, q, "batch", v.view.batch(), q.view.batch());
+  check(v, k, "heads", v.view.heads(), k.view.heads());
+  check(v, k, "length", v.view.length(), k.view.length());
+  check(k, q, "dim", k.view.dim(), q.view.dim());
+}
+
+void check_results(std::string_view op, const View& dout, const View& out, const View& lse, const Shape& shape,
+                   DType dtype) {
+  for (const Named& x : {Named{"dout", dout}, Named{"out", out}}) {
+    check_readable(op, x.name, x.view);
+    check_shape(op, x.name, x.view.shape, shape);
+    check_dtype(op, x.name, x.view.dtype, dtype);
+  }
+  check_readable(op, "lse", lse);
+  check_shape(op, "lse", lse.shape, {shape[0], shape[1], shape[2], 1});
+  check_dtype(op, "lse", lse.dtype, dtype == DType::f64 ? DType::f64 : DType::f32);
+}
+
 }  // namespace attend

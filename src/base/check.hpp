@@ -18,6 +18,8 @@ namespace attend {
 void check_equal(std::string_view op, std::string_view what, std::int64_t got, std::int64_t expected,
                  const char* why = "");
 
+void check_at_least(std::string_view op, std::string_view what, std::int64_t got, std::int64_t least);
+
 // A view that can be read: known dtype, sizes >= 0 whose product fits, all offsets inside int64 bytes, a pointer
 // unless it is empty.
 void check_readable(std::string_view op, std::string_view what, const View& view);
@@ -53,6 +55,17 @@ void check_shape(std::string_view op, std::string_view what, const Shape& got, c
 void check_dtype(std::string_view op, std::string_view what, DType got, DType expected);
 // A result has the dtype of the inputs, or is f32 beside half types: the sum before it is rounded, for who adds more.
 void check_result_dtype(std::string_view op, std::string_view what, DType got, DType inputs);
+
+// Queries [B, H, M, D], keys [B, Hk, N, D] and values [B, Hk, N, E] by the names of their header: that they can be
+// read, have one dtype, and sizes that fit together. Not how the heads divide.
+struct Named {
+  const char* name;
+  const View& view;
+};
+void check_fitting(std::string_view op, const Named& q, const Named& k, const Named& v);
+// What backward reads of forward's results: `dout` and `out` of `shape` and of q's dtype, an LSE beside them.
+void check_results(std::string_view op, const View& dout, const View& out, const View& lse, const Shape& shape,
+                   DType dtype);
 
 std::string to_string(const Shape& shape);  // "[1, 8, 4096, 64]"
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attend/tensor.hpp"
+#include "core/softmax_state.hpp"
 
 namespace attend {
 
@@ -59,35 +60,6 @@ struct PackedTiles {
     return data + ((b * heads + hk - first_head) * tiles_per_head + index) * tile_bytes;
   }
 };
-
-// An LSE in f32 moves every weight of its row by up to |LSE| * 2^-24 of itself: up to here by 2^-14. Beyond, the row's
-// maximum and sum are made again. A NaN suffices, it stays one, and so does -inf: such a row saw nothing.
-inline constexpr float kLargestLse = 1024.0F;
-[[gnu::always_inline]] inline bool lse_suffices(float lse) {
-  return !(lse > kLargestLse || (lse < -kLargestLse && lse != -__builtin_inff()));
-}
-
-// The softmax of a row over some keys, without a sink: what its LSE is too narrow to tell.
-struct RowState {
-  float max = -__builtin_inff();      // of the scores as the kernels hold them: q.k where scale is in the exponent
-  double top = -__builtin_inf();      // the same as a score, exactly; -inf: nothing was seen
-  double log_sum = -__builtin_inf();  // log of the sum of exp(score - top)
-};
-
-// Over the keys of both. The tops are exact, and so is their difference, however large they are.
-// always_inline: as above, an out-of-line copy in an object built for an instruction set could serve the others too.
-[[gnu::always_inline]] inline RowState merged(const RowState& a, const RowState& b) {
-  if (b.log_sum == -__builtin_inf()) return a;
-  if (a.log_sum == -__builtin_inf()) return b;
-  const RowState &more = a.top >= b.top ? a : b, &less = a.top >= b.top ? b : a;
-  const double share = __builtin_exp(less.top - more.top + (less.log_sum - more.log_sum));
-  return {more.max, more.top, more.log_sum + __builtin_log1p(share)};
-}
-// The share of a part's keys in the weights of a row.
-[[gnu::always_inline]] inline double share_of(const RowState& part, const RowState& whole) {
-  const bool nothing = part.log_sum == -__builtin_inf();
-  return nothing ? 0 : __builtin_exp(part.top - whole.top + (part.log_sum - whole.log_sum));
-}
 
 // A row's softmax as its weights are made again: weight = 2^((x - base) * factor + shift), x a score as the kernels
 // hold it and factor what makes it an exponent of 2. Mostly base is 0 and shift the LSE; see ops/softmax_rows.hpp.

@@ -38,10 +38,6 @@ void check_cumulative(const char* what, const std::vector<std::int64_t>& cu, std
                      std::to_string(limit) + " (length)");
 }
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return n / by + (n % by != 0);
-}
-
 // Each rule beside the others; unions come after them.
 struct Lowering {
   using From = IntervalRule::From;
@@ -179,7 +175,17 @@ PositionPlan lower_diagonal(const Diagonal& diagonal, const char* what, std::int
   return {diagonal.align, diagonal.offsets};
 }
 
-MaskPlan::MaskPlan(const Mask& mask, std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys)
+namespace {
+
+thread_local std::int64_t lowered_masks = 0;
+
+}  // namespace
+
+std::int64_t MaskPlan::lowered() {
+  return lowered_masks;
+}
+
+MaskPlan::MaskPlan(std::int64_t batch, std::int64_t queries, std::int64_t keys)
     : memory_(room_.data(), room_.size()),
       B(batch),
       M(queries),
@@ -189,13 +195,17 @@ MaskPlan::MaskPlan(const Mask& mask, std::int64_t batch, std::int64_t heads, std
       denses(&memory_),
       periods(&memory_),
       tokens(&memory_),
-      anys(&memory_) {
+      anys(&memory_) {}
+
+MaskPlan::MaskPlan(const Mask& mask, std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys)
+    : MaskPlan(batch, queries, keys) {
+  ++lowered_masks;
   Nesting nesting{0, 0};
   lower(mask, heads, nesting);
 }
 
 MaskPlan::MaskPlan(const Mask& mask, const MaskPlan& around, std::int64_t heads, Nesting& nesting)
-    : MaskPlan(Mask{}, around.B, heads, around.M, around.N) {
+    : MaskPlan(around.B, around.M, around.N) {
   segment_queries = around.segment_queries;
   segment_keys = around.segment_keys;
   lower(mask, heads, nesting);

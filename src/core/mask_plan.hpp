@@ -57,6 +57,8 @@ struct AnyPlan {
 struct ATTEND_FOR_RING MaskPlan {
   // Checks the mask against the sizes (InvalidArgument names what is wrong) and lowers it.
   MaskPlan(const Mask& mask, std::int64_t B, std::int64_t H, std::int64_t M, std::int64_t N);
+  // How many masks this thread has lowered so far: tests see that a call lowers its mask once.
+  static std::int64_t lowered();
   MaskPlan(const MaskPlan&) = delete;  // its lists lie inside it
   MaskPlan& operator=(const MaskPlan&) = delete;
   ~MaskPlan();
@@ -71,6 +73,7 @@ struct ATTEND_FOR_RING MaskPlan {
   struct Nesting {
     std::int64_t depth, parts;
   };
+  MaskPlan(std::int64_t B, std::int64_t M, std::int64_t N);
   MaskPlan(const Mask& mask, const MaskPlan& around, std::int64_t H, Nesting& nesting);
   void lower(const Mask& mask, std::int64_t H, Nesting& nesting);
 

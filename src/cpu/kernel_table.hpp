@@ -13,6 +13,17 @@ struct KeyTile {  // keys [j0, j0 + kKeyTile) of one KV head
   std::int64_t b, hk, j0;
 };
 
+// A tile of keys on its way through backward, from backward_begin to backward_end, in memory of the caller's: its keys
+// and values as the products read them, and the gradients that backward_rows adds to. Dp and Ep are D and E rounded up
+// to whole vectors; cells are the kernel's own, floats or pairs of bf16.
+struct BackwardTile {
+  KeyTile keys;
+  void *k_t, *v_t;  // cells, to sum over dimensions: [depth(D)][kKeyTile], [depth(E)][kKeyTile]
+  void* k;          // cells, to sum over keys: [kKeyTile / kPack][Dp]
+  bool k_finite;    // no inf or NaN among the keys
+  float *dk, *dv;   // [kKeyTile][Dp], [kKeyTile][Ep]
+};
+
 // Where the bias gradient of a token (counted from the range's first), a head of the group and a key of the tile goes.
 struct BiasPlace {
   std::int64_t token_step, head_step, key_step;
@@ -80,15 +91,16 @@ struct KernelTable {
                      void* scratch);
 
   // Attention backward: see kernels/attention_backward.inl.
+  std::int64_t (*backward_tile_bytes)(const AttentionProblem&);  // of the `memory` of a BackwardTile
   std::int64_t (*backward_scratch_bytes)(const AttentionProblem&, std::int64_t rows);
   void (*delta_rows)(const AttentionProblem&, const RowRange&, float* delta, void* scratch);
-  void (*backward_begin)(const AttentionProblem&, const KeyTile&, void* scratch);
-  void (*backward_rows)(const AttentionProblem&, const KeyTile&, const RowRange&, float* dq, const DistanceSums&,
+  BackwardTile (*backward_begin)(const AttentionProblem&, const KeyTile&, void* memory, void* scratch);
+  void (*backward_rows)(const AttentionProblem&, const BackwardTile&, const RowRange&, float* dq, const DistanceSums&,
                         void* scratch);
-  void (*backward_end)(const AttentionProblem&, const KeyTile&, void* scratch);
+  void (*backward_end)(const AttentionProblem&, const BackwardTile&);
   void (*store_dq)(const AttentionProblem&, const Operand& dq, const RowRange&, const float* sums);
   void (*bias_gradient)(const AttentionProblem&, const KeyTile&, const RowRange&, const BiasPlace&, double* sums,
-                        void* scratch);
+                        void* memory, void* scratch);
 
   // Rows [row, row + rows) of columns [n0, n1), n0 a multiple of kKeyTile; `packed` holds these columns of b, tile by
   // tile, or is null.

@@ -21,26 +21,19 @@
 namespace attend {
 namespace {
 
-using reference::part_of;
-using reference::split_heads;
-
 constexpr const char* kOp = "latent_attention";
 
 // ---- Sizes and parameters ----
 
 LatentAttentionConfig checked(const LatentAttentionConfig& c) {
   check_dtype(kOp, "config", c.dtype, c.dtype);  // known at all
-  const auto check_at_least = [](const char* what, std::int64_t got, std::int64_t least) {
-    if (got >= least) return;
-    fail(kOp, std::string(what) + " is " + std::to_string(got) + ", expected at least " + std::to_string(least));
-  };
-  check_at_least("width", c.width, 1);
-  check_at_least("heads", c.heads, 1);
-  check_at_least("q_rank", c.q_rank, 0);
-  check_at_least("kv_rank", c.kv_rank, 1);
-  check_at_least("nope_dim", c.nope_dim, 1);
-  check_at_least("rope_dim", c.rope_dim, 2);
-  check_at_least("value_dim", c.value_dim, 1);
+  check_at_least(kOp, "width", c.width, 1);
+  check_at_least(kOp, "heads", c.heads, 1);
+  check_at_least(kOp, "q_rank", c.q_rank, 0);
+  check_at_least(kOp, "kv_rank", c.kv_rank, 1);
+  check_at_least(kOp, "nope_dim", c.nope_dim, 1);
+  check_at_least(kOp, "rope_dim", c.rope_dim, 2);
+  check_at_least(kOp, "value_dim", c.value_dim, 1);
   const auto check_rank = [&](const char* what, std::int64_t rank) {
     if (rank <= c.width) return;
     fail(kOp, std::string(what) + " is " + std::to_string(rank) + ", expected at most " + std::to_string(c.width) +
@@ -254,8 +247,16 @@ std::int64_t LatentAttention::parameter_count() const {
   return count_parameters(parameter_specs(config_));
 }
 
+double latent_attention_scale(const LatentAttentionConfig& c) {
+  if (c.scale) return *c.scale;
+  const RopeScaling& s = c.rope_scaling;
+  const bool stretched = s.kind == RopeScaling::Kind::yarn && s.factor > 1;
+  const double m = stretched ? 0.1 * s.mscale_all_dim * std::log(s.factor) + 1 : 1.0;
+  return m * m / std::sqrt(static_cast<double>(c.nope_dim + c.rope_dim));
+}
+
 double LatentAttention::scale() const {
-  return reference::latent_attention_scale(config_);
+  return latent_attention_scale(config_);
 }
 
 std::int64_t LatentAttention::bytes_per_token() const {

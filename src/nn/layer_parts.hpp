@@ -1,11 +1,9 @@
 // What the layers share: parameters drawn at random, what a step asks of its options, slices and copies.
 #pragma once
 
-#include <cstdint>
-#include <type_traits>
-
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "attend/attention.hpp"
@@ -13,6 +11,7 @@
 #include "attend/tensor.hpp"
 #include "base/check.hpp"
 #include "base/checked.hpp"
+#include "base/view_parts.hpp"
 
 namespace attend {
 
@@ -95,14 +94,5 @@ void check_truncate(const char* op, std::int64_t length, std::int64_t held);
 void check_step_options(const char* op, const AttentionOptions& options);
 
 Tensor copy_of(const View& x);
-
-// Positions [first, first + count) of a view.
-template <class Void>
-BasicView<Void> slice_length(BasicView<Void> x, std::int64_t first, std::int64_t count) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  x.data = static_cast<Byte*>(x.data) + first * x.strides[2] * size_of(x.dtype);
-  x.shape[2] = count;
-  return x;
-}
 
 }  // namespace attend

@@ -11,13 +11,12 @@
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "nn/layer_parts.hpp"
+#include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "reference/multi_head_attention.hpp"
 
 namespace attend {
 namespace {
-
-using reference::split_heads;
 
 constexpr const char* kOp = "multi_head_attention";
 
@@ -32,18 +31,14 @@ void check_multiple(const char* what, std::int64_t got, const char* of_what, std
 // The config with the zeros filled in, or InvalidArgument.
 MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
   check_dtype(kOp, "config", c.dtype, c.dtype);  // known at all
-  const auto check_at_least = [](const char* what, std::int64_t got, std::int64_t least) {
-    if (got >= least) return;
-    fail(kOp, std::string(what) + " is " + std::to_string(got) + ", expected at least " + std::to_string(least));
-  };
-  check_at_least("width", c.width, 1);
-  check_at_least("context_width", c.context_width, 0);
-  check_at_least("output_width", c.output_width, 0);
-  check_at_least("heads", c.heads, 1);
-  check_at_least("kv_heads", c.kv_heads, 0);
-  check_at_least("head_dim", c.head_dim, 0);
-  check_at_least("value_dim", c.value_dim, 0);
-  check_at_least("value_rank", c.value_rank, 0);
+  check_at_least(kOp, "width", c.width, 1);
+  check_at_least(kOp, "context_width", c.context_width, 0);
+  check_at_least(kOp, "output_width", c.output_width, 0);
+  check_at_least(kOp, "heads", c.heads, 1);
+  check_at_least(kOp, "kv_heads", c.kv_heads, 0);
+  check_at_least(kOp, "head_dim", c.head_dim, 0);
+  check_at_least(kOp, "value_dim", c.value_dim, 0);
+  check_at_least(kOp, "value_rank", c.value_rank, 0);
   if (c.context_width == 0) c.context_width = c.width;
   if (c.output_width == 0) c.output_width = c.width;
   if (c.kv_heads == 0) c.kv_heads = c.heads;
@@ -75,10 +70,6 @@ void check_input(const MultiHeadAttentionConfig& config, const char* what, const
   check_readable(kOp, what, x);
   check_shape(kOp, what, x.shape, {x.batch(), 1, x.length(), width});
   check_dtype(kOp, what, x.dtype, config.dtype);
-}
-
-DType wide(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
 std::optional<View> optional_view(bool wanted, const Tensor& tensor) {
@@ -156,11 +147,11 @@ Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::op
   std::vector<Tensor> inner_saved;
   AttentionExtras extras;
   if (save && inner == nullptr) {
-    lse = Tensor(wide(config.dtype), {B, H, M, 1});
+    lse = Tensor(accumulator_dtype(config.dtype), {B, H, M, 1});
     extras.lse = lse;
   }
   if (wants.weights != nullptr) {
-    weights = Tensor(wide(config.dtype), {B, H, M, N});
+    weights = Tensor(accumulator_dtype(config.dtype), {B, H, M, N});
     extras.weights = weights;
   }
   const View q = split_heads(View(y.q), H), k = split_heads(View(y.k), Hk), v = split_heads(View(y.v), Hk);
@@ -265,10 +256,10 @@ void attention_gradients(const MultiHeadAttentionConfig& config, const MultiHead
     g.inner = config.inner->backward(dout, q, k, v, out, saved.inner, of.dq, of.dk, of.dv);
     return;
   }
-  if (saved.options.bias) of.dbias = g.dbias = Tensor(wide(config.dtype), saved.options.bias->shape);
-  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(wide(config.dtype), saved.options.sinks->shape);
+  if (saved.options.bias) of.dbias = g.dbias = Tensor(accumulator_dtype(config.dtype), saved.options.bias->shape);
+  if (saved.options.sinks) of.dsinks = g.dsinks = Tensor(accumulator_dtype(config.dtype), saved.options.sinks->shape);
   if (saved.options.distance_bias)
-    of.ddistance_bias = g.ddistance_bias = Tensor(wide(config.dtype), saved.options.distance_bias->shape);
+    of.ddistance_bias = g.ddistance_bias = Tensor(accumulator_dtype(config.dtype), saved.options.distance_bias->shape);
   attention_backward(dout, q, k, v, out, saved.lse, of, saved.options);
 }
 

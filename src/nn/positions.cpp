@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/elements.hpp"
@@ -31,6 +32,13 @@ void check_table(const char* op, const char* what, const View& table, const char
                  std::to_string(rows.length()) + " rows, expected them within the " + std::to_string(table.length()) +
                  " positions of " + what);
   }
+}
+
+// Pairs of sine and cosine, each pair slower than the one before.
+double sinusoid(std::int64_t position, std::int64_t d, std::int64_t dim, double theta) {
+  const double exponent = -static_cast<double>(d / 2 * 2) / static_cast<double>(dim);
+  const double angle = static_cast<double>(position) * std::pow(theta, exponent);
+  return d % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }
 
 void check_buckets(const char* op, const T5Buckets& buckets) {
@@ -76,7 +84,7 @@ void sinusoidal(MutableView out, const SinusoidalOptions& options) {
     const std::int64_t position =
         options.positions.empty() ? options.first_position + i : options.positions[static_cast<std::size_t>(i)];
     for (std::int64_t d = 0; d < out.dim(); ++d) {
-      const double value = reference::sinusoid(position, d, out.dim(), options.theta);
+      const double value = sinusoid(position, d, out.dim(), options.theta);
       for (std::int64_t b = 0; b < out.batch(); ++b) {
         for (std::int64_t h = 0; h < out.heads(); ++h) store(out, b, h, i, d, value);
       }
@@ -160,7 +168,10 @@ void t5_bias(View table, MutableView out, std::int64_t first_distance, const T5B
   check_writable(op, "out", out);
   check_t5(op, "table", table, "out", out, first_distance, buckets);
   check_all_apart(op, {{"out", out}}, {{"table", table}});
-  reference::t5_bias(table, out, first_distance, buckets);
+  for (std::int64_t x = 0; x < out.dim(); ++x) {
+    const std::int64_t bucket = t5_bucket(first_distance + x, buckets);
+    for (std::int64_t h = 0; h < out.heads(); ++h) store(out, 0, h, 0, x, load(table, 0, 0, bucket, h));
+  }
 }
 
 void t5_bias_backward(View dout, MutableView dtable, std::int64_t first_distance, const T5Buckets& buckets) {
@@ -169,7 +180,14 @@ void t5_bias_backward(View dout, MutableView dtable, std::int64_t first_distance
   check_writable(op, "dtable", dtable);
   check_t5(op, "dtable", dtable, "dout", dout, first_distance, buckets);
   check_all_apart(op, {{"dtable", dtable}}, {{"dout", dout}});
-  reference::t5_bias_backward(dout, dtable, first_distance, buckets);
+  const std::int64_t H = dtable.dim();
+  std::vector<double> sums(static_cast<std::size_t>(dtable.length() * H));
+  for (std::int64_t x = 0; x < dout.dim(); ++x) {
+    double* to = sums.data() + t5_bucket(first_distance + x, buckets) * H;
+    for (std::int64_t h = 0; h < H; ++h) to[h] += load(dout, 0, h, 0, x);
+  }
+  for (std::int64_t n = 0; n < dtable.length() * H; ++n)
+    store(dtable, 0, 0, n / H, n % H, sums[static_cast<std::size_t>(n)]);
 }
 
 }  // namespace attend

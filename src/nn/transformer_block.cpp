@@ -23,8 +23,6 @@
 namespace attend {
 namespace {
 
-using reference::split_heads;
-
 constexpr const char* kOp = "transformer_block";
 
 // ---- Sizes and parameters ----
@@ -65,7 +63,9 @@ void check_parameters(const TransformerBlock& layer) {
   check_parameters(kOp, attention_parameter_specs(attention), attention.dtype, layer.attention().parameters());
 }
 
-void check_call(const TransformerBlock& layer, const View& x, const AttentionOptions& options, Blockwise blockwise) {
+// The call of attention over all of x, checked, as yet without its queries, keys and values.
+AttentionCall checked_call(const TransformerBlock& layer, const View& x, const AttentionOptions& options,
+                           Blockwise blockwise) {
   const MultiHeadAttentionConfig& c = layer.config().attention;
   check_readable(kOp, "x", x);
   check_shape(kOp, "x", x.shape, {x.batch(), 1, x.length(), c.width});
@@ -74,12 +74,14 @@ void check_call(const TransformerBlock& layer, const View& x, const AttentionOpt
   if (options.distance_bias)
     fail(kOp, "got a distance_bias, expected none: a bias given as `bias` can be cut by queries");
   check_parameters(layer);
-  // The options are checked against the shapes that attention will see.
   const auto shaped = [&](std::int64_t heads, std::int64_t dim) {
     return View{c.dtype, x.data, {x.batch(), heads, x.length(), dim}, {0, 0, 0, 0}};
   };
-  check_attention(shaped(c.heads, c.head_dim), shaped(c.kv_heads, c.head_dim), shaped(c.kv_heads, c.value_dim),
-                  options);
+  return AttentionCall(shaped(c.heads, c.head_dim), shaped(c.kv_heads, c.head_dim), shaped(c.kv_heads, c.value_dim),
+                       options);
+}
+
+void check_cuts(const View& x, const AttentionOptions& options, Blockwise blockwise) {
   if (blockwise.block > 0) cut_rows(options, x.length(), x.length(), 0, std::min(blockwise.block, x.length()));
 }
 
@@ -104,13 +106,14 @@ struct Piece {
 
 class Pass {
  public:
-  Pass(const TransformerBlock& layer, const View& x, const AttentionOptions& options, Blockwise blockwise)
+  Pass(const TransformerBlock& layer, AttentionCall& call, const View& x, Blockwise blockwise)
       : config_(layer.config()),
         c_(config_.attention),
         p_(layer.parameters()),
         a_(layer.attention().parameters()),
+        call_(call),
         x_(x),
-        options_(options),
+        options_(call.options),
         M_(x.length()),
         block_(blockwise.block == 0 ? std::max<std::int64_t>(1, M_)
                                     : std::min(blockwise.block, std::max<std::int64_t>(1, M_))) {
@@ -159,6 +162,17 @@ class Pass {
     }
   }
 
+  // f(attention of these queries against all keys). Where they are all there are, it is the call that was checked.
+  template <class F>
+  void with_call(const RowPiece& rows, const View& q, const F& f) const {
+    if (rows.count == M_) {
+      call_.set_inputs(q, keys(), values());
+      return f(call_);
+    }
+    const AttentionCall call(q, keys(), values(), rows.options);
+    f(call);
+  }
+
   // Everything between x and the last projection.
   Piece make_piece(std::int64_t first, std::int64_t count, bool backward) const {
     Piece s;
@@ -174,8 +188,9 @@ class Pass {
       const std::int64_t at = rows.first - first;
       AttentionExtras extras;
       if (backward) extras.lse = slice_length(s.lse.view(), at, rows.count);
-      attend::attention(slice_length(split_heads(View(s.q), H), at, rows.count), keys(), values(),
-                        slice_length(split_heads(s.out.view(), H), at, rows.count), rows.options, extras);
+      with_call(rows, slice_length(split_heads(View(s.q), H), at, rows.count), [&](const AttentionCall& call) {
+        attend::attention(call, slice_length(split_heads(s.out.view(), H), at, rows.count), extras);
+      });
     }
     s.y = projected(s.out, a_.wo, a_.bo);
     add_rows(s.x, s.y, s.y);
@@ -194,6 +209,7 @@ class Pass {
   const MultiHeadAttentionConfig& c_;
   const TransformerBlockParameters& p_;
   const MultiHeadAttentionParameters& a_;
+  AttentionCall& call_;
   View x_;
   const AttentionOptions& options_;
   std::int64_t M_, block_;
@@ -204,9 +220,8 @@ class Pass {
 
 class BackwardPass : public Pass {
  public:
-  BackwardPass(const TransformerBlock& layer, const View& dout, const View& x, const AttentionOptions& options,
-               Blockwise blockwise)
-      : Pass(layer, x, options, blockwise),
+  BackwardPass(const TransformerBlock& layer, AttentionCall& call, const View& dout, const View& x, Blockwise blockwise)
+      : Pass(layer, call, x, blockwise),
         dout_(dout),
         dx_(DType::f32, x.shape),
         dkeys_(DType::f32, keys_.shape()),
@@ -215,8 +230,8 @@ class BackwardPass : public Pass {
       if (spec.wanted) g_.parameters.*spec.tensor = Tensor(DType::f32, spec.shape);
     for (const auto& spec : attention_parameter_specs(c_))
       if (spec.wanted) g_.attention.*spec.tensor = Tensor(DType::f32, spec.shape);
-    if (options.bias) g_.dbias = Tensor(DType::f32, options.bias->shape);
-    if (options.sinks) g_.dsinks = Tensor(DType::f32, options.sinks->shape);
+    if (options_.bias) g_.dbias = Tensor(DType::f32, options_.bias->shape);
+    if (options_.sinks) g_.dsinks = Tensor(DType::f32, options_.sinks->shape);
   }
 
   TransformerBlockGradients run() {
@@ -299,10 +314,11 @@ class BackwardPass : public Pass {
       Tensor dbias, dsinks;
       if (options_.bias) of.dbias = dbias = Tensor(DType::f32, rows.options.bias->shape);
       if (options_.sinks) of.dsinks = dsinks = Tensor(DType::f32, options_.sinks->shape);
-      attention_backward(slice_length(split_heads(View(dout), H), at, rows.count),
-                         slice_length(split_heads(View(s.q), H), at, rows.count), keys(), values(),
-                         slice_length(split_heads(View(s.out), H), at, rows.count),
-                         slice_length(View(s.lse), at, rows.count), of, rows.options);
+      with_call(rows, slice_length(split_heads(View(s.q), H), at, rows.count), [&](const AttentionCall& call) {
+        attention_backward(call, slice_length(split_heads(View(dout), H), at, rows.count),
+                           slice_length(split_heads(View(s.out), H), at, rows.count),
+                           slice_length(View(s.lse), at, rows.count), of);
+      });
       accumulate(dk, dkeys_);
       accumulate(dv, dvalues_);
       if (options_.bias) accumulate(dbias, bias_rows(g_.dbias.view(), rows.first, rows.count));
@@ -357,10 +373,11 @@ void TransformerBlock::initialise(std::uint64_t seed) {
 }
 
 Tensor TransformerBlock::forward(View x, const AttentionOptions& options, Blockwise blockwise) const {
-  check_call(*this, x, options, blockwise);
+  AttentionCall call = checked_call(*this, x, options, blockwise);
+  check_cuts(x, options, blockwise);
   if (x.dtype == DType::f64)
     return reference::transformer_block(config_, attention_.parameters(), parameters_, x, options);
-  const Pass pass(*this, x, options, blockwise);
+  const Pass pass(*this, call, x, blockwise);
   Tensor z(x.dtype, x.shape);
   pass.for_pieces([&](std::int64_t first, std::int64_t count) { pass.forward(first, count, z); });
   return z;
@@ -368,7 +385,8 @@ Tensor TransformerBlock::forward(View x, const AttentionOptions& options, Blockw
 
 TransformerBlockGradients TransformerBlock::backward(View dout, View x, const AttentionOptions& options,
                                                      Blockwise blockwise) const {
-  check_call(*this, x, options, blockwise);
+  AttentionCall call = checked_call(*this, x, options, blockwise);
+  check_cuts(x, options, blockwise);
   check_readable(kOp, "dout", dout);
   check_shape(kOp, "dout", dout.shape, x.shape);
   check_dtype(kOp, "dout", dout.dtype, x.dtype);
@@ -378,7 +396,7 @@ TransformerBlockGradients TransformerBlock::backward(View dout, View x, const At
     fail(kOp, "the score rule has no gradient; give ScoreRule a backward callable");
   if (f64)
     return reference::transformer_block_backward(config_, attention_.parameters(), parameters_, dout, x, options);
-  return BackwardPass(*this, dout, x, options, blockwise).run();
+  return BackwardPass(*this, call, dout, x, blockwise).run();
 }
 
 }  // namespace attend

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/threads.hpp"
@@ -23,9 +24,8 @@ constexpr std::int64_t kMaxPackedBytes = 16 << 20;
 
 // Few rows and many keys (decoding): every split is an item of its own, and a second round merges. False when the
 // problem is better cut by rows alone. The choice never shows in the result.
-bool forward_by_splits(const AttentionCall& call, const KernelTable& table, RowTiles tiles) {
-  const AttentionProblem& p = call.problem;
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
+bool forward_by_splits(const AttentionProblem& p, const KernelTable& table, RowTiles tiles) {
+  const std::int64_t splits = divide_up(p.N, kKeySplit), heads = p.B * p.Hk;
   if (splits < 2) return false;
   // Many query heads to a KV head: where splits alone keep the threads busy, one item takes all rows, so that a tile of
   // keys is packed once and the next one comes from memory meanwhile.
@@ -48,7 +48,7 @@ bool forward_by_splits(const AttentionCall& call, const KernelTable& table, RowT
                   scratch.of(worker));
   });
   constexpr std::int64_t kMergedRows = 16;
-  const std::int64_t pieces = (tiles.rows_each + kMergedRows - 1) / kMergedRows;
+  const std::int64_t pieces = divide_up(tiles.rows_each, kMergedRows);
   parallel_for(tiles.count() * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / pieces, first = item % pieces * kMergedRows;
     const RowRange range = tiles.range(tile % heads, tile / heads);
@@ -110,9 +110,8 @@ std::int64_t readers_of_a_key(const AttentionProblem& p, const RowTiles& tiles) 
 
 // Rows are the items. When many read the same keys, these are packed once before, a wave of heads at a time; where few
 // do, as in short sequences and packed documents, they would only leave the cache in between.
-void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
-  AttentionProblem& p = call.problem;
-  const std::int64_t splits = (p.N + kKeySplit - 1) / kKeySplit, heads = p.B * p.Hk;
+void forward_by_rows(AttentionProblem& p, const KernelTable& table, const RowTiles& tiles) {
+  const std::int64_t splits = divide_up(p.N, kKeySplit), heads = p.B * p.Hk;
   const Scratch scratch(table.forward_scratch_bytes(p, tiles.rows_each));
   const auto run = [&](std::int64_t first, std::int64_t count) {
     const ItemOrder order(p, tiles, first, count);
@@ -120,7 +119,7 @@ void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTil
       table.forward(p, order[item], 0, splits, nullptr, scratch.of(worker));
     });
   };
-  PackedTiles packed{nullptr, table.tile_bytes(p), (p.N + kKeyTile - 1) / kKeyTile, 0, StoredAs::cells, nullptr};
+  PackedTiles packed{nullptr, table.tile_bytes(p), divide_up(p.N, kKeyTile), 0, StoredAs::cells, nullptr};
   // By division: repeated keys (stride 0) may be more than there is memory for.
   const bool fits = packed.tiles_per_head > 0 && packed.tiles_per_head <= kMaxPackedBytes / packed.tile_bytes;
   constexpr std::int64_t kWorthPacking = 3;
@@ -143,8 +142,7 @@ void forward_by_rows(AttentionCall& call, const KernelTable& table, const RowTil
   }
 }
 
-void sweep_weights(AttentionCall& call, const KernelTable& table, const RowTiles& tiles) {
-  AttentionProblem& p = call.problem;
+void sweep_weights(AttentionProblem& p, const KernelTable& table, const RowTiles& tiles) {
   const Buffer<SoftmaxRow> rows(checked_product("rows", {p.B, p.H, p.M}));
   fill_softmax_rows(p, p.lse, true, nullptr, rows.data());
   p.softmax_rows = rows.data();
@@ -188,9 +186,9 @@ class Observing {
 
 }  // namespace
 
-void run_attention(AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
   const KernelTable& table = kernels();
-  AttentionProblem& p = call.problem;
+  AttentionProblem p = call.problem;
   p.out = operand_of(out);
   const bool lse_wanted = extras.lse || extras.weights;
   const Buffer<float> lse(lse_wanted ? checked_product("lse", {p.B, p.H, p.M}) : 0);
@@ -198,11 +196,11 @@ void run_attention(AttentionCall& call, const MutableView& out, const AttentionE
   std::optional<Observing> observing;
   if (extras.row_sums) p.observer = observing.emplace(*extras.row_sums, p).observer();
   const RowTiles tiles(p, table.block_rows, thread_count());
-  if (!forward_by_splits(call, table, tiles)) forward_by_rows(call, table, tiles);
+  if (!forward_by_splits(p, table, tiles)) forward_by_rows(p, table, tiles);
   if (extras.weights) {
     const Operand weights = operand_of(*extras.weights);
     p.weights = &weights;
-    sweep_weights(call, table, tiles);
+    sweep_weights(p, table, tiles);
   }
   call.rule.rethrow();
   if (observing) observing->finish();
@@ -212,29 +210,40 @@ void run_attention(AttentionCall& call, const MutableView& out, const AttentionE
         for (std::int64_t i = 0; i < p.M; ++i) store(*extras.lse, b, h, i, 0, static_cast<double>(lse[at++]));
 }
 
-void attention(View q, View k, View v, MutableView out, const AttentionOptions& options,
-               const AttentionExtras& extras) {
-  check_attention(q, k, v, options);
-  check_attention_outputs(q, k, v, out, options, extras);
+void attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
-  if (q.dtype == DType::f64) return reference::attention(q, k, v, out, options, extras);
-  attention_checked(q, k, v, out, options, extras);
-}
-
-void attention_checked(const View& q, const View& k, const View& v, const MutableView& out,
-                       const AttentionOptions& options, const AttentionExtras& extras) {
-  if (q.batch() == 0 || q.length() == 0) return;
-  if (attention_by_classes(q, k, v, out, options, extras)) return;
-  AttentionCall call(q, k, v, options);
+  if (call.q.dtype == DType::f64) return reference::attention(call.q, call.k, call.v, out, call.options, extras);
+  if (call.empty() || attention_by_classes(call, out, extras)) return;
   run_attention(call, out, extras);
 }
 
+void attention(View q, View k, View v, MutableView out, const AttentionOptions& options,
+               const AttentionExtras& extras) {
+  const AttentionCall call(q, k, v, options);
+  check_outputs(call, out, extras);
+  attention(call, out, extras);
+}
+
+namespace {
+
+void check_visit(const AttentionCall& call, const View& lse, const WeightVisitor& visitor) {
+  constexpr const char* kVisitOp = "visit_weights";
+  const View& q = call.q;
+  if (q.dtype == DType::f64) fail(kVisitOp, "visits weights of f32, bf16 and f16, got f64");
+  check_readable(kVisitOp, "lse", lse);
+  check_dtype(kVisitOp, "lse", lse.dtype, DType::f32);
+  check_shape(kVisitOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  if (!visitor) fail(kVisitOp, "the visitor is empty");
+}
+
+}  // namespace
+
 void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options) {
-  check_visit_weights(q, k, lse, visitor, options);
+  const AttentionCall call(q, k, k, options);
+  check_visit(call, lse, visitor);
   const KernelTable& table = kernels();
-  if (q.batch() == 0 || q.length() == 0) return;
-  AttentionCall call(q, k, k, options);
-  AttentionProblem& p = call.problem;
+  if (call.empty()) return;
+  AttentionProblem p = call.problem;
   const Buffer<float> lse_rows(checked_product("lse", {p.B, p.H, p.M}));
   load_lse(lse, lse_rows.data());
   p.lse = lse_rows.data();
@@ -249,20 +258,20 @@ void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const
         v.guard.run([&] { v.visitor({weights, stride, rows, cols, b, h, i, j}); });
       }};
   p.visitor = &plain;
-  sweep_weights(call, table, RowTiles(p, table.block_rows, thread_count()));
+  sweep_weights(p, table, RowTiles(p, table.block_rows, thread_count()));
   call.rule.rethrow();
   visiting.guard.rethrow();
 }
 
 AttentionResult attention(View q, View k, View v, const AttentionOptions& options, AttentionWants wants) {
-  check_attention(q, k, v, options);
+  const AttentionCall call(q, k, v, options);
   const DType wide = accumulator_dtype(q.dtype);
   AttentionResult result;
   result.out = Tensor(q.dtype, {q.batch(), q.heads(), q.length(), v.dim()});
   AttentionExtras extras;
   if (wants.lse) extras.lse = result.lse = Tensor(wide, {q.batch(), q.heads(), q.length(), 1});
   if (wants.weights) extras.weights = result.weights = Tensor(wide, {q.batch(), q.heads(), q.length(), k.length()});
-  attention(q, k, v, result.out, options, extras);
+  attention(call, result.out, extras);
   return result;
 }
 

@@ -24,10 +24,6 @@ namespace {
 constexpr std::int64_t kMaxSumsBytes = 32 << 20;
 constexpr std::int64_t kRowsPerTurn = 192;  // rows between two looks at the turnstile
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return (n + by - 1) / by;
-}
-
 // For each piece of rows, whose turn it is: key tile j may add to dq when the piece's tiles before it have. The order
 // of addition is then fixed, whoever does it.
 class Turnstile {
@@ -209,22 +205,33 @@ RowRange piece_of(const AttentionProblem& p, std::int64_t head, std::int64_t pie
   return {head / p.Hk, head % p.Hk, begin, std::min(p.M * p.G, begin + kRowsPerTurn)};
 }
 
+// A worker's tile of keys, and what it needs for a piece of rows against it.
+struct BackwardMemory {
+  BackwardMemory(const AttentionProblem& p, const KernelTable& table, std::int64_t rows)
+      : tile(table.backward_tile_bytes(p)), scratch(table.backward_scratch_bytes(p, rows)) {}
+  int workers() const { return scratch.workers(); }
+  BackwardTile begin(const AttentionProblem& p, const KernelTable& table, const KeyTile& keys, int worker) const {
+    return table.backward_begin(p, keys, tile.of(worker), scratch.of(worker));
+  }
+
+  Scratch tile, scratch;
+};
+
 // Many heads: each is an item of its own, from its first tile to its last, and nobody waits for anybody.
 void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen,
-                          const Operand& dq, std::int64_t sums_each, const Scratch& scratch) {
+                          const Operand& dq, std::int64_t sums_each, const BackwardMemory& memory) {
   const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
-  const Scratch sums(checked_product("dq", {sums_each, std::int64_t{sizeof(float)}}), scratch.workers());
-  parallel_for(p.B * p.Hk, scratch.workers(), [&](std::int64_t head, int worker) {
+  const Scratch sums(checked_product("dq", {sums_each, std::int64_t{sizeof(float)}}), memory.workers());
+  parallel_for(p.B * p.Hk, memory.workers(), [&](std::int64_t head, int worker) {
     auto* dq_sums = static_cast<float*>(sums.of(worker));
     std::fill_n(dq_sums, sums_each, 0.0F);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
       if (job_stops()) return;
-      const KeyTile keys{head / p.Hk, head % p.Hk, tile * kKeyTile};
-      table.backward_begin(p, keys, scratch.of(worker));
+      const BackwardTile keys = memory.begin(p, table, {head / p.Hk, head % p.Hk, tile * kKeyTile}, worker);
       for (std::int64_t piece = 0; piece < pieces; ++piece)
         if (seen.sees(head, piece, tile))
-          table.backward_rows(p, keys, piece_of(p, head, piece), dq_sums, {}, scratch.of(worker));
-      table.backward_end(p, keys, scratch.of(worker));
+          table.backward_rows(p, keys, piece_of(p, head, piece), dq_sums, {}, memory.scratch.of(worker));
+      table.backward_end(p, keys);
     }
     for (std::int64_t piece = 0; piece < pieces; ++piece) table.store_dq(p, dq, piece_of(p, head, piece), dq_sums);
   });
@@ -233,7 +240,7 @@ void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, c
 // dq, dk and dv of KV heads [first, first + count) of the batch*Hk list.
 void backward_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen, const Operand& dq,
                     std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
-                    DistanceGradient& distances, const Scratch& scratch) {
+                    DistanceGradient& distances, const BackwardMemory& memory) {
   const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
   std::fill_n(dq_sums, count * sums_each, 0.0F);
   Turnstile turnstile(count * pieces);
@@ -242,25 +249,23 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
       turnstile.open(local * pieces + piece, seen.first(first + local, piece));
   distances.begin_heads(count);
   // Items are handed out in rising order, so the tile a worker waits for is always in somebody's hands already.
-  parallel_for(tiles * count, scratch.workers(), [&](std::int64_t item, int worker) {
+  parallel_for(tiles * count, memory.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / count, local = item % count, head = first + local;
-    const KeyTile keys{head / p.Hk, head % p.Hk, tile * kKeyTile};
-    void* memory = scratch.of(worker);
     DistanceGradient::Tile by_distance = distances.begin_tile(worker);
-    table.backward_begin(p, keys, memory);
+    const BackwardTile keys = memory.begin(p, table, {head / p.Hk, head % p.Hk, tile * kKeyTile}, worker);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       if (!seen.sees(head, piece, tile)) continue;
       const RowRange range = piece_of(p, head, piece);
       const DistanceSums reached = distances.reach(by_distance, range);
       turnstile.wait(local * pieces + piece, tile);
-      table.backward_rows(p, keys, range, dq_sums + local * sums_each, reached, memory);
+      table.backward_rows(p, keys, range, dq_sums + local * sums_each, reached, memory.scratch.of(worker));
       turnstile.pass(local * pieces + piece, seen.next(head, piece, tile));
     }
-    table.backward_end(p, keys, memory);
+    table.backward_end(p, keys);
     distances.end_tile(by_distance, local, tile);
   });
   distances.end_heads(first, count);
-  parallel_for(count * pieces, scratch.workers(), [&](std::int64_t item, int) {
+  parallel_for(count * pieces, memory.workers(), [&](std::int64_t item, int) {
     table.store_dq(p, dq, piece_of(p, first + item / pieces, item % pieces), dq_sums + item / pieces * sums_each);
   });
 }
@@ -270,22 +275,22 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
   const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
-  const Scratch scratch(table.backward_scratch_bytes(p, kRowsPerTurn));
+  const BackwardMemory memory(p, table, kRowsPerTurn);
   const PieceTiles seen(p, divide_up(p.M * p.G, kRowsPerTurn));
   constexpr std::int64_t kManyHeads =
       16;  // for each thread: what the last one leaves the others waiting is then little
   if (heads >= kManyHeads * thread_count() && !ddistance_bias)
-    return backward_whole_heads(p, table, seen, dq, sums_each, scratch);
+    return backward_whole_heads(p, table, seen, dq, sums_each, memory);
   // Several heads at once, so that neighbouring items are tiles of different heads and seldom wait for each other; but
   // only as many as keep the threads busy: the f32 sums of dq are the one buffer as long as the input.
   const std::int64_t enough = divide_up(std::int64_t{8} * thread_count(), tiles);
   const std::int64_t fitting = std::min<std::int64_t>(kMaxSumsBytes / 4 / sums_each, std::int64_t{4} * thread_count());
   const std::int64_t at_once = std::clamp<std::int64_t>(std::max(enough, fitting), 1, heads);
   const Buffer<float> dq_sums(checked_product("dq", {at_once, sums_each}));
-  DistanceGradient distances(p, ddistance_bias, at_once, scratch.workers());
+  DistanceGradient distances(p, ddistance_bias, at_once, memory.workers());
   for (std::int64_t first = 0; first < heads; first += at_once)
     backward_heads(p, table, seen, dq, first, std::min(at_once, heads - first), dq_sums.data(), sums_each, distances,
-                   scratch);
+                   memory);
   distances.write();
 }
 
@@ -298,10 +303,10 @@ void backward_bias(const AttentionProblem& p, const KernelTable& table, const Mu
   const std::int64_t owned_tokens = Mb == 1 ? 1 : tokens_each, owned_heads = Hb == 1 ? 1 : p.G;
   const std::int64_t owned_keys = Nb == 1 ? 1 : kKeyTile;
   const BiasPlace place{Mb == 1 ? 0 : owned_heads * owned_keys, Hb == 1 ? 0 : owned_keys, Nb == 1 ? 0 : 1};
-  const Scratch scratch(table.backward_scratch_bytes(p, tokens_each * p.G));
-  const Scratch sums_memory(owned_tokens * owned_heads * owned_keys * std::int64_t{sizeof(double)}, scratch.workers());
+  const BackwardMemory memory(p, table, tokens_each * p.G);
+  const Scratch sums_memory(owned_tokens * owned_heads * owned_keys * std::int64_t{sizeof(double)}, memory.workers());
   const std::int64_t block_items = Mb == 1 ? 1 : token_blocks, tile_items = Nb == 1 ? 1 : tiles;
-  parallel_for(Bb * groups * block_items * tile_items, scratch.workers(), [&](std::int64_t item, int worker) {
+  parallel_for(Bb * groups * block_items * tile_items, memory.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item % tile_items, block = item / tile_items % block_items;
     const std::int64_t group = item / tile_items / block_items % groups;
     const std::int64_t batch = item / tile_items / block_items / groups;
@@ -320,7 +325,7 @@ void backward_bias(const AttentionProblem& p, const KernelTable& table, const Mu
           for (std::int64_t j = j0; j < j1; ++j)
             table.bias_gradient(p, {b, hk, j * kKeyTile},
                                 {b, hk, t * tokens_each * p.G, std::min(p.M, (t + 1) * tokens_each) * p.G}, place, sums,
-                                scratch.of(worker));
+                                memory.tile.of(worker), memory.scratch.of(worker));
     for (std::int64_t t = 0; t < std::min(owned_tokens, Mb - block * owned_tokens); ++t)
       for (std::int64_t g = 0; g < owned_heads; ++g)
         for (std::int64_t c = 0; c < std::min(owned_keys, Nb - tile * owned_keys); ++c)
@@ -356,10 +361,10 @@ void zero(const std::optional<MutableView>& x) {
 
 }  // namespace
 
-void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
+void run_attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients, const RowState* whole) {
   const KernelTable& table = kernels();
-  AttentionProblem& p = call.problem;
+  AttentionProblem p = call.problem;
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
   p.out = operand_of(out);
@@ -390,31 +395,31 @@ void run_attention_backward(AttentionCall& call, const View& dout, const View& o
   call.rule.rethrow();
 }
 
-void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options) {
-  check_attention_backward(dout, q, k, v, out, lse, gradients, options);
+void attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                        const AttentionGradients& gradients, const RowState* whole) {
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
-  if (q.dtype == DType::f64) return reference::attention_backward(dout, q, k, v, gradients, options);
-  attention_backward_checked(dout, q, k, v, out, lse, gradients, options);
-}
-
-void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                const View& lse, const AttentionGradients& gradients, const AttentionOptions& options,
-                                const RowState* whole) {
-  if (q.batch() == 0 || q.length() == 0 || k.length() == 0) {  // nothing looked at anything
+  if (call.q.dtype == DType::f64)
+    return reference::attention_backward(dout, call.q, call.k, call.v, gradients, call.options);
+  if (call.empty() || call.k.length() == 0) {  // nothing looked at anything
     for (const auto& gradient : {std::optional(gradients.dq), std::optional(gradients.dk), std::optional(gradients.dv),
                                  gradients.dbias, gradients.dsinks, gradients.ddistance_bias})
       zero(gradient);
     return;
   }
-  if (!whole && attention_backward_by_classes(dout, q, k, v, out, lse, gradients, options)) return;
-  AttentionCall call(q, k, v, options);
+  if (!whole && attention_backward_by_classes(call, dout, out, lse, gradients)) return;
   run_attention_backward(call, dout, out, lse, gradients, whole);
+}
+
+void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
+                        const AttentionOptions& options) {
+  const AttentionCall call(q, k, v, options);
+  check_backward(call, dout, out, lse, gradients);
+  attention_backward(call, dout, out, lse, gradients);
 }
 
 AttentionGradientTensors attention_backward(View dout, View q, View k, View v, View out, View lse,
                                             const AttentionOptions& options) {
-  check_attention(q, k, v, options);
+  const AttentionCall call(q, k, v, options);
   AttentionGradientTensors result;
   result.dq = Tensor(q.dtype, q.shape);
   result.dk = Tensor(k.dtype, k.shape);
@@ -425,7 +430,8 @@ AttentionGradientTensors attention_backward(View dout, View q, View k, View v, V
   if (options.sinks) gradients.dsinks = result.dsinks = Tensor(wide, options.sinks->shape);
   if (options.distance_bias)
     gradients.ddistance_bias = result.ddistance_bias = Tensor(wide, options.distance_bias->shape);
-  attention_backward(dout, q, k, v, out, lse, gradients, options);
+  check_backward(call, dout, out, lse, gradients);
+  attention_backward(call, dout, out, lse, gradients);
   return result;
 }
 

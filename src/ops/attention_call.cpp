@@ -65,13 +65,25 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
     check_readable(kOp, "ALiBi slopes", *options.alibi_slopes);
     if (options.alibi_slopes->shape != Shape{1, H, 1, 1})
       check_shape(kOp, "ALiBi slopes", options.alibi_slopes->shape, {B, H, 1, 1});
-    lower_diagonal(options.alibi_diagonal, "ALiBi", B);
   }
   if (options.sinks) {
     check_readable(kOp, "sinks", *options.sinks);
     check_shape(kOp, "sinks", options.sinks->shape, {1, H, 1, 1});
   }
-  const MaskPlan checked(options.mask, B, H, M, N);
+}
+
+// All but the mask. Gives the options back.
+const AttentionOptions& checked(const View& q, const View& k, const View& v, const AttentionOptions& options) {
+  check_fitting(kOp, {"q", q}, {"k", k}, {"v", v});
+  if (q.dim() < 1 || v.dim() < 1)
+    fail(kOp, "head dim is " + std::to_string(q.dim()) + " and value dim " + std::to_string(v.dim()) +
+                  ", expected at least 1");
+  if (q.heads() < 1 || k.heads() < 1 || q.heads() % k.heads() != 0)
+    fail(kOp, "q has " + std::to_string(q.heads()) + " heads and k " + std::to_string(k.heads()) +
+                  ", expected a whole number of query heads for each KV head");
+  checked_product("attention: scores", {q.batch(), q.heads(), q.length(), std::max<std::int64_t>(1, k.length())});
+  check_options({q.batch(), q.heads(), q.length(), k.length()}, q.dtype, options);
+  return options;
 }
 
 }  // namespace
@@ -85,33 +97,26 @@ void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_li
   }
 }
 
+std::optional<MutableView> saved_lse(const View& q, std::vector<Tensor>* saved) {
+  if (saved == nullptr) return std::nullopt;
+  saved->clear();
+  return saved->emplace_back(accumulator_dtype(q.dtype), Shape{q.batch(), q.heads(), q.length(), 1}).view();
+}
+
+void check_saved_lse(const char* op, const std::vector<Tensor>& saved) {
+  check_equal(op, "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+}
+
 DType accumulator_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-void check_attention(View q, View k, View v, const AttentionOptions& options) {
-  check_readable(kOp, "q", q);
-  check_readable(kOp, "k", k);
-  check_readable(kOp, "v", v);
-  check_dtype(kOp, "k", k.dtype, q.dtype);
-  check_dtype(kOp, "v", v.dtype, q.dtype);
-  check_equal(kOp, "k batch", k.batch(), q.batch(), "q batch");
-  check_equal(kOp, "v batch", v.batch(), q.batch(), "q batch");
-  check_equal(kOp, "v heads", v.heads(), k.heads(), "k heads");
-  check_equal(kOp, "v length", v.length(), k.length(), "k length");
-  check_equal(kOp, "k dim", k.dim(), q.dim(), "q dim");
-  if (q.dim() < 1 || v.dim() < 1)
-    fail(kOp, "head dim is " + std::to_string(q.dim()) + " and value dim " + std::to_string(v.dim()) +
-                  ", expected at least 1");
-  if (q.heads() < 1 || k.heads() < 1 || q.heads() % k.heads() != 0)
-    fail(kOp, "q has " + std::to_string(q.heads()) + " heads and k " + std::to_string(k.heads()) +
-                  ", expected a whole number of query heads for each KV head");
-  checked_product("attention: scores", {q.batch(), q.heads(), q.length(), std::max<std::int64_t>(1, k.length())});
-  check_options({q.batch(), q.heads(), q.length(), k.length()}, q.dtype, options);
+void check_outputs(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+  check_outputs(call.q, call.k, call.v, call.options, out, extras);
 }
 
-void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionOptions& options,
-                             const AttentionExtras& extras) {
+void check_outputs(const View& q, const View& k, const View& v, const AttentionOptions& options, const MutableView& out,
+                   const AttentionExtras& extras) {
   check_writable(kOp, "out", out);
   check_result_dtype(kOp, "out", out.dtype, q.dtype);
   check_shape(kOp, "out", out.shape, {q.batch(), q.heads(), q.length(), v.dim()});
@@ -147,19 +152,10 @@ void check_attention_outputs(View q, View k, View v, MutableView out, const Atte
   check_apart_from_mask(kOp, options.mask, written);
 }
 
-void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options) {
-  constexpr const char* kVisitOp = "visit_weights";
-  check_attention(q, k, k, options);
-  if (q.dtype == DType::f64) fail(kVisitOp, "visits weights of f32, bf16 and f16, got f64");
-  check_readable(kVisitOp, "lse", lse);
-  check_dtype(kVisitOp, "lse", lse.dtype, DType::f32);
-  check_shape(kVisitOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
-  if (!visitor) fail(kVisitOp, "the visitor is empty");
-}
-
-void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
-                              const AttentionGradients& gradients, const AttentionOptions& options) {
-  check_attention(q, k, v, options);
+void check_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                    const AttentionGradients& gradients) {
+  const View &q = call.q, &k = call.k, &v = call.v;
+  const AttentionOptions& options = call.options;
   const Shape out_shape = {q.batch(), q.heads(), q.length(), v.dim()};
   check_readable(kBackwardOp, "dout", dout);
   check_readable(kBackwardOp, "out", out);
@@ -246,14 +242,18 @@ RuleHook::RuleHook(const ScoreRule& rule) : rule_(rule ? &rule : nullptr), hook_
   };
 }
 
-AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& options)
-    : mask(options.mask, q.batch(), q.heads(), q.length(), k.length()),
-      alibi_position(lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch())),
+AttentionCall::AttentionCall(const View& q_in, const View& k_in, const View& v_in, const AttentionOptions& given)
+    : q(q_in),
+      k(k_in),
+      v(v_in),
+      options(checked(q, k, v, given)),
+      mask(options.mask, q.batch(), q.heads(), q.length(), k.length()),
       rule(options.rule) {
+  if (options.alibi_slopes) alibi_position = lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch());
   AttentionProblem& p = problem;
   p.B = q.batch(), p.H = q.heads(), p.Hk = k.heads(), p.G = p.H / p.Hk;
   p.M = q.length(), p.N = k.length(), p.D = q.dim(), p.E = v.dim();
-  p.q = operand_of(q), p.k = operand_of(k), p.v = operand_of(v);
+  set_inputs(q, k, v);
   p.mask = &mask;
   p.split_bf16 = options.precision == Precision::split_bf16;
   p.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(p.D))));
@@ -263,11 +263,11 @@ AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& opt
     bias = operand_of(*options.bias);
     p.bias = &bias;
   }
-  if (options.distance_bias && p.N > 0 && p.M > 0) {
+  if (options.distance_bias && p.N > 0 && !empty()) {
     bias = operand_of(by_distance(*options.distance_bias, p.M, p.N));
     p.bias = &bias;
   }
-  if (options.alibi_slopes) {
+  if (options.alibi_slopes && !empty()) {
     const View& slopes = *options.alibi_slopes;
     for (std::int64_t b = 0; b < p.B; ++b)
       for (std::int64_t h = 0; h < p.H; ++h)
@@ -284,6 +284,11 @@ AttentionCall::AttentionCall(View q, View k, View v, const AttentionOptions& opt
     p.dropout_threshold = dropout_threshold(options.dropout.probability);
     p.dropout_scale = static_cast<float>(1.0 / (1.0 - options.dropout.probability));
   }
+}
+
+void AttentionCall::set_inputs(const View& new_q, const View& new_k, const View& new_v) {
+  q = new_q, k = new_k, v = new_v;
+  problem.q = operand_of(q), problem.k = operand_of(k), problem.v = operand_of(v);
 }
 
 }  // namespace attend

@@ -31,7 +31,7 @@ class CallGuard {
       failed_.store(true, std::memory_order_relaxed);
     }
   }
-  void rethrow() {
+  void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }
 
@@ -46,7 +46,7 @@ class RuleHook {
  public:
   explicit RuleHook(const ScoreRule& rule);
   const ScoreHook* hook() const { return rule_ ? &hook_ : nullptr; }
-  void rethrow() { guard_.rethrow(); }
+  void rethrow() const { guard_.rethrow(); }
 
  private:
   const ScoreRule* rule_;
@@ -54,51 +54,59 @@ class RuleHook {
   CallGuard guard_;
 };
 
-// Owns what the problem points to. Stays where it was made: `problem` holds addresses of its neighbours.
+// A call whose arguments have been checked and whose mask has been lowered, described for the kernels: made once, and
+// handed on. Owns what the problem points to, and stays where it was made: `problem` holds addresses of its neighbours.
 struct ATTEND_FOR_RING AttentionCall {
-  AttentionCall(View q, View k, View v, const AttentionOptions& options);
+  // Throws InvalidArgument before any memory is touched. The options must outlive the call.
+  AttentionCall(const View& q, const View& k, const View& v, const AttentionOptions& options);
+  AttentionCall(const View& q, const View& k, const View& v, AttentionOptions&& options) = delete;
   AttentionCall(const AttentionCall&) = delete;
   AttentionCall& operator=(const AttentionCall&) = delete;
 
-  std::int64_t rows() const { return problem.M * problem.G; }  // of one KV head
+  bool empty() const { return q.batch() == 0 || q.length() == 0; }  // no rows at all
+  std::int64_t rows() const { return problem.M * problem.G; }       // of one KV head
+  // Inputs of the same dtype and shapes in another place: those of the constructor said no more than what they are.
+  void set_inputs(const View& new_q, const View& new_k, const View& new_v);
 
-  AttentionProblem problem{};
+  View q, k, v;
+  const AttentionOptions& options;
   MaskPlan mask;
-  PositionPlan alibi_position;
+  AttentionProblem problem{};
+  PositionPlan alibi_position{Align::last_key, nullptr};
   std::vector<float> alibi;  // [B, H]
   std::vector<float> sinks;  // [H]
   Operand bias{};
   RuleHook rule;
 };
 
-// The forward pass of a checked call.
-void run_attention(AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
-// The backward pass of a checked call that has queries and keys. Where these are a part of the row's keys, `whole`
-// gives the softmax of all of them, [B, H, M], for rows whose LSE does not suffice.
-void run_attention_backward(AttentionCall& call, const View& dout, const View& out, const View& lse,
-                            const AttentionGradients& gradients, const RowState* whole = nullptr);
+// What a call writes, and what backward reads beside its inputs: throw InvalidArgument.
+ATTEND_FOR_RING void check_outputs(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+ATTEND_FOR_RING void check_outputs(const View& q, const View& k, const View& v, const AttentionOptions& options,
+                                   const MutableView& out, const AttentionExtras& extras);
+ATTEND_FOR_RING void check_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                                    const AttentionGradients& gradients);
+// A dense mask is read where it lies: nothing may be written there.
+void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written);
 
-// The calls once their arguments have been checked; not for f64.
-void attention_checked(const View& q, const View& k, const View& v, const MutableView& out,
-                       const AttentionOptions& options, const AttentionExtras& extras);
-ATTEND_FOR_RING void attention_backward_checked(const View& dout, const View& q, const View& k, const View& v,
-                                                const View& out, const View& lse, const AttentionGradients& gradients,
-                                                const AttentionOptions& options, const RowState* whole = nullptr);
+// Checked calls, in whichever way suits them: in double, class by class, by the kernels. Where the keys are a part of
+// the row's, `whole` gives the softmax of all of them, [B, H, M], for rows whose LSE does not suffice.
+ATTEND_FOR_RING void attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+ATTEND_FOR_RING void attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                                        const AttentionGradients& gradients, const RowState* whole = nullptr);
+// By the kernels: not for f64, nor for calls without rows (backward: without keys).
+void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+void run_attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                            const AttentionGradients& gradients, const RowState* whole = nullptr);
 
 Operand operand_of(const View& view);
 Operand operand_of(const MutableView& view);
 
-// Throw InvalidArgument. The first also checks what `options` holds.
-ATTEND_FOR_RING void check_attention(View q, View k, View v, const AttentionOptions& options);
-ATTEND_FOR_RING void check_attention_outputs(View q, View k, View v, MutableView out, const AttentionOptions& options,
-                                             const AttentionExtras& extras);
-// A dense mask is read where it lies: nothing may be written there.
-void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written);
-void check_visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const AttentionOptions& options);
-ATTEND_FOR_RING void check_attention_backward(View dout, View q, View k, View v, View out, View lse,
-                                              const AttentionGradients& gradients, const AttentionOptions& options);
+// What an inner attention keeps whose backward needs the LSE alone: `saved` becomes one tensor for it, where it is
+// asked for.
+std::optional<MutableView> saved_lse(const View& q, std::vector<Tensor>* saved);
+void check_saved_lse(const char* op, const std::vector<Tensor>& saved);
 
-// The shape and dtype that an LSE, a bias gradient or the weights have beside q.
-DType accumulator_dtype(DType dtype);  // f64 for f64, else f32
+// The dtype that an LSE, a bias gradient or the weights have beside q: f64 for f64, else f32.
+DType accumulator_dtype(DType dtype);
 
 }  // namespace attend

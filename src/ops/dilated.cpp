@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
 #include "ops/softmax_rows.hpp"
@@ -252,31 +250,34 @@ void add_rounded(const Tensor& a, const Tensor& b, const MutableView& to) {
   });
 }
 
-// The LSE over the keys of two parts.
-double merged_lse(double a, double b) {
-  const double top = std::max(a, b);
-  const bool nothing = top == -std::numeric_limits<double>::infinity();
-  return nothing ? top : top + std::log(std::exp(a - top) + std::exp(b - top));
+MergedStates<double, double> merge_lse(float a, float b) {
+  return merge(state_of_lse(static_cast<double>(a)), state_of_lse(static_cast<double>(b)),
+               [](double x) { return std::exp(x); });
 }
+// The LSE over the keys of two parts.
+float merged_lse(float a, float b) {
+  const SoftmaxState<double, double> whole = merge_lse(a, b).whole;
+  return static_cast<float>(whole.max + (whole.empty() ? 0 : std::log(whole.sum)));
+}
+// The shares of two parts in the weights of a row.
 struct Shares {
   float a, b;
 };
-Shares shares(double a, double b) {
-  const double top = std::max(a, b);
-  if (top == -std::numeric_limits<double>::infinity()) return {0, 0};
-  const double weight_a = std::exp(a - top), weight_b = std::exp(b - top), total = weight_a + weight_b;
-  return {static_cast<float>(weight_a / total), static_cast<float>(weight_b / total)};
+Shares shares(float a, float b) {
+  const MergedStates<double, double> merged = merge_lse(a, b);
+  if (merged.whole.empty()) return {0, 0};
+  return {static_cast<float>(merged.a / merged.whole.sum), static_cast<float>(merged.b / merged.whole.sum)};
 }
 
 // The outputs of two parts of the keys, weighted as one softmax over both; `states` where an LSE does not suffice.
-void merge(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b, const float* lse,
-           const PartStates* states, const MutableView& out) {
+void merge_parts(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b, const float* lse,
+                 const PartStates* states, const MutableView& out) {
   visit_f32_family(out.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_row(row_count(out.shape), out.dim(), [&](std::int64_t r) {
-      Shares share = shares(static_cast<double>(lse_a.data<float>()[r]), static_cast<double>(lse_b.data<float>()[r]));
+      Shares share = shares(lse_a.data<float>()[r], lse_b.data<float>()[r]);
       if (states && !lse_suffices(lse[r])) {
-        const RowState whole = merged(states->near[r], states->far[r]);
+        const RowState whole = merge(states->near[r], states->far[r]);
         share = {static_cast<float>(share_of(states->near[r], whole)),
                  static_cast<float>(share_of(states->far[r], whole))};
       }
@@ -289,8 +290,9 @@ void merge(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const 
 
 }  // namespace
 
-bool attention_by_classes(const View& q, const View& k, const View& v, const MutableView& out,
-                          const AttentionOptions& options, const AttentionExtras& extras) {
+bool attention_by_classes(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+  const View &q = call.q, &k = call.k, &v = call.v;
+  const AttentionOptions& options = call.options;
   if (extras.weights || extras.row_sums) return false;
   const std::optional<DilatedMask> split = split_call(q, k, options);
   if (!split) return false;
@@ -301,7 +303,8 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
                 [&](const auto& rows, const auto& of_keys, const AttentionOptions& within, auto, const auto&) {
                   AttentionExtras own;
                   if (lse) own.lse = rows(*lse);
-                  attention_checked(rows(queries), of_keys(keys), of_keys(values), rows(to), within, own);
+                  const AttentionCall of_class(rows(queries), of_keys(keys), of_keys(values), within);
+                  attention(of_class, rows(to), own);
                 });
   };
   if (!split->rest) {
@@ -320,22 +323,23 @@ bool attention_by_classes(const View& q, const View& k, const View& v, const Mut
   rest.mask = *split->rest;
   AttentionExtras near_extras;
   near_extras.lse = near_lse.view();
-  attention_checked(queries, keys, values, near, rest, near_extras);
+  const AttentionCall near_call(queries, keys, values, rest);
+  attention(near_call, near, near_extras);
   run(queries, keys, values, far, far_lse.view());
   Tensor lse(DType::f32, near_lse.shape());
   for (std::int64_t r = 0; r < lse.size(); ++r)
-    lse.data<float>()[r] = static_cast<float>(
-        merged_lse(static_cast<double>(near_lse.data<float>()[r]), static_cast<double>(far_lse.data<float>()[r])));
+    lse.data<float>()[r] = merged_lse(near_lse.data<float>()[r], far_lse.data<float>()[r]);
   std::optional<PartStates> states;
   if (!all_suffice(lse.data<float>(), lse.size())) states.emplace(*split, queries, keys, options, lse.data<float>());
-  merge(near, near_lse, far, far_lse, lse.data<float>(), states ? &*states : nullptr, out);
+  merge_parts(near, near_lse, far, far_lse, lse.data<float>(), states ? &*states : nullptr, out);
   if (extras.lse) copy_rows(lse, *extras.lse);
   return true;
 }
 
-bool attention_backward_by_classes(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                   const View& lse, const AttentionGradients& gradients,
-                                   const AttentionOptions& options) {
+bool attention_backward_by_classes(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                                   const AttentionGradients& gradients) {
+  const View &q = call.q, &k = call.k, &v = call.v;
+  const AttentionOptions& options = call.options;
   const std::optional<DilatedMask> split = split_call(q, k, options);
   if (!split) return false;
   // A part's gradients are those of the one softmax over its own keys: the out and LSE of the whole make them so.
@@ -346,9 +350,10 @@ bool attention_backward_by_classes(const View& dout, const View& q, const View& 
                   const Buffer<RowState> states(whole ? at.count * q.heads() * at.M : 0);
                   if (whole)
                     PartStates::for_class_rows(*split, q, b, at, [&](auto n, auto row) { states[n] = whole[row]; });
-                  attention_backward_checked(rows(grad), rows(queries), of_keys(keys), of_keys(values), rows(result),
-                                             rows(lse), {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}}, within,
-                                             whole ? states.data() : nullptr);
+                  const AttentionCall of_class(rows(queries), of_keys(keys), of_keys(values), within);
+                  attention_backward(of_class, rows(grad), rows(result), rows(lse),
+                                     {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}},
+                                     whole ? states.data() : nullptr);
                 });
   };
   if (!split->rest) {
@@ -370,10 +375,11 @@ bool attention_backward_by_classes(const View& dout, const View& q, const View& 
   if (!all_suffice(lse_rows.data(), row_count(lse.shape))) {
     states.emplace(*split, wide_q, wide_k, options, lse_rows.data());
     for (std::int64_t r = 0; r < row_count(lse.shape); ++r)
-      if (!lse_suffices(lse_rows[r])) states->near[r] = merged(states->near[r], states->far[r]);
+      if (!lse_suffices(lse_rows[r])) states->near[r] = merge(states->near[r], states->far[r]);
   }
   const RowState* whole = states ? states->near.data() : nullptr;
-  attention_backward_checked(g, wide_q, wide_k, wide_v, o, lse, {near.dq, near.dk, near.dv, {}, {}}, rest, whole);
+  const AttentionCall near_call(wide_q, wide_k, wide_v, rest);
+  attention_backward(near_call, g, o, lse, {near.dq, near.dk, near.dv, {}, {}}, whole);
   run(g, wide_q, wide_k, wide_v, o, {far.dq, far.dk, far.dv, {}, {}}, whole);
   add_rounded(near.dq, far.dq, gradients.dq);
   add_rounded(near.dk, far.dk, gradients.dk);

@@ -2,16 +2,14 @@
 // do not see each other, and each class is attention over every step-th row.
 #pragma once
 
-#include "attend/attention.hpp"
+#include "ops/attention_call.hpp"
 
 namespace attend {
 
 // Both return false, having done nothing, where the mask has no such part, the options need all scores in one place, or
-// the problem is too small to be worth it. Arguments have been checked.
-bool attention_by_classes(const View& q, const View& k, const View& v, const MutableView& out,
-                          const AttentionOptions& options, const AttentionExtras& extras);
-bool attention_backward_by_classes(const View& dout, const View& q, const View& k, const View& v, const View& out,
-                                   const View& lse, const AttentionGradients& gradients,
-                                   const AttentionOptions& options);
+// the problem is too small to be worth it.
+bool attention_by_classes(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+bool attention_backward_by_classes(const AttentionCall& call, const View& dout, const View& out, const View& lse,
+                                   const AttentionGradients& gradients);
 
 }  // namespace attend

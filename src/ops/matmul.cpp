@@ -45,7 +45,7 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
   const MatrixRef bias_ref = bias ? ref(*bias) : MatrixRef{};
   const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), bias ? &bias_ref : nullptr};
   const std::int64_t row_items = (c.rows + kRowsPerItem - 1) / kRowsPerItem;
-  const std::int64_t col_items = (c.cols + kKeyTile - 1) / kKeyTile;
+  const std::int64_t col_items = divide_up(c.cols, kKeyTile);
   const Scratch scratch(table.matmul_scratch_bytes(std::min(c.rows, kRowsPerItem)));
   // Columns that several items read are packed once before, as many at a time as fit.
   constexpr std::int64_t kLongestShared = std::int64_t{1} << 32;  // repeated columns (stride 0) may be any number

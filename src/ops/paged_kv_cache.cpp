@@ -22,10 +22,6 @@ constexpr const char* kOp = "PagedKvCache";
 static_assert(PagedKvCache::kPageTokens == kKeyTile, "a page is a tile of every head");
 static_assert(PagedKvCache::kSplitTokens == kKeySplit, "sums are cut at the same keys");
 
-std::int64_t pages_for(std::int64_t tokens) {
-  return (tokens + kKeyTile - 1) / kKeyTile;
-}
-
 bool has_segments(const Mask& mask) {
   return std::any_of(mask.rules.begin(), mask.rules.end(), [](const MaskRule& rule) {
     const auto* any = std::get_if<AnyRule>(&rule);
@@ -292,15 +288,14 @@ void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> 
     return View{s.options.dtype, s.memory.get(), {B, s.options.kv_heads, N, dim}, {}};
   };
   const View k = described(s.shape.D), v = described(s.shape.E);
-  check_attention(q, k, v, options);
-  check_attention_outputs(q, k, v, out, options, extras);
+  AttentionCall call(q, k, v, options);
+  check_outputs(call, out, extras);
   if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use row sums, or attention() over k");
   if (has_segments(options.mask)) fail(kCachedOp, "segments make no sense beside sequences");
-  if (B == 0 || q.length() == 0) return;
+  if (call.empty()) return;
 
-  AttentionCall call(q, k, v, options);
   call.mask.set_key_lengths(lengths.data());
-  const std::int64_t tiles = pages_for(N);
+  const std::int64_t tiles = PagedKvCache::pages_for(N);
   std::vector<std::int32_t> pages(static_cast<std::size_t>(B * tiles));
   for (std::int64_t b = 0; b < B; ++b)
     std::ranges::copy(s.at(sequences[static_cast<std::size_t>(b)], kCachedOp).pages, pages.begin() + b * tiles);

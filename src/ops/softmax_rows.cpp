@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
@@ -27,17 +28,16 @@ double above(const AttentionProblem& p, float lse, double own) {
 
 SoftmaxRow softmax_row(const AttentionProblem& p, const RowState& state, float sink, float lse) {
   const bool has_sink = sink != kHidden;
-  const bool seen = state.log_sum != -std::numeric_limits<double>::infinity();
-  if (!seen) return {0, 0, has_sink ? 1.0F : 0.0F};  // every score is -inf
+  if (state.exact.empty()) return {0, 0, has_sink ? 1.0F : 0.0F};  // every score is -inf
   // log of the sum of exp(s - top), a sink among them; the sink may stand far above the top.
-  double rest = state.log_sum;
-  const double higher = has_sink ? static_cast<double>(sink) - state.top : 0;
+  const double top = state.exact.max, higher = has_sink ? static_cast<double>(sink) - top : 0;
+  double rest = std::log(state.exact.sum);
   if (has_sink) {
-    const double most = std::max(rest, higher);
-    rest = most + std::log(std::exp(rest - most) + std::exp(higher - most));
+    const auto merged = merge(state_of_lse(rest), state_of_lse(higher), [](double x) { return std::exp(x); });
+    rest = merged.whole.max + std::log(merged.whole.sum);
   }
-  const double total = rest + above(p, lse, state.top + rest);
-  return {state.max, static_cast<float>(-total * kLog2eDouble),
+  const double total = rest + above(p, lse, top + rest);
+  return {state.held, static_cast<float>(-total * kLog2eDouble),
           has_sink ? static_cast<float>(std::exp(higher - total)) : 0.0F};
 }
 
@@ -56,7 +56,7 @@ bool all_suffice(const float* lse, std::int64_t count) {
 void fill_row_states(const AttentionProblem& p, const float* lse, bool as_floats, RowState* states) {
   const KernelTable& table = kernels();
   constexpr std::int64_t kRows = 96;  // at once
-  const std::int64_t rows = p.M * p.G, pieces = (rows + kRows - 1) / kRows;
+  const std::int64_t rows = p.M * p.G, pieces = divide_up(rows, kRows);
   const Scratch scratch(table.forward_scratch_bytes(p, kRows));
   parallel_for(p.B * p.Hk * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t head = item / pieces, begin = item % pieces * kRows;

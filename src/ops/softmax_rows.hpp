@@ -2,6 +2,10 @@
 // scores.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
 #include "attend/tensor.hpp"
 #include "base/export.hpp"
 #include "core/attention_problem.hpp"
@@ -11,10 +15,58 @@ namespace attend {
 // The LSEs of all rows into `rows`, [B, H, M].
 ATTEND_FOR_RING void load_lse(const View& lse, float* rows);
 ATTEND_FOR_RING bool all_suffice(const float* lse, std::int64_t count);
+inline double lse_of(const RowState& state) {
+  return state.exact.max + std::log(state.exact.sum);
+}
 
 // What an LSE that suffices says of its row.
 inline RowState state_of(double lse) {
-  return lse == -__builtin_inf() ? RowState{} : RowState{0, lse, 0};
+  return {0, state_of_lse(lse)};
+}
+
+// The average of a row's values over some keys, `out` [E], and its LSE; where that does not suffice, `state` is its
+// softmax.
+template <class T>
+struct RowAverage {
+  T& lse;
+  RowState* state;  // not read as long as the LSEs of both sides suffice
+  float* out;
+};
+template <class T>
+struct PartOfRow {
+  T lse;
+  const RowState* state;
+  const float* out;
+};
+
+// row = that of the keys of both. A side that saw nothing changes no bit of the other.
+template <class T>
+void merge_into(const RowAverage<T>& row, const PartOfRow<T>& part, std::int64_t E) {
+  const auto nothing = [](T lse) { return lse == -__builtin_inff(); };
+  if (nothing(part.lse)) return;
+  const bool row_told = lse_suffices(static_cast<float>(row.lse)),
+             part_told = lse_suffices(static_cast<float>(part.lse));
+  if (row_told && part_told) {
+    if (nothing(row.lse)) {
+      std::copy_n(part.out, E, row.out);
+      row.lse = part.lse;
+      return;
+    }
+    const auto merged = merge(state_of_lse(row.lse), state_of_lse(part.lse), [](T x) { return std::exp(x); });
+    const auto keep = static_cast<float>(merged.a / merged.whole.sum);
+    const auto take = static_cast<float>(merged.b / merged.whole.sum);
+    for (std::int64_t e = 0; e < E; ++e) row.out[e] = row.out[e] * keep + part.out[e] * take;
+    row.lse = merged.whole.max + std::log(merged.whole.sum);
+    return;
+  }
+  const RowState before = row_told ? state_of(static_cast<double>(row.lse)) : *row.state;
+  const RowState more = part_told ? state_of(static_cast<double>(part.lse)) : *part.state;
+  const RowState whole = merge(before, more);
+  const auto keep = static_cast<float>(share_of(before, whole)), take = static_cast<float>(share_of(more, whole));
+  for (std::int64_t e = 0; e < E; ++e)
+    row.out[e] = keep == 0 ? part.out[e] * take : row.out[e] * keep + part.out[e] * take;
+  *row.state = whole;
+  row.lse = static_cast<T>(lse_of(whole));
 }
 
 // Fills states, [B, H, M], of the rows whose LSE does not suffice, over the keys of the problem. `as_floats`: see

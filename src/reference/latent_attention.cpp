@@ -40,14 +40,6 @@ void add(const View& x, const MutableView& sum) {
   });
 }
 
-template <class Void>
-BasicView<Void> head_of(BasicView<Void> x, std::int64_t h) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  x.data = static_cast<Byte*>(x.data) + h * x.strides[1] * size_of(x.dtype);
-  x.shape[1] = 1;
-  return x;
-}
-
 RopeOptions rope_options(const LatentAttentionConfig& c) {
   return {.style = c.rope, .theta = c.rope_theta, .scaling = c.rope_scaling};
 }
@@ -101,14 +93,6 @@ Tensor linear_backward(const View& dy, const View& x, const Tensor& weight, Tens
 }
 
 }  // namespace
-
-double latent_attention_scale(const LatentAttentionConfig& c) {
-  if (c.scale) return *c.scale;
-  const RopeScaling& s = c.rope_scaling;
-  const bool stretched = s.kind == RopeScaling::Kind::yarn && s.factor > 1;
-  const double m = stretched ? 0.1 * s.mscale_all_dim * std::log(s.factor) + 1 : 1.0;
-  return m * m / std::sqrt(static_cast<double>(c.nope_dim + c.rope_dim));
-}
 
 Tensor latent_attention(const LatentAttentionConfig& config, const LatentAttentionParameters& parameters, const View& x,
                         const AttentionOptions& options) {

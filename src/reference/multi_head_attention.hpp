@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "attend/multi_head_attention.hpp"
+#include "base/view_parts.hpp"
 
 namespace attend::reference {
 
@@ -18,15 +19,5 @@ MultiHeadAttentionGradients multi_head_attention_backward(const MultiHeadAttenti
                                                           const View& dout, const View& x,
                                                           const std::optional<View>& context,
                                                           const AttentionOptions& options);
-
-// [B, 1, L, heads * dim] as [B, heads, L, dim].
-template <class Void>
-BasicView<Void> split_heads(const BasicView<Void>& x, std::int64_t heads) {
-  const std::int64_t dim = x.dim() / heads;
-  return {x.dtype,
-          x.data,
-          {x.batch(), heads, x.length(), dim},
-          {x.strides[0], dim * x.strides[3], x.strides[2], x.strides[3]}};
-}
 
 }  // namespace attend::reference

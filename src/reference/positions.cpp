@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <vector>
 
 #include "base/elements.hpp"
 #include "reference/rows.hpp"
@@ -48,25 +47,22 @@ void add_positions_backward(const View& dy, const MutableView& dtable, std::int6
 }
 
 void t5_bias(const View& table, const MutableView& out, std::int64_t first_distance, const T5Buckets& buckets) {
-  for (std::int64_t x = 0; x < out.dim(); ++x) {
-    const std::int64_t bucket = t5_bucket(first_distance + x, buckets);
-    for (std::int64_t h = 0; h < out.heads(); ++h) store(out, 0, h, 0, x, load(table, 0, 0, bucket, h));
-  }
+  for_each_row(out.shape, [&](std::int64_t, std::int64_t h, std::int64_t) {
+    for (std::int64_t x = 0; x < out.dim(); ++x)
+      store(out, 0, h, 0, x, load(table, 0, 0, t5_bucket(first_distance + x, buckets), h));
+  });
 }
 
 void t5_bias_backward(const View& dout, const MutableView& dtable, std::int64_t first_distance,
                       const T5Buckets& buckets) {
-  const std::int64_t H = dtable.dim();
-  std::vector<double> sums(static_cast<std::size_t>(dtable.length() * H));
-  for (std::int64_t x = 0; x < dout.dim(); ++x) {
-    const std::int64_t bucket = t5_bucket(first_distance + x, buckets);
-    for (std::int64_t h = 0; h < H; ++h) sums[static_cast<std::size_t>(bucket * H + h)] += load(dout, 0, h, 0, x);
-  }
-  for (std::int64_t bucket = 0; bucket < dtable.length(); ++bucket) {
-    for (std::int64_t h = 0; h < H; ++h) {
-      store(dtable, 0, 0, bucket, h, sums[static_cast<std::size_t>(bucket * H + h)]);
+  for_each_row(dtable.shape, [&](std::int64_t, std::int64_t, std::int64_t bucket) {
+    for (std::int64_t h = 0; h < dtable.dim(); ++h) {
+      double sum = 0;
+      for (std::int64_t x = 0; x < dout.dim(); ++x)
+        if (t5_bucket(first_distance + x, buckets) == bucket) sum += load(dout, 0, h, 0, x);
+      store(dtable, 0, 0, bucket, h, sum);
     }
-  }
+  });
 }
 
 }  // namespace attend::reference

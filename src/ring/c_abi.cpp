@@ -10,12 +10,7 @@
 #include "ops/rows.hpp"
 #include "ring/arguments.hpp"
 
-using attend::abi::guard;
-using attend::abi::mutable_view;
-using attend::abi::optional_mutable_view;
-using attend::abi::read_struct;
-using attend::abi::require;
-using attend::abi::view;
+using namespace attend::abi;
 
 namespace {
 

@@ -30,49 +30,19 @@ struct Sums {
   std::vector<RowState> states;  // [B, H, M] of rows whose LSE does not suffice; empty: there is none
 };
 
-// sum = the softmax over the keys of both; a side that saw nothing changes no bit of the other.
-void merge_row(float* sum, double& lse, const float* part, double part_lse, std::int64_t E) {
-  if (part_lse == kNothing) return;
-  if (lse == kNothing) {
-    std::copy_n(part, E, sum);
-    lse = part_lse;
-    return;
-  }
-  const double top = std::max(lse, part_lse), a = std::exp(lse - top), b = std::exp(part_lse - top);
-  const auto keep = static_cast<float>(a / (a + b)), take = static_cast<float>(b / (a + b));
-  for (std::int64_t e = 0; e < E; ++e) sum[e] = sum[e] * keep + part[e] * take;
-  lse = top + std::log(a + b);
-}
-
-// The same where an LSE is too large to tell the shares: `state` is the softmax of the keys so far.
-void merge_large_row(float* sum, double& lse, RowState& state, const float* part, const RowState& part_state,
-                     std::int64_t E) {
-  if (lse_suffices(static_cast<float>(lse))) state = state_of(lse);
-  const RowState whole = merged(state, part_state);
-  const auto keep = static_cast<float>(share_of(state, whole)), take = static_cast<float>(share_of(part_state, whole));
-  for (std::int64_t e = 0; e < E; ++e) sum[e] = keep == 0 ? part[e] * take : sum[e] * keep + part[e] * take;
-  state = whole;
-  lse = whole.top + whole.log_sum;
-}
-
 // part [B, heads, rows, E] into the same heads and rows of the sums. `states` of the part, or null where its LSEs
 // suffice.
-void merge(const float* part, const float* part_lse, const RowState* states, std::int64_t first_head,
-           std::int64_t heads, std::int64_t first_row, std::int64_t rows, Sums& sums) {
+void merge_block(const float* part, const float* part_lse, const RowState* states, std::int64_t first_head,
+                 std::int64_t heads, std::int64_t first_row, std::int64_t rows, Sums& sums) {
   const auto& [B, H, M, E] = sums.out.shape();
   float* out = sums.out.data<float>();
   double* lse = sums.lse.data<double>();
   for_each_row(B * heads * rows, E, [&](std::int64_t r) {
     const std::int64_t i = r % rows, bh = r / rows;
     const std::int64_t at = (bh / heads * H + first_head + bh % heads) * M + first_row + i;
-    const auto part_of_row = static_cast<double>(part_lse[r]);
-    const bool told = lse_suffices(part_lse[r]);
-    if (told && lse_suffices(static_cast<float>(lse[at]))) {
-      merge_row(out + at * E, lse[at], part + r * E, part_of_row, E);
-    } else if (part_of_row != kNothing) {
-      merge_large_row(out + at * E, lse[at], sums.states[static_cast<std::size_t>(at)], part + r * E,
-                      told ? state_of(part_of_row) : states[r], E);
-    }
+    RowState* state = sums.states.empty() ? nullptr : &sums.states[static_cast<std::size_t>(at)];
+    merge_into<double>({lse[at], state, out + at * E},
+                       {static_cast<double>(part_lse[r]), states ? states + r : nullptr, part + r * E}, E);
   });
 }
 
@@ -93,17 +63,18 @@ void attend_block(Link& link, const View& q, const View& k, const View& v, std::
         const auto of_keys = [&](const View& x) { return slice(slice(x, 1, head, heads), 2, keys.at, keys.count); };
         const View queries_of = slice(slice(q, 1, head * G, heads * G), 2, some.at, rows);
         const AttentionOptions local = local_options(options.attention, some, keys, head * G, heads * G);
-        attention(queries_of, of_keys(k), of_keys(v), view_of(part.data(), {B, heads * G, rows, E}), local,
+        const AttentionCall call(queries_of, of_keys(k), of_keys(v), local);
+        attention(call, view_of(part.data(), {B, heads * G, rows, E}),
                   {.lse = view_of(part_lse.data(), {B, heads * G, rows, 1}), .weights = {}, .row_sums = {}});
         const std::int64_t count = B * heads * G * rows;
         const bool large = !all_suffice(part_lse.data(), count);
         const Buffer<RowState> states(large ? count : 0);
         if (large) {
           sums.states.resize(static_cast<std::size_t>(sums.lse.size()));
-          fill_row_states(AttentionCall(queries_of, of_keys(k), of_keys(v), local).problem, part_lse.data(), false,
-                          states.data());
+          fill_row_states(call.problem, part_lse.data(), false, states.data());
         }
-        merge(part.data(), part_lse.data(), states.data(), head * G, heads * G, some.at, rows, sums);
+        merge_block(part.data(), part_lse.data(), large ? states.data() : nullptr, head * G, heads * G, some.at, rows,
+                    sums);
       });
     });
   });
@@ -131,7 +102,8 @@ void forward(Link& link, const View& q, const View& k, const View& v, const Muta
 }  // namespace
 
 void check_arguments(const char* op, const Link& link, const View& q, const View& k, const View& v,
-                     const RingOptions& options, Facts& facts) {
+                     const RingOptions& options, Facts& facts,
+                     const std::function<void(const AttentionCall&)>& check_rest) {
   check_readable(op, "q", q);
   if (q.dtype == DType::f64) fail(op, "q dtype is f64, expected f32, f16 or bf16");
   check_options(op, options, q.length());
@@ -140,7 +112,7 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
   const Chunk all{0, 0, q.length()};
   AttentionOptions local = local_options(options.attention, all, all, 0, q.heads());
   local.alibi_slopes = options.attention.alibi_slopes;
-  check_attention(q, k, v, local);
+  const AttentionCall call(q, k, v, local);
   facts = {{"dtype", static_cast<std::int64_t>(q.dtype)},
            {"batch", q.batch()},
            {"heads", q.heads()},
@@ -150,6 +122,7 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
            {"value dim", v.dim()},
            {"split", static_cast<std::int64_t>(options.split)},
            {"options", hash_of(options), true}};
+  check_rest(call);
 }
 
 void refuse_everywhere(RingCommunicator comm, const char* op, const RingOptions& options) {
@@ -167,8 +140,9 @@ void ring_attention(RingCommunicator comm, View q, View k, View v, MutableView o
                     std::optional<MutableView> lse) {
   ring::Link link(comm, ring::kOp, options);
   link.agree([&](ring::Facts& facts) {
-    ring::check_arguments(ring::kOp, link, q, k, v, options, facts);
-    check_attention_outputs(q, k, v, out, options.attention, {.lse = lse, .weights = {}, .row_sums = {}});
+    ring::check_arguments(ring::kOp, link, q, k, v, options, facts, [&](const AttentionCall& call) {
+      check_outputs(call, out, {.lse = lse, .weights = {}, .row_sums = {}});
+    });
   });
   link.run([&] {
     link.start_moving();

@@ -48,15 +48,15 @@ std::vector<RowState> whole_states(Link& link, const Inputs& x, const RingOption
       link.compute([&] {
         const auto rows = [&](const View& y) { return slice(y, 2, queries.at, queries.count); };
         const auto some = [&](const View& y) { return slice(y, 2, keys.at, keys.count); };
-        const AttentionCall call(rows(x.q), some(blocks.k()), some(blocks.v()),
-                                 local_options(options.attention, queries, keys, 0, H));
+        const AttentionOptions local = local_options(options.attention, queries, keys, 0, H);
+        const AttentionCall call(rows(x.q), some(blocks.k()), some(blocks.v()), local);
         const Buffer<float> own_lse(B * H * queries.count);
         const Buffer<RowState> own(B * H * queries.count);
         load_lse(rows(x.lse), own_lse.data());
         fill_row_states(call.problem, own_lse.data(), false, own.data());
         for (std::int64_t r = 0; r < B * H * queries.count; ++r) {
           RowState& row = whole[static_cast<std::size_t>(r / queries.count * M + queries.at + r % queries.count)];
-          if (!lse_suffices(own_lse[r])) row = merged(row, own[r]);
+          if (!lse_suffices(own_lse[r])) row = merge(row, own[r]);
         }
       });
     });
@@ -92,15 +92,15 @@ void backward_block(Link& link, const Inputs& x, const View& k, const View& v, s
           const std::int64_t row = (b * x.q.heads() + head * G + h) * x.q.length() + queries.at + i;
           states.push_back(whole[static_cast<std::size_t>(row)]);
         }
-        attention_backward_checked(of_rows(x.dout), of_rows(x.q), of_keys(k), of_keys(v), of_rows(x.out),
-                                   of_rows(x.lse),
-                                   {view_of(dq_part.data(), {B, heads * G, M, D}),
-                                    view_of(dk_part.data(), {B, heads, count, D}),
-                                    view_of(dv_part.data(), {B, heads, count, E}),
-                                    {},
-                                    {}},
-                                   local_options(options.attention, queries, some, head * G, heads * G),
-                                   whole.empty() ? nullptr : states.data());
+        const AttentionOptions local = local_options(options.attention, queries, some, head * G, heads * G);
+        const AttentionCall call(of_rows(x.q), of_keys(k), of_keys(v), local);
+        attention_backward(call, of_rows(x.dout), of_rows(x.out), of_rows(x.lse),
+                           {view_of(dq_part.data(), {B, heads * G, M, D}),
+                            view_of(dk_part.data(), {B, heads, count, D}),
+                            view_of(dv_part.data(), {B, heads, count, E}),
+                            {},
+                            {}},
+                           whole.empty() ? nullptr : states.data());
         add(dq_part.data(), head * G, heads * G, queries.at, M, dq);
         add(dk_part.data(), head, heads, some.at, count, gradients.dk());
         add(dv_part.data(), head, heads, some.at, count, gradients.dv());
@@ -137,10 +137,9 @@ void ring_attention_backward(RingCommunicator comm, View dout, View q, View k, V
                              const RingGradients& gradients, const RingOptions& options) {
   ring::Link link(comm, ring::kOp, options);
   link.agree([&](ring::Facts& facts) {
-    ring::check_arguments(ring::kOp, link, q, k, v, options, facts);
-    const ring::Chunk all{0, 0, q.length()};
-    check_attention_backward(dout, q, k, v, out, lse, {gradients.dq, gradients.dk, gradients.dv, {}, {}},
-                             ring::local_options(options.attention, all, all, 0, q.heads()));
+    ring::check_arguments(ring::kOp, link, q, k, v, options, facts, [&](const AttentionCall& call) {
+      check_backward(call, dout, out, lse, {gradients.dq, gradients.dk, gradients.dv, {}, {}});
+    });
   });
   link.run([&] {
     link.start_moving();

@@ -25,16 +25,6 @@ constexpr Tensor Parameters::* kParameters[] = {
     &Parameters::wq, &Parameters::wk, &Parameters::wv, &Parameters::wv_down, &Parameters::wo,    &Parameters::bq,
     &Parameters::bk, &Parameters::bv, &Parameters::bo, &Parameters::q_norm,  &Parameters::k_norm};
 
-// [B, 1, L, heads * dim] as [B, heads, L, dim].
-template <class Void>
-BasicView<Void> split_heads(BasicView<Void> rows, std::int64_t heads) {
-  const std::int64_t dim = rows.dim() / heads;
-  return {rows.dtype,
-          rows.data,
-          {rows.batch(), heads, rows.length(), dim},
-          {rows.strides[0], dim * rows.strides[3], rows.strides[2], rows.strides[3]}};
-}
-
 std::optional<View> optional_view(const Tensor& tensor) {
   return tensor.empty() ? std::nullopt : std::optional<View>(tensor);
 }
@@ -243,8 +233,8 @@ Tensor ring_multi_head_attention(RingCommunicator comm, const MultiHeadAttention
     const std::int64_t H = config.heads, Hk = config.kv_heads;
     s.out = Tensor(config.dtype, {x.batch(), 1, x.length(), H * config.value_dim});
     s.lse = Tensor(DType::f32, {x.batch(), H, x.length(), 1});
-    ring_attention(comm, ring::split_heads(s.q.view(), H), ring::split_heads(s.k.view(), Hk),
-                   ring::split_heads(s.v.view(), Hk), ring::split_heads(s.out.view(), H), options, s.lse);
+    ring_attention(comm, split_heads(s.q.view(), H), split_heads(s.k.view(), Hk), split_heads(s.v.view(), Hk),
+                   split_heads(s.out.view(), H), options, s.lse);
     result = ring::project(s.out, layer.parameters().wo, ring::optional_view(layer.parameters().bo));
     if (saved != nullptr) *saved = std::move(s);
   });

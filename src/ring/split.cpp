@@ -273,7 +273,7 @@ Tensor ring_part(View whole, RingSplit split, std::int64_t rank, std::int64_t ra
   const std::int64_t local = whole.length() / ranks;
   Tensor part(whole.dtype, {whole.batch(), whole.heads(), local, whole.dim()});
   for (const ring::Chunk& chunk : ring::chunks_of(split, rank, ranks, local)) {
-    copy_rows(ring::slice(whole, 2, chunk.first, chunk.count), ring::slice(part.view(), 2, chunk.at, chunk.count));
+    copy_rows(slice(whole, 2, chunk.first, chunk.count), slice(part.view(), 2, chunk.at, chunk.count));
   }
   return part;
 }
@@ -287,7 +287,7 @@ void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank
   check_dtype("ring_place", "the part", part.dtype, whole.dtype);
   check_all_apart("ring_place", {{"the whole", whole}}, {{"the part", part}});
   for (const ring::Chunk& chunk : ring::chunks_of(split, rank, ranks, local)) {
-    copy_rows(ring::slice(part, 2, chunk.at, chunk.count), ring::slice(whole, 2, chunk.first, chunk.count));
+    copy_rows(slice(part, 2, chunk.at, chunk.count), slice(whole, 2, chunk.first, chunk.count));
   }
 }
 

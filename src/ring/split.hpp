@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "attend/attention.hpp"
 #include "attend/ring.hpp"
+#include "base/view_parts.hpp"
 
 namespace attend::ring {
 
@@ -33,15 +33,5 @@ AttentionOptions local_options(const AttentionOptions& options, const Chunk& que
 
 // A number that differs, but for bad luck, where the options do.
 std::int64_t hash_of(const RingOptions& options);
-
-// Elements [first, first + count) of one dimension.
-template <class Void>
-BasicView<Void> slice(BasicView<Void> x, std::size_t dimension, std::int64_t first, std::int64_t count) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  // An empty view may have no memory to count in.
-  if (first != 0) x.data = static_cast<Byte*>(x.data) + first * x.strides[dimension] * size_of(x.dtype);
-  x.shape[dimension] = count;
-  return x;
-}
 
 }  // namespace attend::ring

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/checked.hpp"
 #include "base/elements.hpp"
+#include "base/view_parts.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
 #include "ops/scratch.hpp"
@@ -24,10 +26,6 @@ const char* const kOp = "adaptive_span";
 const char* const kBackwardOp = "adaptive_span_backward";
 constexpr double kLongestRamp = 0x1p20;  // its masks are held in a table
 constexpr double kFarthest = 0x1p53;     // as whole numbers, doubles end here
-
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return (n + by - 1) / by;
-}
 
 }  // namespace
 
@@ -107,11 +105,8 @@ AttentionOptions HeadSpan::attention_options(double* dz) const {
 namespace {
 
 template <class Void>
-BasicView<Void> head_view(BasicView<Void> x, std::int64_t h) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  if (x.data != nullptr && x.shape[1] > 1) x.data = static_cast<Byte*>(x.data) + h * x.strides[1] * size_of(x.dtype);
-  x.shape[1] = 1;
-  return x;
+BasicView<Void> head_view(const BasicView<Void>& x, std::int64_t h) {
+  return head_of(x, x.data != nullptr && x.heads() > 1 ? h : 0);
 }
 
 void check_span(const char* op, const View& span, std::int64_t H, const AdaptiveSpanOptions& options) {
@@ -127,12 +122,15 @@ void check_span(const char* op, const View& span, std::int64_t H, const Adaptive
                    ", expected a finite number");
 }
 
-void check_inputs(const char* op, const View& q, const View& k, const View& v, const View& span,
-                  const AdaptiveSpanOptions& options) {
-  AttentionOptions plain;
-  plain.scale = options.scale;
-  plain.mask = causal(options.diagonal);
-  check_attention(q, k, v, plain);
+// What attention over the same inputs would be asked: its checks are the span's too.
+AttentionOptions plain(const AdaptiveSpanOptions& options) {
+  AttentionOptions result;
+  result.scale = options.scale;
+  result.mask = causal(options.diagonal);
+  return result;
+}
+
+void check_spans(const char* op, const View& q, const View& k, const View& span, const AdaptiveSpanOptions& options) {
   check_padding_alone(op, options.mask, k.batch(), k.length(),
                       "the span is itself a window, and other rules would count positions in their own way");
   check_span(op, span, q.heads(), options);
@@ -151,10 +149,12 @@ double held(double g, double z, const AdaptiveSpanOptions& options) {
 
 void adaptive_span(View q, View k, View v, View span, MutableView out, const AdaptiveSpanOptions& options,
                    std::optional<MutableView> lse) {
-  check_inputs(kOp, q, k, v, span, options);
+  const AttentionOptions checked = plain(options);
+  const AttentionCall call(q, k, v, checked);
+  check_spans(kOp, q, k, span, options);
   AttentionExtras extras;
   extras.lse = lse;
-  check_attention_outputs(q, k, v, out, {}, extras);
+  check_outputs(call, out, extras);
   check_all_apart(kOp, {{"out", out}, {"lse", lse}}, {{"span", span}});
   if (q.dtype == DType::f64) return reference::adaptive_span(q, k, v, span, out, options, lse);
   const std::int64_t group = q.heads() / k.heads();
@@ -174,11 +174,10 @@ struct BackwardArguments {
 
 void check_backward(const BackwardArguments& in, const AdaptiveSpanGradients& gradients,
                     const AdaptiveSpanOptions& options) {
-  check_inputs(kBackwardOp, in.q, in.k, in.v, in.span, options);
-  AttentionOptions plain;
-  plain.scale = options.scale;
-  check_attention_backward(in.dout, in.q, in.k, in.v, in.out, in.lse,
-                           {gradients.dq, gradients.dk, gradients.dv, {}, {}}, plain);
+  const AttentionOptions checked = plain(options);
+  const AttentionCall call(in.q, in.k, in.v, checked);
+  check_spans(kBackwardOp, in.q, in.k, in.span, options);
+  check_backward(call, in.dout, in.out, in.lse, {gradients.dq, gradients.dk, gradients.dv, {}, {}});
   check_writable(kBackwardOp, "dspan", gradients.dspan);
   check_shape(kBackwardOp, "dspan", gradients.dspan.shape, in.span.shape);
   check_all_apart(
@@ -284,17 +283,12 @@ class AdaptiveSpanInner final : public InnerAttention {
   std::vector<NamedTensor> parameters() override { return {{"span", span_}}; }
 
   void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
-    Tensor lse;
-    if (saved) lse = Tensor(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
-    adaptive_span(q, k, v, span_, out, options_, saved ? std::optional(lse.view()) : std::nullopt);
-    if (!saved) return;
-    saved->clear();
-    saved->push_back(std::move(lse));
+    adaptive_span(q, k, v, span_, out, options_, saved_lse(q, saved));
   }
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+    check_saved_lse(name(), saved);
     std::vector<Tensor> result;
     result.emplace_back(accumulator_dtype(q.dtype), span_.shape());
     adaptive_span_backward(dout, q, k, v, span_, out, saved[0], {dq, dk, dv, result[0]}, options_);

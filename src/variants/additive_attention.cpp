@@ -27,18 +27,9 @@ constexpr const char* kBackwardOp = "additive_attention_backward";
 
 void check_inputs(const char* op, const View& a, const View& b, const View& w, const View& v,
                   const AdditiveAttentionOptions& options) {
-  check_readable(op, "a", a);
-  check_readable(op, "b", b);
+  check_fitting(op, {"a", a}, {"b", b}, {"v", v});
   check_readable(op, "w", w);
-  check_readable(op, "v", v);
-  check_dtype(op, "b", b.dtype, a.dtype);
   check_dtype(op, "w", w.dtype, a.dtype);
-  check_dtype(op, "v", v.dtype, a.dtype);
-  check_equal(op, "b batch", b.batch(), a.batch(), "a batch");
-  check_equal(op, "v batch", v.batch(), a.batch(), "a batch");
-  check_equal(op, "v heads", v.heads(), b.heads(), "b heads");
-  check_equal(op, "v length", v.length(), b.length(), "b length");
-  check_equal(op, "b dim", b.dim(), a.dim(), "a dim");
   check_shape(op, "w", w.shape, {1, a.heads(), 1, a.dim()});
   if (a.dim() < 1 || v.dim() < 1)
     fail(op,
@@ -50,11 +41,6 @@ void check_inputs(const char* op, const View& a, const View& b, const View& w, c
     fail(op, "scale is " + std::to_string(options.scale) + ", expected a finite number");
   checked_product("additive_attention: scores",
                   {a.batch(), a.heads(), a.length(), std::max<std::int64_t>(1, b.length())});
-  const MaskPlan checked(options.mask, a.batch(), a.heads(), a.length(), b.length());
-}
-
-DType wide(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
 void check_written(const char* op, const char* what, const MutableView& x, DType dtype, const Shape& shape) {
@@ -317,8 +303,9 @@ void run_backward(const Problem& p, const View& dout, const View& out, const Vie
 void additive_attention(View a, View b, View w, View v, MutableView out, const AdditiveAttentionOptions& options,
                         std::optional<MutableView> lse) {
   check_inputs(kOp, a, b, w, v, options);
+  const MaskPlan mask(options.mask, a.batch(), a.heads(), a.length(), b.length());
   check_written(kOp, "out", out, a.dtype, {a.batch(), a.heads(), a.length(), v.dim()});
-  if (lse) check_written(kOp, "lse", *lse, wide(a.dtype), {a.batch(), a.heads(), a.length(), 1});
+  if (lse) check_written(kOp, "lse", *lse, accumulator_dtype(a.dtype), {a.batch(), a.heads(), a.length(), 1});
   const std::initializer_list<Written> written = {{"out", out}, {"lse", lse}};
   check_all_apart(kOp, written, {{"a", a}, {"b", b}, {"w", w}, {"v", v}});
   check_apart_from_mask(kOp, options.mask, written);
@@ -326,7 +313,7 @@ void additive_attention(View a, View b, View w, View v, MutableView out, const A
   if (a.dtype == DType::f64) return reference::additive_attention(a, b, w, v, out, options, lse);
   if (a.batch() == 0 || a.length() == 0) return;
 
-  const Problem p(a, b, w, v, options);
+  const Problem p(a, b, w, v, mask, options.scale);
   const Keys keys(p, false);
   const Scratch scratch(Work::bytes(p));
   const std::int64_t blocks = divide_up(p.M, kBlock);
@@ -341,15 +328,8 @@ void additive_attention(View a, View b, View w, View v, MutableView out, const A
 void additive_attention_backward(View dout, View a, View b, View w, View v, View out, View lse,
                                  const AdditiveAttentionGradients& g, const AdditiveAttentionOptions& options) {
   check_inputs(kBackwardOp, a, b, w, v, options);
-  const Shape out_shape = {a.batch(), a.heads(), a.length(), v.dim()};
-  const auto check_read = [&](const char* what, const View& x, DType dtype, const Shape& shape) {
-    check_readable(kBackwardOp, what, x);
-    check_dtype(kBackwardOp, what, x.dtype, dtype);
-    check_shape(kBackwardOp, what, x.shape, shape);
-  };
-  check_read("dout", dout, a.dtype, out_shape);
-  check_read("out", out, a.dtype, out_shape);
-  check_read("lse", lse, wide(a.dtype), {a.batch(), a.heads(), a.length(), 1});
+  const MaskPlan mask(options.mask, a.batch(), a.heads(), a.length(), b.length());
+  check_results(kBackwardOp, dout, out, lse, {a.batch(), a.heads(), a.length(), v.dim()}, a.dtype);
   check_written(kBackwardOp, "da", g.da, a.dtype, a.shape);
   check_written(kBackwardOp, "db", g.db, a.dtype, b.shape);
   check_written(kBackwardOp, "dw", g.dw, g.dw.dtype, w.shape);
@@ -363,7 +343,7 @@ void additive_attention_backward(View dout, View a, View b, View w, View v, View
   check_apart_from_mask(kBackwardOp, options.mask, written);
   kernels();
   if (a.dtype == DType::f64) return reference::additive_attention_backward(dout, a, b, w, v, g, options);
-  run_backward(Problem(a, b, w, v, options), dout, out, lse, g);
+  run_backward(Problem(a, b, w, v, mask, options.scale), dout, out, lse, g);
 }
 
 }  // namespace attend

@@ -67,7 +67,7 @@ void weighted_sum(const FloatMatrix& p, const FloatMatrix& x, const FloatMatrix&
 }
 
 Problem::Problem(const View& queries, const View& keys, const View& weights, const View& values,
-                 const AdditiveAttentionOptions& options)
+                 const MaskPlan& lowered, double factor)
     : B(queries.batch()),
       H(queries.heads()),
       Hk(keys.heads()),
@@ -77,11 +77,11 @@ Problem::Problem(const View& queries, const View& keys, const View& weights, con
       E(values.dim()),
       stride(divide_up(D, kPadding) * kPadding),
       tiles(divide_up(N, kKeyTile)),
-      scale(options.scale),
+      scale(factor),
       a(queries),
       b(keys),
       v(values),
-      mask(options.mask, B, H, M, N),
+      mask(lowered),
       w(checked_product("additive_attention: w", {H, stride})),
       half_sums(H) {
   for (std::int64_t h = 0; h < H; ++h) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attend/additive_attention.hpp"
+#include "base/checked.hpp"
 #include "core/mask_plan.hpp"
 #include "cpu/kernel_table.hpp"
 #include "ops/matmul.hpp"
@@ -16,10 +17,6 @@ inline constexpr std::int64_t kBlock = 64;  // rows worked on at once
 inline constexpr double kLog2e = 1.4426950408889634;
 inline constexpr float kHidden = -std::numeric_limits<float>::infinity();  // the score of a key that is not seen
 
-inline std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return n / by + (n % by != 0);
-}
-
 // Row i of a head as floats; the rest up to `padded` is 0. The largest magnitude, NaN if there is one.
 float load_floats(const View& x, std::int64_t b, std::int64_t h, std::int64_t i, float* to, std::int64_t padded);
 void store_floats(const MutableView& x, std::int64_t b, std::int64_t h, std::int64_t i, const float* from);
@@ -29,15 +26,15 @@ void store_floats(const MutableView& x, std::int64_t b, std::int64_t h, std::int
 void weighted_sum(const FloatMatrix& p, const FloatMatrix& x, const FloatMatrix& sum, bool finite, void* scratch);
 
 struct Problem {
-  Problem(const View& queries, const View& keys, const View& weights, const View& values,
-          const AdditiveAttentionOptions& options);
+  Problem(const View& queries, const View& keys, const View& weights, const View& values, const MaskPlan& lowered,
+          double scale);
 
   std::int64_t B, H, Hk, M, N, D, E;
   std::int64_t stride;  // D rounded up to whole vectors
   std::int64_t tiles;   // of keys
   double scale;
   View a, b, v;
-  MaskPlan mask;
+  const MaskPlan& mask;
   Buffer<float> w;          // [H][stride]
   Buffer<float> half_sums;  // [H]: half the sum of w
 };

@@ -9,23 +9,13 @@
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/elements.hpp"
+#include "base/view_parts.hpp"
+#include "ops/attention_call.hpp"
 
 namespace attend {
 namespace {
 
 constexpr const char* kOp = "aligned_attention";
-
-DType wide(DType dtype) {
-  return dtype == DType::f64 ? DType::f64 : DType::f32;
-}
-
-template <class Void>
-BasicView<Void> head_of(BasicView<Void> x, std::int64_t h) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  x.data = static_cast<Byte*>(x.data) + h * x.strides[1] * size_of(x.dtype);
-  x.shape[1] = 1;
-  return x;
-}
 
 void check_matrix(const char* what, const std::optional<View>& matrix, std::int64_t heads, std::int64_t out,
                   std::int64_t in, DType dtype) {
@@ -137,7 +127,7 @@ class AdditiveInner final : public InnerAttention {
 
   void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
     if (saved == nullptr) return additive_attention(q, k, w_, v, out, options_);
-    Tensor lse(wide(q.dtype), {q.batch(), q.heads(), q.length(), 1});
+    Tensor lse(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
     additive_attention(q, k, w_, v, out, options_, lse);
     saved->clear();
     saved->push_back(std::move(lse));
@@ -148,7 +138,7 @@ class AdditiveInner final : public InnerAttention {
     check_equal("additive_attention_inner", "saved tensors", static_cast<std::int64_t>(saved.size()), 1,
                 "forward must have filled them");
     std::vector<Tensor> gradients;
-    gradients.emplace_back(wide(q.dtype), w_.shape());
+    gradients.emplace_back(accumulator_dtype(q.dtype), w_.shape());
     additive_attention_backward(dout, q, k, w_, v, out, saved[0], {dq, dk, gradients[0], dv}, options_);
     return gradients;
   }

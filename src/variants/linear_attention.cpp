@@ -23,16 +23,7 @@ DType state_dtype(DType dtype) {
 }
 
 void check_inputs(Op op, const View& q, const View& k, const View& v, bool causal) {
-  check_readable(op, "q", q);
-  check_readable(op, "k", k);
-  check_readable(op, "v", v);
-  check_dtype(op, "k", k.dtype, q.dtype);
-  check_dtype(op, "v", v.dtype, q.dtype);
-  check_equal(op, "k batch", k.batch(), q.batch(), "q batch");
-  check_equal(op, "v batch", v.batch(), q.batch(), "q batch");
-  check_equal(op, "v heads", v.heads(), k.heads(), "k heads");
-  check_equal(op, "k dim", k.dim(), q.dim(), "q dim");
-  check_equal(op, "v length", v.length(), k.length(), "k length");
+  check_fitting(op, {"q", q}, {"k", k}, {"v", v});
   if (causal) check_equal(op, "k length", k.length(), q.length(), "q length; causal: a key for each query");
   const std::int64_t H = q.heads(), Hk = k.heads();
   if (Hk == 0 ? H != 0 : H % Hk != 0)

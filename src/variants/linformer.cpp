@@ -29,10 +29,6 @@ const char* const kBackwardOp = "linformer_backward";
 constexpr std::int64_t kRankBlock = 96;     // rows of a projection that an item makes
 constexpr std::int64_t kLengthBlock = 192;  // positions whose gradients an item makes; a multiple of the key tile
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return (n + by - 1) / by;
-}
-
 AttentionOptions plain(const LinformerOptions& options) {
   AttentionOptions result;
   result.scale = options.scale;
@@ -63,8 +59,8 @@ void check_projection(const char* op, const char* what, const View& p, const Vie
 
 void check_inputs(const char* op, const View& q, const View& k, const View& v, const View& e,
                   const std::optional<View>& f, const LinformerOptions& options) {
-  AttentionOptions attention = plain(options);
-  check_attention(q, k, v, attention);
+  const AttentionOptions attention = plain(options);
+  const AttentionCall call(q, k, v, attention);  // for its checks
   check_projection(op, "e", e, k);
   if (f) {
     check_projection(op, "f", *f, k);
@@ -209,7 +205,7 @@ void linformer(View q, View k, View v, View e, std::optional<View> f, MutableVie
   AttentionExtras inner;
   inner.lse = extras.lse;
   const Projected views = projected_views(k, v, e.length());
-  check_attention_outputs(q, views.k, views.v, out, {}, inner);
+  check_outputs(q, views.k, views.v, {}, out, inner);
   const auto check_kept = [&](const char* what, const std::optional<MutableView>& kept, const View& like) {
     if (!kept) return;
     check_writable(kOp, what, *kept);
@@ -277,15 +273,7 @@ void linformer_backward(View dout, View q, View k, View v, View e, std::optional
                         const LinformerGradients& gradients, const LinformerOptions& options,
                         const LinformerProjected& projected) {
   check_inputs(kBackwardOp, q, k, v, e, f, options);
-  const Shape out_shape{q.batch(), q.heads(), q.length(), v.dim()};
-  for (const auto& [what, x] : {std::pair{"dout", dout}, {"out", out}}) {
-    check_readable(kBackwardOp, what, x);
-    check_shape(kBackwardOp, what, x.shape, out_shape);
-    check_dtype(kBackwardOp, what, x.dtype, q.dtype);
-  }
-  check_readable(kBackwardOp, "lse", lse);
-  check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
-  check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
+  check_results(kBackwardOp, dout, out, lse, {q.batch(), q.heads(), q.length(), v.dim()}, q.dtype);
   check_gradients(q, k, v, e, f, gradients);
   check_projected(projected, projected_views(k, v, e.length()), q.dtype);
   check_all_apart(

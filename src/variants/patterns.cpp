@@ -20,10 +20,6 @@ void check_at_least(const char* op, const char* what, std::int64_t got, std::int
     fail(op, std::string(what) + " is " + std::to_string(got) + ", expected " + std::to_string(least) + " to 2^60");
 }
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) {
-  return n / by + (n % by != 0);
-}
-
 std::size_t at(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }

@@ -58,7 +58,7 @@ std::vector<std::int32_t> hashes_f64(const View& q, const LshPlan& plan) {
 // Calls f(n, first, last) for blocks of tokens of `heads` heads, over the threads.
 template <class F>
 void for_token_blocks(std::int64_t heads, std::int64_t L, const F& f) {
-  const std::int64_t blocks = (L + kTokens - 1) / kTokens;
+  const std::int64_t blocks = divide_up(L, kTokens);
   parallel_for(heads * blocks, [&](std::int64_t item, int) {
     const std::int64_t first = item % blocks * kTokens;
     f(item / blocks, first, std::min(L, first + kTokens));
@@ -77,32 +77,6 @@ void fill_inverse_norms(const Call& call, std::int64_t first, std::int64_t count
       inverse[n * call.L + i] = squares > 0 ? static_cast<float>(1 / std::sqrt(squares)) : 0.0F;
     }
   });
-}
-
-// Adds one round's state to the state of those before: both are softmax averages with their LSE.
-void merge_row(float& lse, float* out, float other_lse, const float* other, std::int64_t E) {
-  if (other_lse == -kInfinity) return;
-  if (lse == -kInfinity) {
-    lse = other_lse;
-    std::copy_n(other, E, out);
-    return;
-  }
-  const float top = std::max(lse, other_lse);
-  const float mine = std::exp(lse - top), its = std::exp(other_lse - top), sum = mine + its;
-  const float a = mine / sum, b = its / sum;
-  for (std::int64_t e = 0; e < E; ++e) out[e] = a * out[e] + b * other[e];
-  lse = top + std::log(sum);
-}
-
-// The same where an LSE is too large to tell the shares: `state` is the softmax of the rounds before.
-void merge_large_row(float& lse, RowState& state, float* out, const RowState& other_state, const float* other,
-                     std::int64_t E) {
-  if (lse_suffices(lse)) state = state_of(static_cast<double>(lse));
-  const RowState whole = merged(state, other_state);
-  const auto a = static_cast<float>(share_of(state, whole)), b = static_cast<float>(share_of(other_state, whole));
-  for (std::int64_t e = 0; e < E; ++e) out[e] = a == 0 ? b * other[e] : a * out[e] + b * other[e];
-  state = whole;
-  lse = static_cast<float>(whole.top + whole.log_sum);
 }
 
 // The softmax of a segment's rows where their LSE does not suffice; elsewhere the LSE says it.
@@ -175,14 +149,10 @@ void forward(const Call& call, const WidenedResult& out, const std::optional<Mut
         for (std::int64_t t = s.begin; t < s.end; ++t) {
           if (t + kAhead < s.end) call_row(wave.out.data() + (n * L + order[t + kAhead]) * E, 1, E);
           const std::int64_t at = n * L + order[t], from = t - s.begin;
-          float* sum = wave.out.data() + at * E;
-          if (part_lse[from] == -kInfinity || (lse_suffices(part_lse[from]) && lse_suffices(wave.lse[at]))) {
-            merge_row(wave.lse[at], sum, part_lse[from], part + from * E, E);
-            continue;
-          }
-          const RowState own =
-              states.empty() ? state_of(static_cast<double>(part_lse[from])) : states[static_cast<std::size_t>(from)];
-          merge_large_row(wave.lse[at], wave.states[at], sum, own, part + from * E, E);
+          // Adds this round's average to that of those before.
+          merge_into<float>(
+              {wave.lse[at], &wave.states[at], wave.out.data() + at * E},
+              {part_lse[from], states.empty() ? nullptr : &states[static_cast<std::size_t>(from)], part + from * E}, E);
         }
       });
     }
@@ -275,7 +245,7 @@ bool fill_whole_states(const Call& call, const BackwardInputs& in, const Segment
                   [&](AttentionCall& attention) { fill_segment_states(attention, of.lse, s.rows(), states.data()); });
       for (std::int64_t t = s.begin; t < s.end; ++t) {
         RowState& whole = wave.states[n * L + order[t]];
-        if (!lse_suffices(of.lse[t - s.begin])) whole = merged(whole, states[static_cast<std::size_t>(t - s.begin)]);
+        if (!lse_suffices(of.lse[t - s.begin])) whole = merge(whole, states[static_cast<std::size_t>(t - s.begin)]);
       }
     });
   }
@@ -412,7 +382,7 @@ void reformer(View q, View v, MutableView out, const ReformerOptions& options, s
   const LshPlan plan(kOp, q.heads(), q.length(), q.dim(), options);
   AttentionExtras extras;
   extras.lse = lse;
-  check_attention_outputs(q, q, v, out, {}, extras);
+  check_outputs(q, q, v, {}, out, extras);
   kernels();  // complains of a wrong ATTEND_ISA, whatever the dtype
   if (q.batch() == 0 || q.length() == 0) return;
   if (q.dtype == DType::f64) return reference::reformer(q, v, hashes_f64(q, plan), out, options, lse);
@@ -426,15 +396,7 @@ void reformer_backward(View dout, View q, View v, View out, View lse, const Refo
   check_inputs(kBackwardOp, q, v);
   check_scale(kBackwardOp, options);
   const LshPlan plan(kBackwardOp, q.heads(), q.length(), q.dim(), options);
-  const Shape out_shape{q.batch(), q.heads(), q.length(), v.dim()};
-  for (const auto& [what, x] : {std::pair{"dout", dout}, {"out", out}}) {
-    check_readable(kBackwardOp, what, x);
-    check_shape(kBackwardOp, what, x.shape, out_shape);
-    check_dtype(kBackwardOp, what, x.dtype, q.dtype);
-  }
-  check_readable(kBackwardOp, "lse", lse);
-  check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
-  check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
+  check_results(kBackwardOp, dout, out, lse, {q.batch(), q.heads(), q.length(), v.dim()}, q.dtype);
   for (const auto& [what, gradient, of] : {std::tuple{"dq", gradients.dq, q}, {"dv", gradients.dv, v}}) {
     check_writable(kBackwardOp, what, gradient);
     check_shape(kBackwardOp, what, gradient.shape, of.shape);
@@ -463,17 +425,12 @@ class ReformerInner final : public InnerAttention {
 
   void forward(View q, View k, View v, MutableView out, std::vector<Tensor>* saved) const override {
     check_equal(name(), "k length", k.length(), q.length(), "q length: queries and keys are shared");
-    Tensor lse;
-    if (saved) lse = Tensor(accumulator_dtype(q.dtype), {q.batch(), q.heads(), q.length(), 1});
-    reformer(q, v, out, options_, saved ? std::optional(lse.view()) : std::nullopt);
-    if (!saved) return;
-    saved->clear();
-    saved->push_back(std::move(lse));
+    reformer(q, v, out, options_, saved_lse(q, saved));
   }
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+    check_saved_lse(name(), saved);
     check_writable(name(), "dk", dk);
     check_shape(name(), "dk", dk.shape, k.shape);
     reformer_backward(dout, q, v, out, saved[0], {dq, dv}, options_);

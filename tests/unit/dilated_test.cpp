@@ -117,12 +117,13 @@ TEST(Dilated, TheClassesAreTaken) {
   for (const Named& at : masks()) {
     const Inputs x(DType::f32, at.M, at.N);
     Tensor out(DType::f32, {B, H, at.M, E});
-    EXPECT_TRUE(attention_by_classes(x.q, x.k, x.v, out, {.mask = at.mask}, {})) << at.name;
+    const AttentionOptions options{.mask = at.mask};
+    EXPECT_TRUE(attention_by_classes(AttentionCall(x.q, x.k, x.v, options), out, {})) << at.name;
   }
   const Inputs x(DType::f32, 530, 530);
   Tensor out(DType::f32, {B, H, 530, E}), weights(DType::f32, {B, H, 530, 530});
   const auto taken = [&](const AttentionOptions& options, const AttentionExtras& extras = {}) {
-    return attention_by_classes(x.q, x.k, x.v, out, options, extras);
+    return attention_by_classes(AttentionCall(x.q, x.k, x.v, options), out, extras);
   };
   AttentionExtras all;
   all.weights = weights.view();

@@ -18,6 +18,8 @@ namespace isa_amx {
 #include "cpu/isa/tiles_amx.h"
 #define ATTEND_HAS_PAIRS
 // products of bytes
+#include "cpu/isa/integers_avx512.h"
+// which come after them
 #include "cpu/isa/dots_vnni.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"

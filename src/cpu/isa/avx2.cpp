@@ -15,7 +15,9 @@ namespace {
 namespace isa_avx2 {
 #include "cpu/isa/simd_avx2.h"
 // products of bytes
-#include "cpu/isa/dots_avx2.h"
+#include "cpu/isa/integers_avx2.h"
+constexpr int kDotRows = 3;
+#include "cpu/isa/dots_by_pairs.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("avx2");

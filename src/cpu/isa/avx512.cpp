@@ -15,7 +15,9 @@ namespace {
 namespace isa_avx512 {
 #include "cpu/isa/simd_avx512.h"
 // products of bytes
-#include "cpu/isa/dots_avx512.h"
+#include "cpu/isa/integers_avx512.h"
+constexpr int kDotRows = 4;
+#include "cpu/isa/dots_by_pairs.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"
 constexpr KernelTable kTable = table("avx512");

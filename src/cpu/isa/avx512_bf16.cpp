@@ -17,6 +17,8 @@ namespace isa_avx512_bf16 {
 #include "cpu/isa/simd_avx512_bf16.h"
 #define ATTEND_HAS_PAIRS
 // products of bytes
+#include "cpu/isa/integers_avx512.h"
+// which come after them
 #include "cpu/isa/dots_vnni.h"
 // the kernels
 #include "cpu/kernels/kernels.inl"

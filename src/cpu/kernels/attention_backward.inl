@@ -1,12 +1,32 @@
 // Backward: weights are made again from the softmax of their row; a tile of keys gathers dk and dv while dq passes from
 // tile to tile.
 
+// A tile's memory: BackwardTile says what it holds.
+template <class Math>
+inline BackwardTile take_backward_tile(const AttentionProblem& p, const KeyTile& keys, Carver& carver) {
+  using Cell = typename Math::Cell;
+  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
+  BackwardTile tile{};
+  tile.keys = keys;
+  tile.k_t = carver.take<Cell>(Math::depth(p.D) * kKeyTile);
+  tile.v_t = carver.take<Cell>(Math::depth(p.E) * kKeyTile);
+  tile.k = carver.take<Cell>(kKeyTile / Math::kPack * Dp);
+  tile.dk = carver.take<float>(kKeyTile * Dp);
+  tile.dv = carver.take<float>(kKeyTile * Ep);
+  return tile;
+}
+template <class Math>
+std::int64_t backward_tile_bytes_with(const AttentionProblem& p) {
+  Carver carver{nullptr};
+  take_backward_tile<Math>(p, {}, carver);
+  return carver.used;
+}
+
+// A block of rows against a tile.
 template <class Math>
 struct BackwardScratch {
   using Cell = typename Math::Cell;
-  Cell *tile_rows, *k_t, *v_t, *k;   // the tile of keys: to sum over dimensions, and over keys
-  bool* k_finite;                    // no inf or NaN in the tile's keys
-  float *dk, *dv;                    // its gradients
+  Cell* tile_rows;                   // of keys before they are packed
   Cell *q, *dout;                    // a block of rows
   Cell *q_rows, *dout_rows;          // the same, to sum over the rows
   float *scores, *dscores, *before;  // [kBlockRows][kKeyTile]
@@ -18,15 +38,8 @@ struct BackwardScratch {
 template <class Math>
 inline BackwardScratch<Math> carve_backward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
   using Cell = typename Math::Cell;
-  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   BackwardScratch<Math> s{};
   s.tile_rows = take_tile_rows<Math>(p, carver);
-  s.k_t = carver.take<Cell>(Math::depth(p.D) * kKeyTile);
-  s.v_t = carver.take<Cell>(Math::depth(p.E) * kKeyTile);
-  s.k = carver.take<Cell>(kKeyTile / Math::kPack * Dp);
-  s.k_finite = carver.take<bool>(1);
-  s.dk = carver.take<float>(kKeyTile * Dp);
-  s.dv = carver.take<float>(kKeyTile * Ep);
   s.q = carver.take<Cell>(kBlockRows * Math::row_cells(p.D));
   s.dout = carver.take<Cell>(kBlockRows * Math::row_cells(p.E));
   s.q_rows = Math::take_along_rows(s.q, kBlockRows, p.D, carver);
@@ -49,6 +62,42 @@ std::int64_t backward_scratch_bytes_with(const AttentionProblem& p, std::int64_t
   return carver.used;
 }
 
+// What the products of a block and a tile multiply: M rows of the block, N columns [c0, c1) of the tile.
+template <class Math>
+struct BackwardTiles {
+  using Cells = typename Math::Cells;
+  using Cell = typename Math::Cell;
+
+  BackwardTiles(const AttentionProblem& p, const Block& block, const BackwardTile& tile, const BackwardScratch<Math>& s)
+      : Dp(round_up(p.D, kLanes)),
+        Ep(round_up(p.E, kLanes)),
+        first(block.c0),
+        q{s.q, Math::row_cells(p.D)},
+        dout{s.dout, Math::row_cells(p.E)},
+        k_t{static_cast<const Cell*>(tile.k_t) + first, kKeyTile},
+        v_t{static_cast<const Cell*>(tile.v_t) + first, kKeyTile},
+        scores{s.scores + first, kKeyTile},
+        dscores{s.dscores + first, kKeyTile},
+        weights_by_key{s.weights + first, 1, kKeyTile},
+        dscores_by_key{s.dscores_rows + first, 1, kKeyTile},
+        dscores_by_row{s.dscores_keys + first / Math::kPack, Math::kWeightRow},
+        q_rows{s.q_rows, Dp},
+        dout_rows{s.dout_rows, Ep},
+        k{static_cast<const Cell*>(tile.k) + first / Math::kPack * Dp, Dp},
+        dk{tile.dk + first * Dp, Dp},
+        dv{tile.dv + first * Ep, Ep} {}
+
+  std::int64_t Dp, Ep, first;
+  LeftTile<Cells> q, dout;                         // (M,D), (M,E)
+  RightTile<Cells> k_t, v_t;                       // (D,N), (E,N)
+  FloatTile scores, dscores;                       // (M,N)
+  LeftTile<Cells> weights_by_key, dscores_by_key;  // (N,M)
+  LeftTile<Cells> dscores_by_row;                  // (M,N)
+  RightTile<Cells> q_rows, dout_rows;              // (M,D), (M,E)
+  RightTile<Cells> k;                              // (N,D)
+  FloatTile dk, dv;                                // (N,D), (N,E)
+};
+
 // delta = sum over e of dout * out, for rows of the range.
 void delta_rows(const AttentionProblem& p, const RowRange& range, float* delta, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
@@ -65,20 +114,24 @@ void delta_rows(const AttentionProblem& p, const RowRange& range, float* delta, 
 }
 
 template <class Math>
-inline void load_keys(const AttentionProblem& p, const KeyTile& tile, BackwardScratch<Math>& s) {
-  const std::int64_t count = p.N - tile.j0 < kKeyTile ? p.N - tile.j0 : kKeyTile;
-  Math::pack_along_dim(p.k, tile, count, p.D, s.tile_rows, s.k_t);
-  Math::pack_along_dim(p.v, tile, count, p.E, s.tile_rows, s.v_t);
-  *s.k_finite = Math::pack_along_keys(p.k, tile, count, p.D, s.tile_rows, s.k);
+inline BackwardTile load_backward_tile(const AttentionProblem& p, const KeyTile& keys, Carver& memory,
+                                       typename Math::Cell* tile_rows) {
+  using Cell = typename Math::Cell;
+  BackwardTile tile = take_backward_tile<Math>(p, keys, memory);
+  const std::int64_t count = keys_in_tile(p, keys);
+  Math::pack_along_dim(p.k, keys, count, p.D, tile_rows, static_cast<Cell*>(tile.k_t));
+  Math::pack_along_dim(p.v, keys, count, p.E, tile_rows, static_cast<Cell*>(tile.v_t));
+  tile.k_finite = Math::pack_along_keys(p.k, keys, count, p.D, tile_rows, static_cast<Cell*>(tile.k));
+  return tile;
 }
 
 template <class Math>
-void backward_begin_with(const AttentionProblem& p, const KeyTile& tile, void* scratch) {
-  Carver carver{static_cast<char*>(scratch)};
-  BackwardScratch<Math> s = carve_backward<Math>(p, 0, carver);
-  load_keys(p, tile, s);
-  clear(s.dk, kKeyTile * round_up(p.D, kLanes));
-  clear(s.dv, kKeyTile * round_up(p.E, kLanes));
+BackwardTile backward_begin_with(const AttentionProblem& p, const KeyTile& keys, void* memory, void* scratch) {
+  Carver carver{static_cast<char*>(memory)}, scratch_carver{static_cast<char*>(scratch)};
+  const BackwardTile tile = load_backward_tile<Math>(p, keys, carver, take_tile_rows<Math>(p, scratch_carver));
+  clear(tile.dk, kKeyTile * round_up(p.D, kLanes));
+  clear(tile.dv, kKeyTile * round_up(p.E, kLanes));
+  return tile;
 }
 
 struct RowsFinite {
@@ -93,16 +146,12 @@ inline RowsFinite load_row_block(const AttentionProblem& p, const Block& block, 
 
 // scores <- weights (after dropout), dscores <- w * (dw - delta): the gradient of the score as the softmax got it.
 template <class Math>
-inline void weight_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
-  using Args = ProductArgs<typename Math::Cells>;
+inline void weight_gradients(const AttentionProblem& p, const Block& block, const BackwardTiles<Math>& t,
+                             BackwardScratch<Math>& s) {
   const std::int64_t columns = block.c1 - block.c0;
-  product<false>(
-      Args{s.q, Math::row_cells(p.D), 1, s.k_t + block.c0, kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
-      block.rows, columns);
+  set_product(t.scores, t.q, t.k_t, {block.rows, columns, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
   finish_scores(p, block, s.keys, s.scores, p.hook || p.softcap != 0.0F ? s.before : nullptr);
-  product<false>(Args{s.dout, Math::row_cells(p.E), 1, s.v_t + block.c0, kKeyTile, s.dscores + block.c0, kKeyTile,
-                      Math::depth(p.E)},
-                 block.rows, columns);
+  set_product(t.dscores, t.dout, t.v_t, {block.rows, columns, Math::depth(p.E)});  // (M,N) = (M,E) . (E,N)
   const V factor = set1(exponent_factor(p)), zero = set1(0.0F);
   float keep[kKeyTile];
   for (std::int64_t r = 0; r < block.rows; ++r) {
@@ -183,22 +232,21 @@ inline void add_diagonals(const float* d, std::int64_t stride, std::int64_t rows
   }
 }
 
-// The rows of `range` against the tile that backward_begin loaded: adds to the tile's dk and dv, to dq, f32 [rows of
-// (b, hk)][Dp], unscaled, and where the bias is by distance to the sums of its gradient.
+// The rows of `range` against the tile: adds to the tile's dk and dv, to dq, f32 [rows of (b, hk)][Dp], unscaled, and
+// where the bias is by distance to the sums of its gradient.
 template <class Math>
-void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq,
+void backward_rows_with(const AttentionProblem& p, const BackwardTile& tile, const RowRange& range, float* dq,
                         const DistanceSums& distances, void* scratch) {
-  using Args = ProductArgs<typename Math::Cells>;
   Carver carver{static_cast<char*>(scratch)};
   [[maybe_unused]] const typename Math::Session session{};
   BackwardScratch<Math> s = carve_backward<Math>(p, range.end - range.begin, carver);
-  const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   fill_row_keys(p, range, s.keys);
-  Block block{range.b, range.hk, range.begin, 0, tile.j0, 0, 0, false};
+  Block block{range.b, range.hk, range.begin, 0, tile.keys.j0, 0, 0, false};
   for (; block.row < range.end; block.row += block.rows) {
     if (!place_next_block(p, s.keys, range.end, block)) continue;
     const RowsFinite finite = load_row_block(p, block, s);
-    weight_gradients(p, block, s);
+    const BackwardTiles<Math> t(p, block, tile, s);
+    weight_gradients(p, block, t, s);
     const std::int64_t columns = block.c1 - block.c0, row_cells = (block.rows + Math::kPack - 1) / Math::kPack;
     if (distances.sums)
       for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
@@ -207,30 +255,24 @@ void backward_rows_with(const AttentionProblem& p, const KeyTile& tile, const Ro
       });
     Math::along_rows(s.dout, block.rows, p.E, s.dout_rows);
     Math::weights_along_rows(s.scores, block.rows, block.c0, block.c1, s.weights);
-    accumulate(Args{s.weights + block.c0, 1, kKeyTile, s.dout_rows, Ep, s.dv + block.c0 * Ep, Ep, row_cells}, columns,
-               Ep, finite.dout);
+    add_product(t.dv, t.weights_by_key, t.dout_rows, {columns, t.Ep, row_cells},
+                finite.dout);  // (N,E) += (N,M) . (M,E)
     score_gradients(p, block, s);
     Math::along_rows(s.q, block.rows, p.D, s.q_rows);
     Math::weights_along_rows(s.dscores, block.rows, block.c0, block.c1, s.dscores_rows);
-    accumulate(Args{s.dscores_rows + block.c0, 1, kKeyTile, s.q_rows, Dp, s.dk + block.c0 * Dp, Dp, row_cells}, columns,
-               Dp, finite.q);
+    add_product(t.dk, t.dscores_by_key, t.q_rows, {columns, t.Dp, row_cells}, finite.q);  // (N,D) += (N,M) . (M,D)
     Math::weights_along_keys(s.dscores, block.rows, block.c0, block.c1, s.dscores_keys);
-    accumulate(Args{s.dscores_keys + block.c0 / Math::kPack, Math::kWeightRow, 1, s.k + block.c0 / Math::kPack * Dp, Dp,
-                    dq + block.row * Dp, Dp, columns / Math::kPack},
-               block.rows, Dp, *s.k_finite);
+    add_product({dq + block.row * t.Dp, t.Dp}, t.dscores_by_row, t.k, {block.rows, t.Dp, columns / Math::kPack},
+                tile.k_finite);  // (M,D) += (M,N) . (N,D)
   }
 }
 
-template <class Math>
-void backward_end_with(const AttentionProblem& p, const KeyTile& tile, void* scratch) {
-  Carver carver{static_cast<char*>(scratch)};
-  const BackwardScratch<Math> s = carve_backward<Math>(p, 0, carver);
+void backward_end(const AttentionProblem& p, const BackwardTile& tile) {
+  const auto& [b, hk, j0] = tile.keys;
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
-  const std::int64_t count = p.N - tile.j0 < kKeyTile ? p.N - tile.j0 : kKeyTile;
-  for (std::int64_t j = 0; j < count; ++j) {
-    store_row(p.dk.dtype, element_mut(p.dk, tile.b, tile.hk, tile.j0 + j), p.dk.dim_stride, p.D, s.dk + j * Dp,
-              p.scale);
-    store_row(p.dv.dtype, element_mut(p.dv, tile.b, tile.hk, tile.j0 + j), p.dv.dim_stride, p.E, s.dv + j * Ep, 1.0F);
+  for (std::int64_t j = 0; j < keys_in_tile(p, tile.keys); ++j) {
+    store_row(p.dk.dtype, element_mut(p.dk, b, hk, j0 + j), p.dk.dim_stride, p.D, tile.dk + j * Dp, p.scale);
+    store_row(p.dv.dtype, element_mut(p.dv, b, hk, j0 + j), p.dv.dim_stride, p.E, tile.dv + j * Ep, 1.0F);
   }
 }
 
@@ -243,20 +285,24 @@ void store_dq(const AttentionProblem& p, const Operand& dq, const RowRange& rang
 }
 
 // Adds the bias gradient of a block of rows and a tile of keys to sums; `place` says where an element goes.
-void bias_gradient(const AttentionProblem& p, const KeyTile& tile, const RowRange& range, const BiasPlace& place,
-                   double* sums, void* scratch) {
+void bias_gradient(const AttentionProblem& p, const KeyTile& keys, const RowRange& range, const BiasPlace& place,
+                   double* sums, void* memory, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
   BackwardScratch<Floats> s = carve_backward<Floats>(p, range.end - range.begin, carver);
   fill_row_keys(p, range, s.keys);
+  BackwardTile tile{};
   bool loaded = false;
   for (std::int64_t row = range.begin; row < range.end; row += kBlockRows) {
     Block block{range.b, range.hk, row, range.end - row < kBlockRows ? range.end - row : kBlockRows,
-                tile.j0, 0,        0,   false};
+                keys.j0, 0,        0,   false};
     if (!place_block(p, s.keys, block)) continue;
-    if (!loaded) load_keys(p, tile, s);
+    if (!loaded) {
+      Carver tile_carver{static_cast<char*>(memory)};
+      tile = load_backward_tile<Floats>(p, keys, tile_carver, s.tile_rows);
+    }
     loaded = true;
     load_row_block(p, block, s);
-    weight_gradients(p, block, s);
+    weight_gradients(p, block, BackwardTiles<Floats>(p, block, tile, s), s);
     for (std::int64_t r = 0; r < block.rows; ++r) {
       const std::int64_t token = token_of(p, row + r) - token_of(p, range.begin);
       double* sum = sums + token * place.token_step + (row + r) % p.G * place.head_step;

@@ -1,11 +1,15 @@
 // Forward: one sweep over the keys with an online softmax, a block of rows at a time.
 
-// The running softmax of some rows: sum = sum of exp(s - max), acc = the same weights times v. The
-// empty state (max -inf, sum 0) is the identity of merge.
-struct SoftmaxState {
+// The softmax of a row over some keys, its scores as the kernels hold them.
+using RowSoftmax = SoftmaxState<float, float>;
+
+// The running softmax of some rows: sum = sum of exp(s - max), acc = the same weights times v.
+struct RunningRows {
   float* max;   // [rows]
   float* sums;  // [rows][kLanes]: one sum a lane, added up when the state is merged
   float* acc;   // [rows][acc_row]
+
+  RowSoftmax row(std::int64_t r) const { return {max[r], reduce_add(load(sums + r * kLanes))}; }
 };
 
 // Sums that an observer asked for stand beside the output in a row of the accumulator, and shrink and merge with it.
@@ -49,8 +53,9 @@ struct ForwardScratch {
   float* scores;
   float* next_scores;                   // the other block's, where two are worked on at once (overlap.inl)
   typename Math::Cell* before_weights;  // and its weights
-  SoftmaxState part;
-  float *total_max, *total_sum, *total_acc;
+  RunningRows part;
+  RowSoftmax* total;  // [rows]
+  float* total_acc;   // [rows][acc_row]
   float* acc_before;  // of few rows
   RowKeys keys;
 };
@@ -70,8 +75,7 @@ inline ForwardScratch<Math> carve_forward(const AttentionProblem& p, std::int64_
   s.before_weights = Math::take_weights(s.next_scores, kBlockRows, carver);
 #endif
   s.part = {carver.take<float>(rows), carver.take<float>(rows * kLanes), carver.take<float>(rows * Ap)};
-  s.total_max = carver.take<float>(rows);
-  s.total_sum = carver.take<float>(rows);
+  s.total = carver.take<RowSoftmax>(rows);
   s.total_acc = carver.take<float>(rows * Ap);
   s.acc_before = carver.take<float>(kTileRows * Ap);
   s.keys = take_row_keys(p, rows, carver);
@@ -89,7 +93,7 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 // Math's products want them or, as floats, in place of the scores: where somebody has yet to see them.
 template <class Math>
 inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
-                          typename Math::Cell* weights, const SoftmaxState& state, std::int64_t at) {
+                          typename Math::Cell* weights, const RunningRows& state, std::int64_t at) {
   const std::int64_t Ap = acc_row(p);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* s = scores + r * kKeyTile;
@@ -125,38 +129,34 @@ inline void softmax_block(const AttentionProblem& p, const Block& block, float* 
 }
 
 // total <- merge(total, part) for one row. Merging in rising order of keys is part of the definition of the bits.
-inline void merge_row(float factor, float& total_max, float& total_sum, float* total_acc, float part_max,
-                      float part_sum, const float* part_acc, std::int64_t Ap) {
-  if (part_max == -kInfinity && part_sum == 0.0F) return;
-  if (total_max == -kInfinity && total_sum == 0.0F) {
-    total_max = part_max;
-    total_sum = part_sum;
+inline void merge_row(float factor, RowSoftmax& total, float* total_acc, const RowSoftmax& part, const float* part_acc,
+                      std::int64_t Ap) {
+  const bool first = total.empty();
+  const auto merged = merge(total, part, [&](float x) { return exp2_one(x * factor); });
+  total = merged.whole;
+  if (part.empty()) return;
+  if (first) {
     __builtin_memcpy(total_acc, part_acc, static_cast<std::size_t>(Ap) * sizeof(float));
     return;
   }
-  const float top = total_max > part_max ? total_max : part_max;
-  const float a = exp2_one((total_max - top) * factor), b = exp2_one((part_max - top) * factor);
-  total_max = top;
-  total_sum = total_sum * a + part_sum * b;
   for (std::int64_t e = 0; e < Ap; e += kLanes)
-    store(total_acc + e, fma(load(total_acc + e), set1(a), mul(load(part_acc + e), set1(b))));
+    store(total_acc + e, fma(load(total_acc + e), set1(merged.a), mul(load(part_acc + e), set1(merged.b))));
 }
 
 // Writes output and LSE of one row. A row that saw nothing gives zeros and -inf.
-inline void finish_row(const AttentionProblem& p, const RowRange& range, std::int64_t row, float row_max, float sum,
+inline void finish_row(const AttentionProblem& p, const RowRange& range, std::int64_t row, const RowSoftmax& seen,
                        const float* acc) {
   const std::int64_t h = head_of(p, range.hk, row), i = token_of(p, row);
-  const bool empty = row_max == -kInfinity && sum == 0.0F;
-  double top = in_nats(p, row_max);  // in double, because the LSE and with it all of backward hang on it
+  // The maximum in double, because the LSE and with it all of backward hang on it.
+  SoftmaxState<double, float> all{in_nats(p, seen.max), seen.sum};
   float shrink = 1.0F;
   if (p.sinks && p.sinks[h] != -kInfinity) {
-    const auto sink = static_cast<double>(p.sinks[h]);
-    const double higher = top > sink ? top : sink;
-    shrink = exp2_one(static_cast<float>(top - higher) * kLog2e);
-    sum = sum * shrink + exp2_one(static_cast<float>(sink - higher) * kLog2e);
-    top = higher;
+    const SoftmaxState<double, float> sink{static_cast<double>(p.sinks[h]), 1.0F};
+    const auto merged = merge(all, sink, [](double x) { return exp2_one(static_cast<float>(x) * kLog2e); });
+    all = merged.whole;
+    shrink = merged.a;
   }
-  const float factor = empty ? 0.0F : shrink / sum;
+  const float factor = seen.empty() ? 0.0F : shrink / all.sum;
   store_row(p.out.dtype, element_mut(p.out, range.b, h, i), p.out.dim_stride, p.E, acc, factor);
   if (p.observer) {
     const float* sums = acc + round_up(p.E, kLanes);
@@ -164,7 +164,8 @@ inline void finish_row(const AttentionProblem& p, const RowRange& range, std::in
     for (std::int64_t n = 0; n < p.observer->count; ++n) dst[n] = sums[n] * factor;
   }
   if (p.lse)  // log(0) is -inf: an empty row
-    p.lse[row_index(p, range.b, range.hk, row)] = static_cast<float>(top + __builtin_log(static_cast<double>(sum)));
+    p.lse[row_index(p, range.b, range.hk, row)] =
+        static_cast<float>(all.max + __builtin_log(static_cast<double>(all.sum)));
 }
 
 // Adds each row's sum of weight * f(i, j) over the block, for every f of the observer.
@@ -239,34 +240,27 @@ inline void weigh_block(const AttentionProblem& p, const Block& block, const flo
   if (as_floats) Math::weights_along_keys(s.scores, block.rows, block.c0, block.c1, s.weights);
 }
 
-// The factors of a block's scores, and of what its weights add to the sums.
+// The products of a block: its scores, and what its weights add to the sums.
 template <class Math>
 inline ProductArgs<typename Math::Cells> score_args(const AttentionProblem& p, const Block& block, const Term& term,
                                                     const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
                                                     std::int64_t at, float* scores) {
   const std::int64_t depth = Math::depth(p.D);
-  return {s.queries + at * s.query_row + term.a * depth,
-          s.query_row,
-          1,
-          tile.k + term.b * depth * kKeyTile + block.c0,
-          kKeyTile,
-          scores + block.c0,
-          kKeyTile,
-          depth};
+  return {.a = {s.queries + at * s.query_row + term.a * depth, s.query_row},  // (M,D) q
+          .b = {tile.k + term.b * depth * kKeyTile + block.c0, kKeyTile},     // (D,N) k, transposed
+          .c = {scores + block.c0, kKeyTile},                                 // (M,N) scores
+          .inner = depth};
 }
 template <class Math>
 inline ProductArgs<typename Math::Cells> value_args(const AttentionProblem& p, const Block& block, const Term& term,
                                                     const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
                                                     std::int64_t at, const typename Math::Cell* weights) {
   constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
-  return {weights + term.a * kTileCells + block.c0 / Math::kPack,
-          Math::kWeightRow,
-          1,
-          tile.v + (term.b * kTileCells + block.c0 / Math::kPack) * tile.v_row,
-          tile.v_row,
-          s.part.acc + at * acc_row(p),
-          acc_row(p),
-          (block.c1 - block.c0) / Math::kPack};
+  const std::int64_t first = block.c0 / Math::kPack;
+  return {.a = {weights + term.a * kTileCells + first, Math::kWeightRow},          // (M,N) weights
+          .b = {tile.v + (term.b * kTileCells + first) * tile.v_row, tile.v_row},  // (N,E) v
+          .c = {s.part.acc + at * acc_row(p), acc_row(p)},                         // (M,E) sums
+          .inner = (block.c1 - block.c0) / Math::kPack};
 }
 
 #ifdef ATTEND_TILE_DOT
@@ -322,8 +316,8 @@ inline void load_queries(const AttentionProblem& p, const RowRange& range, Forwa
   s.query_row = Math::row_cells(p.D);
 }
 
-// The state of a split that merge_partials takes up: max[rows], sum[rows], then acc[rows][Ap], where the products add
-// to it in place.
+// The state of a split that merge_partials takes up: RowSoftmax[rows], then acc[rows][Ap], where the products add to it
+// in place.
 inline std::int64_t partial_acc(std::int64_t rows) {
   return round_up(2 * rows, kLanes);
 }
@@ -363,14 +357,10 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
       if (const std::int64_t j0 = j / kKeyTile * kKeyTile; !forward_few(p, range, j0, s))
         forward_tile<Math>(p, range, j0, s);
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float part_sum = reduce_add(load(s.part.sums + r * kLanes));
-      if (merging) {
-        merge_row(exponent_factor(p), s.total_max[r], s.total_sum[r], s.total_acc + r * Ap, s.part.max[r], part_sum,
-                  s.part.acc + r * Ap, Ap);
-      } else {
-        s.total_max[r] = s.part.max[r];
-        s.total_sum[r] = part_sum;
-      }
+      if (merging)
+        merge_row(exponent_factor(p), s.total[r], s.total_acc + r * Ap, s.part.row(r), s.part.acc + r * Ap, Ap);
+      else
+        s.total[r] = s.part.row(r);
     }
     if (!merging) {  // merging with nothing would copy: the parts become the totals instead
       float* parts = s.part.acc;
@@ -380,20 +370,15 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
     merging = true;
   }
   if (!merging) {  // nothing was seen
-    for (std::int64_t r = 0; r < rows; ++r) {
-      s.total_max[r] = -kInfinity;
-      s.total_sum[r] = 0.0F;
-    }
+    for (std::int64_t r = 0; r < rows; ++r) s.total[r] = {};
     if (partial) s.total_acc = s.part.acc;
     clear(s.total_acc, rows * Ap);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    if (partial) {
-      partial[r] = s.total_max[r];
-      partial[rows + r] = s.total_sum[r];
-    } else {
-      finish_row(p, range, range.begin + r, s.total_max[r], s.total_sum[r], s.total_acc + r * Ap);
-    }
+    if (partial)
+      reinterpret_cast<RowSoftmax*>(partial)[r] = s.total[r];
+    else
+      finish_row(p, range, range.begin + r, s.total[r], s.total_acc + r * Ap);
   }
 }
 
@@ -403,14 +388,14 @@ void merge_partials(const AttentionProblem& p, const RowRange& range, std::int64
   const std::int64_t Ap = acc_row(p), rows = range.end - range.begin;
   auto* acc = static_cast<float*>(scratch);
   for (std::int64_t r = first; r < last; ++r) {
-    float row_max = -kInfinity, sum = 0.0F;
+    RowSoftmax total;
     clear(acc, Ap);
     for (std::int64_t split = 0; split < splits; ++split) {
       const float* state = partials + split * stride;
-      merge_row(exponent_factor(p), row_max, sum, acc, state[r], state[rows + r], state + partial_acc(rows) + r * Ap,
-                Ap);
+      merge_row(exponent_factor(p), total, acc, reinterpret_cast<const RowSoftmax*>(state)[r],
+                state + partial_acc(rows) + r * Ap, Ap);
     }
-    finish_row(p, range, range.begin + r, row_max, sum, acc);
+    finish_row(p, range, range.begin + r, total, acc);
   }
 }
 
@@ -441,9 +426,9 @@ void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
       if (seen) {
         if (!packed) Floats::pack_along_dim(p.k, tile, count, p.D, s.tile_rows, s.tile.k);
         packed = true;
-        product<false>(ProductArgs<FloatCells>{s.q + (row - range.begin) * Dp, Dp, 1, s.tile.k + block.c0, kKeyTile,
-                                               s.scores + block.c0, kKeyTile, p.D},
-                       block.rows, block.c1 - block.c0);
+        set_product({s.scores + block.c0, kKeyTile}, LeftTile<FloatCells>{s.q + (row - range.begin) * Dp, Dp},
+                    RightTile<FloatCells>{s.tile.k + block.c0, kKeyTile},
+                    {block.rows, block.c1 - block.c0, p.D});  // (M,N) = (M,D) . (D,N)
         finish_scores(p, block, s.keys, s.scores, nullptr);
         for (std::int64_t r = 0; r < block.rows; ++r) {
           float* score = s.scores + r * kKeyTile;

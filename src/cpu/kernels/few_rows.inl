@@ -22,25 +22,25 @@ template <class Cells, int Rows>
   using Stored = typename Cells::Stored;
   constexpr int kStep = kTurned<Stored>, kSteps = 64 / (kStep * int{sizeof(Stored)});  // to a cache line
   for (std::int64_t n = 0; n < columns; n += kLanes) {
-    const Stored* b = args.b + n * args.b_row;
+    const Stored* b = args.b.data + n * args.b.row;
     V acc[std::size_t{Rows}];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) acc[r] = set1(0.0F);
     for (std::int64_t k = 0; k < args.inner; k += kStep) {
       V block[std::size_t{kStep}];
-      load_columns(b + k, args.b_row, block);
+      load_columns(b + k, args.b.row, block);
       const auto step = static_cast<int>(k / kStep % kSteps);  // each step calls its share of the lines
       for (int l = step * kLanes / kSteps; l < (step + 1) * kLanes / kSteps; ++l)
-        call_next<Cells>(b + l * args.b_row + k, 0, args.to_next);
-      const typename Cells::Cell* a = args.a + k;
+        call_next<Cells>(b + l * args.b.row + k, 0, args.b.to_next);
+      const typename Cells::Cell* a = args.a.data + k;
 #pragma GCC unroll 16
       for (int l = 0; l < kStep; ++l)
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r)
-          acc[r] = multiply_add(set1_cell(a[r * args.a_row + l]), Cells::from_bits(block[l]), acc[r]);
+          acc[r] = multiply_add(set1_cell(a[r * args.a.row + l]), Cells::from_bits(block[l]), acc[r]);
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) store(args.c + r * args.c_row + n, acc[r]);
+    for (int r = 0; r < Rows; ++r) store(args.c.data + r * args.c.row + n, acc[r]);
   }
 }
 template <class Cells, int... Rows>
@@ -62,17 +62,19 @@ template <class Math>
 inline void forward_few_rows(const AttentionProblem& p, const Block& block, ForwardScratch<Math>& s) {
   const KeyTile at{block.b, block.hk, block.j0};
   const std::int64_t Ep = round_up(p.E, kLanes), Ap = acc_row(p);
-  const auto args = [&](auto cells, const Operand& x, const typename Math::Cell* a, std::int64_t a_row, float* c,
-                        std::int64_t c_row, std::int64_t inner) {
+  const auto in_place = [&](auto cells, const Operand& x) {
     using Stored = typename decltype(cells)::Stored;
     const std::int64_t row_bytes = x.row_stride * element_size(x.dtype);
-    const auto* b = reinterpret_cast<const Stored*>(element(x, at.b, at.hk, at.j0));
-    const std::int64_t b_row = row_bytes / std::int64_t{sizeof(Stored)};
-    return ProductArgs<decltype(cells)>{a, a_row, 1, b, b_row, c, c_row, inner, kKeyTile * row_bytes};
+    return RightTile<decltype(cells)>{reinterpret_cast<const Stored*>(element(x, at.b, at.hk, at.j0)),
+                                      row_bytes / std::int64_t{sizeof(Stored)}, kKeyTile * row_bytes};
   };
   Math::with_keys(p.k.dtype, [&](auto cells) {
-    turned_product(args(cells, p.k, s.queries, s.query_row, s.scores, kKeyTile, Math::depth(p.D)), block.rows, kKeyTile,
-                   std::make_integer_sequence<int, kTileRows>{});
+    using Args = ProductArgs<decltype(cells)>;
+    turned_product(Args{{s.queries, s.query_row},  // (M,D)
+                        in_place(cells, p.k),      // (N,D)
+                        {s.scores, kKeyTile},      // (M,N)
+                        Math::depth(p.D)},
+                   block.rows, kKeyTile, std::make_integer_sequence<int, kTileRows>{});
   });
   weigh_block<Math>(p, block, nullptr, nullptr, s, 0);
   // An inf or NaN among the values shows in the sums; then they are made again with care.
@@ -80,14 +82,15 @@ inline void forward_few_rows(const AttentionProblem& p, const Block& block, Forw
   const std::size_t acc_bytes = static_cast<std::size_t>(block.rows * Ap) * sizeof(float);
   __builtin_memcpy(s.acc_before, s.part.acc, acc_bytes);
   Math::with_values(p.v.dtype, [&](auto cells) {
-    product<true>(args(cells, p.v, s.weights, Math::kWeightRow, s.part.acc, Ap, kTileCells), block.rows, Ep);
+    const LeftTile<decltype(cells)> weights{s.weights, Math::kWeightRow};
+    add_product({s.part.acc, Ap}, weights, in_place(cells, p.v),
+                {block.rows, Ep, kTileCells});  // (M,E) += (M,N) . (N,E)
   });
   if (finite_rows(s.part.acc, block.rows, Ap, Ep)) return;
   __builtin_memcpy(s.part.acc, s.acc_before, acc_bytes);
   const bool finite = Math::pack_along_keys(p.v, at, kKeyTile, p.E, s.tile_rows, s.tile.v);
-  accumulate(
-      ProductArgs<typename Math::Cells>{s.weights, Math::kWeightRow, 1, s.tile.v, Ep, s.part.acc, Ap, kTileCells},
-      block.rows, Ep, finite);
+  add_product({s.part.acc, Ap}, LeftTile<typename Math::Cells>{s.weights, Math::kWeightRow},
+              RightTile<typename Math::Cells>{s.tile.v, Ep}, {block.rows, Ep, kTileCells}, finite);
 }
 
 // A tile of a cache. False when its values hold an inf or NaN.
@@ -110,16 +113,16 @@ inline bool forward_few_cached(const AttentionProblem& p, const Block& block, Fo
   }
   if (!*t.v_finite) return false;
   Math::with_stored(packed.stored, [&](auto cells) {
-    using Args = ProductArgs<decltype(cells)>;
     using Stored = typename decltype(cells)::Stored;
-    product<false>(Args{s.queries, s.query_row, 1, reinterpret_cast<const Stored*>(t.k) + block.c0, kKeyTile,
-                        s.scores + block.c0, kKeyTile, Math::depth(p.D), to_next},
-                   block.rows, columns);
+    const auto *k = reinterpret_cast<const Stored*>(t.k), *v = reinterpret_cast<const Stored*>(t.v);
+    const LeftTile<decltype(cells)> q{s.queries, s.query_row},
+        weights{s.weights + block.c0 / Math::kPack, Math::kWeightRow};
+    const RightTile<decltype(cells)> keys{k + block.c0, kKeyTile, to_next},
+        values{v + block.c0 / Math::kPack * Ep, Ep, to_next};
+    set_product({s.scores + block.c0, kKeyTile}, q, keys,
+                {block.rows, columns, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
     weigh_block<Math>(p, block, t.k_scales, t.v_scales, s, 0);
-    product<true>(Args{s.weights + block.c0 / Math::kPack, Math::kWeightRow, 1,
-                       reinterpret_cast<const Stored*>(t.v) + block.c0 / Math::kPack * Ep, Ep, s.part.acc, Ap,
-                       columns / Math::kPack, to_next},
-                  block.rows, Ep);
+    add_product({s.part.acc, Ap}, weights, values, {block.rows, Ep, columns / Math::kPack});  // (M,E) += (M,N) . (N,E)
   });
   return true;
 }

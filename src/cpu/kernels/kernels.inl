@@ -127,27 +127,30 @@ constexpr KernelTable table(const char* name) {
             (paired(p) && !as_floats ? row_states_with<Pairs> : row_states_with<Floats>)(p, range, lse, states,
                                                                                          scratch);
           },
+      .backward_tile_bytes =
+          [](const AttentionProblem& p) {
+            const std::int64_t floats = backward_tile_bytes_with<Floats>(p);  // bias_gradient works in floats
+            const std::int64_t pairs = backward_tile_bytes_with<Pairs>(p);
+            return floats > pairs ? floats : pairs;
+          },
       .backward_scratch_bytes =
           [](const AttentionProblem& p, std::int64_t rows) {
-            const std::int64_t floats = backward_scratch_bytes_with<Floats>(p, rows);  // bias_gradient works in floats
+            const std::int64_t floats = backward_scratch_bytes_with<Floats>(p, rows);
             const std::int64_t pairs = backward_scratch_bytes_with<Pairs>(p, rows);
             return floats > pairs ? floats : pairs;
           },
       .delta_rows = delta_rows,
       .backward_begin =
-          [](const AttentionProblem& p, const KeyTile& tile, void* scratch) {
-            (paired(p) ? backward_begin_with<Pairs> : backward_begin_with<Floats>)(p, tile, scratch);
+          [](const AttentionProblem& p, const KeyTile& keys, void* memory, void* scratch) {
+            return (paired(p) ? backward_begin_with<Pairs> : backward_begin_with<Floats>)(p, keys, memory, scratch);
           },
       .backward_rows =
-          [](const AttentionProblem& p, const KeyTile& tile, const RowRange& range, float* dq,
+          [](const AttentionProblem& p, const BackwardTile& tile, const RowRange& range, float* dq,
              const DistanceSums& distances, void* scratch) {
             (paired(p) ? backward_rows_with<Pairs> : backward_rows_with<Floats>)(p, tile, range, dq, distances,
                                                                                  scratch);
           },
-      .backward_end =
-          [](const AttentionProblem& p, const KeyTile& tile, void* scratch) {
-            (paired(p) ? backward_end_with<Pairs> : backward_end_with<Floats>)(p, tile, scratch);
-          },
+      .backward_end = backward_end,
       .store_dq = store_dq,
       .bias_gradient = bias_gradient,
       .matmul_scratch_bytes = matmul_scratch_bytes,

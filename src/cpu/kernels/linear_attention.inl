@@ -15,8 +15,8 @@ bool linear_product(const LinearProduct& p, void* scratch) {
   const std::int64_t width = along ? p.cols : kKeyTile;
   for (std::int64_t n = 0; n < p.cols; n += width) {
     if (!along) transpose_tile(p.b + n * p.b_col, p.b_col, p.inner, columns);
-    ProductArgs<FloatCells> args{p.a,     p.a_row, p.a_inner, along ? p.b : columns, along ? p.b_row : kKeyTile,
-                                 p.c + n, p.c_row, 0};
+    ProductArgs<FloatCells> args{
+        {p.a, p.a_row, p.a_inner}, {along ? p.b : columns, along ? p.b_row : kKeyTile}, {p.c + n, p.c_row}, 0};
     for (std::int64_t k = 0; k < p.inner; k += kMatmulStep) {
       args.inner = p.inner - k < kMatmulStep ? p.inner - k : kMatmulStep;
       ProductArgs<FloatCells> part = args;
@@ -28,11 +28,11 @@ bool linear_product(const LinearProduct& p, void* scratch) {
           product<false>(part, rows, width);
         else
           product<true>(part, rows, width);
-        part.a += rows * part.a_row;
-        part.c += rows * part.c_row;
+        part.a.data += rows * part.a.row;
+        part.c.data += rows * part.c.row;
       }
-      args.a += kMatmulStep * args.a_inner;
-      args.b += kMatmulStep * args.b_row;
+      args.a.data += kMatmulStep * args.a.step;
+      args.b.data += kMatmulStep * args.b.row;
     }
   }
   return true;

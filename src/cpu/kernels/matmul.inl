@@ -76,20 +76,20 @@ std::int64_t matmul_packed_bytes_with(const MatmulProblem& p) {
 template <class Math>
 inline void place_a(const MatrixRef& a, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t inner,
                     const MatmulScratch<Math>& s, ProductArgs<typename Math::Cells>& args) {
-  args.a = s.a;
+  args.a.data = s.a;
   if (a.row_stride == 1 && a.col_stride != 1) {
-    args.a_row = 1;
-    args.a_inner = round_up(rows, kLanes);
+    args.a.row = 1;
+    args.a.step = round_up(rows, kLanes);
     for (std::int64_t k = 0; k < inner; k += kKeyTile)
       Math::pack_along_keys(shifted(columns_of(a), row), {0, 0, k0 + k}, inner - k < kKeyTile ? inner - k : kKeyTile,
-                            rows, s.b_rows, s.a + k / Math::kPack * args.a_inner);
+                            rows, s.b_rows, s.a + k / Math::kPack * args.a.step);
   } else if (const typename Math::Cell* in_place = Math::rows_in_place(a, row, k0, inner)) {
-    args.a = in_place;
-    args.a_row = a.row_stride / Math::kPack;
-    args.a_inner = Math::kPack == 1 ? a.col_stride : 1;
+    args.a.data = in_place;
+    args.a.row = a.row_stride / Math::kPack;
+    args.a.step = Math::kPack == 1 ? a.col_stride : 1;
   } else {
-    args.a_row = Math::row_cells(inner);
-    args.a_inner = 1;
+    args.a.row = Math::row_cells(inner);
+    args.a.step = 1;
     Math::load_head_rows(shifted(rows_of(a), k0), 0, 0, row, rows, inner, s.a);
   }
 }
@@ -117,12 +117,12 @@ void sum_products(const MatmulProblem& p, std::int64_t row, std::int64_t rows, s
       else
         pack_b<Math>(p.b, k0, inner, n, cols, s.b_rows, s.b);
       ProductArgs<typename Math::Cells> args = panel;
-      args.b = b;
-      args.b_row = kKeyTile;
-      args.c = k0 == 0 ? total + (n - n0) : s.part;
-      args.c_row = k0 == 0 ? total_row : kKeyTile;
+      args.b.data = b;
+      args.b.row = kKeyTile;
+      args.c.data = k0 == 0 ? total + (n - n0) : s.part;
+      args.c.row = k0 == 0 ? total_row : kKeyTile;
       for (std::int64_t k = 0; k < depth;
-           k += kMatmulStep, args.a += kMatmulStep * args.a_inner, args.b += kMatmulStep * kKeyTile) {
+           k += kMatmulStep, args.a.data += kMatmulStep * args.a.step, args.b.data += kMatmulStep * kKeyTile) {
         args.inner = depth - k < kMatmulStep ? depth - k : kMatmulStep;
         if (k == 0)
           product<false>(args, rows, whole);

@@ -11,22 +11,21 @@ inline void product_skip_zeros(const ProductArgs<PairCells>& args, std::int64_t 
     const std::int64_t width = cols - n < kColumns ? cols - n : kColumns;
     for (std::int64_t k = 0; k < args.inner; ++k)
       for (std::int64_t c = 0; c < width; ++c) {
-        const std::uint32_t cell = args.b[k * args.b_row + n + c];
+        const std::uint32_t cell = args.b.data[k * args.b.row + n + c];
         const std::uint32_t low = (cell & 0x7F80U) == 0x7F80U ? 0 : 0xFFFFU;
         const std::uint32_t high = (cell & 0x7F800000U) == 0x7F800000U ? 0 : 0xFFFF0000U;
         finite[k * kColumns + c] = cell & (low | high);
       }
-    product<true>(
-        ProductArgs<PairCells>{args.a, args.a_row, args.a_inner, finite, kColumns, args.c + n, args.c_row, args.inner},
-        rows, width);
+    add_product({args.c.data + n, args.c.row}, args.a, RightTile<PairCells>{finite, kColumns},
+                {rows, width, args.inner});
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t k = 0; k < args.inner; ++k) {
-        const std::uint32_t cell = args.a[r * args.a_row + k * args.a_inner];
+        const std::uint32_t cell = args.a.data[r * args.a.row + k * args.a.step];
         const float low = bf16_to_float(static_cast<std::uint16_t>(cell));
         const float high = bf16_to_float(static_cast<std::uint16_t>(cell >> 16));
         for (std::int64_t c = 0; c < width; c += kLanes) {
-          float* sums = args.c + r * args.c_row + n + c;
-          const std::uint32_t* b = args.b + k * args.b_row + n + c;
+          float* sums = args.c.data + r * args.c.row + n + c;
+          const std::uint32_t* b = args.b.data + k * args.b.row + n + c;
           if (low != 0.0F) store(sums, fma(set1(low), bad(low_halves(b)), load(sums)));
           if (high != 0.0F) store(sums, fma(set1(high), bad(high_halves(b)), load(sums)));
         }

@@ -59,19 +59,34 @@ inline V multiply_add(V a, V b, V c) {
   return fma(a, b, c);
 }
 
-// a(r, k) = a[r * a_row + k * a_inner] is broadcast; b[k * b_row + n] and c[r * c_row + n] are vectors along n. Every
-// element is one chain of fused multiply-adds over rising k, whatever tile it lies in: its bits do not depend on how
-// many rows there are.
+// The tiles of a product c (M,N) = a (M,K) . b (K,N); K counts cells, and N is a multiple of kLanes.
+template <class Cells>
+struct LeftTile {  // a(m, k) = data[m * row + k * step] is broadcast
+  const typename Cells::Cell* data;
+  std::int64_t row, step = 1;
+};
+template <class Cells>
+struct RightTile {  // b(k, n) = data[k * row + n], vectors along n
+  const typename Cells::Stored* data;
+  std::int64_t row;
+  std::int64_t to_next = 0;  // bytes to what is prefetched meanwhile; Streamed alone
+};
+struct FloatTile {  // c(m, n) = data[m * row + n], vectors along n
+  float* data;
+  std::int64_t row;
+};
+struct ProductShape {
+  std::int64_t M, N, K;
+};
+
+// Every element is one chain of fused multiply-adds over rising k, whatever tile it lies in: its bits do not depend on
+// how many rows there are.
 template <class Cells>
 struct ProductArgs {
-  const typename Cells::Cell* a;
-  std::int64_t a_row, a_inner;
-  const typename Cells::Stored* b;
-  std::int64_t b_row;
-  float* c;
-  std::int64_t c_row;
-  std::int64_t inner;
-  std::int64_t to_next = 0;
+  LeftTile<Cells> a;
+  RightTile<Cells> b;
+  FloatTile c;
+  std::int64_t inner;  // K
 };
 
 template <class Cells, int Rows, int Vectors, bool Accumulate>
@@ -80,10 +95,11 @@ template <class Cells, int Rows, int Vectors, bool Accumulate>
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-    for (int n = 0; n < Vectors; ++n) acc[r][n] = Accumulate ? load(args.c + r * args.c_row + n * kLanes) : set1(0.0F);
-  const typename Cells::Cell* a = args.a;
-  const typename Cells::Stored* b = args.b;
-  const std::int64_t a_row = args.a_row, a_inner = args.a_inner, b_row = args.b_row;
+    for (int n = 0; n < Vectors; ++n)
+      acc[r][n] = Accumulate ? load(args.c.data + r * args.c.row + n * kLanes) : set1(0.0F);
+  const typename Cells::Cell* a = args.a.data;
+  const typename Cells::Stored* b = args.b.data;
+  const std::int64_t a_row = args.a.row, a_inner = args.a.step, b_row = args.b.row;
   for (std::int64_t k = 0; k < args.inner; ++k, a += a_inner, b += Cells::kRows * b_row) {
     typename Cells::Vector bv[std::size_t{Vectors}];
 #pragma GCC unroll 8
@@ -91,7 +107,7 @@ template <class Cells, int Rows, int Vectors, bool Accumulate>
     if constexpr (Cells::kCallsNext) {
       constexpr int kLineVectors = 64 / (kLanes * int{sizeof(typename Cells::Stored)});
 #pragma GCC unroll 8
-      for (int n = 0; n < Vectors; n += kLineVectors) call_next<Cells>(b + n * kLanes, b_row, args.to_next);
+      for (int n = 0; n < Vectors; n += kLineVectors) call_next<Cells>(b + n * kLanes, b_row, args.b.to_next);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
@@ -103,7 +119,7 @@ template <class Cells, int Rows, int Vectors, bool Accumulate>
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-    for (int n = 0; n < Vectors; ++n) store(args.c + r * args.c_row + n * kLanes, acc[r][n]);
+    for (int n = 0; n < Vectors; ++n) store(args.c.data + r * args.c.row + n * kLanes, acc[r][n]);
 }
 
 template <class Cells>
@@ -128,24 +144,24 @@ inline ProductTile<Cells> product_tile_for(int rows, std::int64_t vectors) {
 // c[rows][cols] = (c +) a . b; cols is a multiple of kLanes and b and c have room for it.
 template <bool Accumulate, class Cells>
 inline void product(ProductArgs<Cells> args, std::int64_t rows, std::int64_t cols) {
-  const typename Cells::Cell* a = args.a;
-  float* c = args.c;
+  const typename Cells::Cell* a = args.a.data;
+  float* c = args.c.data;
   for (std::int64_t n = 0; n < cols;) {
     const std::int64_t left = (cols - n) / kLanes;
     const std::int64_t vectors = left < kTileVectors ? left : kTileVectors;
     const ProductTile<Cells> whole = product_tile_for<Cells, Accumulate>(kTileRows, vectors);
     std::int64_t r = 0;
     for (; r + kTileRows <= rows; r += kTileRows) {
-      args.a = a + r * args.a_row;
-      args.c = c + r * args.c_row + n;
+      args.a.data = a + r * args.a.row;
+      args.c.data = c + r * args.c.row + n;
       whole(args);
     }
     if (r < rows) {
-      args.a = a + r * args.a_row;
-      args.c = c + r * args.c_row + n;
+      args.a.data = a + r * args.a.row;
+      args.c.data = c + r * args.c.row + n;
       product_tile_for<Cells, Accumulate>(static_cast<int>(rows - r), vectors)(args);
     }
-    args.b += vectors * kLanes;
+    args.b.data += vectors * kLanes;
     n += vectors * kLanes;
   }
 }
@@ -155,10 +171,10 @@ inline void product(ProductArgs<Cells> args, std::int64_t rows, std::int64_t col
 inline void product_skip_zeros(const ProductArgs<FloatCells>& args, std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t k = 0; k < args.inner; ++k) {
-      const float a = args.a[r * args.a_row + k * args.a_inner];
+      const float a = args.a.data[r * args.a.row + k * args.a.step];
       if (a == 0.0F) continue;
-      float* c = args.c + r * args.c_row;
-      const float* b = args.b + k * args.b_row;
+      float* c = args.c.data + r * args.c.row;
+      const float* b = args.b.data + k * args.b.row;
       for (std::int64_t n = 0; n < cols; n += kLanes) store(c + n, fma(set1(a), load(b + n), load(c + n)));
     }
 }
@@ -169,4 +185,22 @@ inline void accumulate(const ProductArgs<Cells>& args, std::int64_t rows, std::i
     product<true>(args, rows, cols);
   else
     product_skip_zeros(args, rows, cols);
+}
+
+// What kernels say: shapes stand in the right margin where they are used.
+template <class Cells>
+inline void set_product(const FloatTile& c, const LeftTile<Cells>& a, const RightTile<Cells>& b,
+                        const ProductShape& shape) {  // (M,N) = (M,K) . (K,N)
+  product<false>(ProductArgs<Cells>{a, b, c, shape.K}, shape.M, shape.N);
+}
+template <class Cells>
+inline void add_product(const FloatTile& c, const LeftTile<Cells>& a, const RightTile<Cells>& b,
+                        const ProductShape& shape) {  // (M,N) += (M,K) . (K,N)
+  product<true>(ProductArgs<Cells>{a, b, c, shape.K}, shape.M, shape.N);
+}
+// The same where b may hold an inf or NaN.
+template <class Cells>
+inline void add_product(const FloatTile& c, const LeftTile<Cells>& a, const RightTile<Cells>& b,
+                        const ProductShape& shape, bool b_finite) {
+  accumulate(ProductArgs<Cells>{a, b, c, shape.K}, shape.M, shape.N, b_finite);
 }

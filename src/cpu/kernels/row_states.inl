@@ -1,9 +1,8 @@
 // The softmax of rows whose LSE is too large to make weights from: their maximum and sum once more.
 
-// total <- merge(total, part), in double: without the values there is little to add up.
-inline void merge_state(const AttentionProblem& p, RowState& total, float part_max, float part_sum) {
-  if (part_max == -kInfinity && part_sum == 0.0F) return;
-  total = merged(total, {part_max, in_nats(p, part_max), __builtin_log(static_cast<double>(part_sum))});
+// In double: without the values there is little to add up.
+inline RowState row_state(const AttentionProblem& p, const RowSoftmax& part) {
+  return {part.max, {in_nats(p, part.max), static_cast<double>(part.sum)}};
 }
 
 // Rows [first, last) of the range over all keys. Scores have the bits that backward's have: each is one chain of sums.
@@ -15,25 +14,24 @@ inline void sweep_states(const AttentionProblem& p, const RowRange& range, std::
   const KeyRange seen = visible_range(p, s.keys, first, last);
   for (std::int64_t begin = seen.lo / kKeySplit * kKeySplit; begin < seen.hi; begin += kKeySplit) {
     const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
-    for (std::int64_t r = 0; r < rows; ++r) s.part.max[r] = -kInfinity;
-    clear(s.part.sums, rows * kLanes);
-    clear(s.part.acc, rows * acc_row(p));
+    clear_part(s, rows, acc_row(p));
     for (std::int64_t j = next_seen(p, part, seen.lo > begin ? seen.lo : begin, end); j < end;
          j = next_seen(p, part, j / kKeyTile * kKeyTile + kKeyTile, end)) {
       const KeyTile tile{range.b, range.hk, j / kKeyTile * kKeyTile};
       Block block{range.b, range.hk, first, rows, tile.j0, 0, 0, false};
       if (!place_block(p, s.keys, block)) continue;
       Math::pack_along_dim(p.k, tile, keys_in_tile(p, tile), p.D, s.tile_rows, s.tile.k);
-      product<false>(
-          ProductArgs<typename Math::Cells>{s.q + (first - range.begin) * query_row, query_row, 1, s.tile.k + block.c0,
-                                            kKeyTile, s.scores + block.c0, kKeyTile, Math::depth(p.D)},
-          rows, block.c1 - block.c0);
+      set_product({s.scores + block.c0, kKeyTile},
+                  LeftTile<typename Math::Cells>{s.q + (first - range.begin) * query_row, query_row},
+                  RightTile<typename Math::Cells>{s.tile.k + block.c0, kKeyTile},
+                  {rows, block.c1 - block.c0, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
       finish_scores(p, block, s.keys, s.scores, nullptr);
       softmax_block<Math>(p, block, s.scores, true, s.weights, s.part, 0);
     }
-    for (std::int64_t r = 0; r < rows; ++r)
-      merge_state(p, states[row_index(p, range.b, range.hk, first + r)], s.part.max[r],
-                  reduce_add(load(s.part.sums + r * kLanes)));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      RowState& state = states[row_index(p, range.b, range.hk, first + r)];
+      state = merge(state, row_state(p, s.part.row(r)));
+    }
   }
 }
 

@@ -7,17 +7,17 @@ constexpr std::int64_t kTileSide = 16;  // rows, and cells in a row
 class TileRows {
  public:
   TileRows(const ProductArgs<PairCells>& args, std::int64_t row, std::int64_t rows, std::uint32_t* staged)
-      : in_place_(rows == kTileSide && args.a_inner == 1 && args.inner % kTileSide == 0),
-        data_(in_place_ ? args.a + row * args.a_row : staged),
-        row_(in_place_ ? args.a_row : kTileSide) {
+      : in_place_(rows == kTileSide && args.a.step == 1 && args.inner % kTileSide == 0),
+        data_(in_place_ ? args.a.data + row * args.a.row : staged),
+        row_(in_place_ ? args.a.row : kTileSide) {
     if (in_place_) return;
     for (std::int64_t k0 = 0; k0 < args.inner; k0 += kTileSide) {
       const std::int64_t count = args.inner - k0 < kTileSide ? args.inner - k0 : kTileSide;
       std::uint32_t* dst = staged + k0 * kTileSide;
-      if (args.a_row == 1 && rows == kTileSide && count == kTileSide) {
+      if (args.a.row == 1 && rows == kTileSide && count == kTileSide) {
         V block[kLanes];
         for (int k = 0; k < kLanes; ++k)
-          block[k] = load(reinterpret_cast<const float*>(args.a + row + (k0 + k) * args.a_inner));
+          block[k] = load(reinterpret_cast<const float*>(args.a.data + row + (k0 + k) * args.a.step));
         transpose(block);
         for (int r = 0; r < kLanes; ++r) store(reinterpret_cast<float*>(dst + r * kTileSide), block[r]);
         continue;
@@ -25,7 +25,7 @@ class TileRows {
       __builtin_memset(dst, 0, sizeof(std::uint32_t) * kTileSide * kTileSide);
       for (std::int64_t r = 0; r < rows; ++r)
         for (std::int64_t k = 0; k < count; ++k)
-          dst[r * kTileSide + k] = args.a[(row + r) * args.a_row + (k0 + k) * args.a_inner];
+          dst[r * kTileSide + k] = args.a.data[(row + r) * args.a.row + (k0 + k) * args.a.step];
     }
   }
 
@@ -68,8 +68,8 @@ inline void tile_block(const TileRows& top, const TileRows* bottom, const Produc
   }
   TileRemainder remainder;
   for (std::int64_t k = 0; k < args.inner; k += kTileSide) {
-    const std::uint32_t* b = args.b + k * args.b_row;
-    std::int64_t b_row = args.b_row;
+    const std::uint32_t* b = args.b.data + k * args.b.row;
+    std::int64_t b_row = args.b.row;
     if (args.inner - k < kTileSide) {
       remainder.fill(b, b_row, args.inner - k, two_columns ? 2 * kTileSide : kTileSide);
       b = remainder.cells[0];
@@ -126,24 +126,24 @@ class TileProduct {
     const std::int64_t n = which * 2 * kTileSide;
     const bool two_columns = cols_ - n > kTileSide;
     ProductArgs<PairCells> block = args_;
-    block.b += n;
-    float* c = args_.c + n;
-    float* c_bottom = c + kTileSide * args_.c_row;
+    block.b.data += n;
+    float* c = args_.c.data + n;
+    float* c_bottom = c + kTileSide * args_.c.row;
     if (bottom_rows_ == kTileSide) {
-      tile_block<Accumulate>(top_, &bottom_, block, c, c_bottom, args_.c_row, two_columns);
+      tile_block<Accumulate>(top_, &bottom_, block, c, c_bottom, args_.c.row, two_columns);
       return;
     }
     const bool whole_top = top_rows_ == kTileSide;
-    if (whole_top) tile_block<Accumulate>(top_, nullptr, block, c, nullptr, args_.c_row, two_columns);
+    if (whole_top) tile_block<Accumulate>(top_, nullptr, block, c, nullptr, args_.c.row, two_columns);
     const std::int64_t count = whole_top ? bottom_rows_ : top_rows_;
     if (count == 0) return;
     float* c_last = whole_top ? c_bottom : c;
     const std::int64_t width = two_columns ? 2 * kTileSide : kTileSide;
     TileOverhang overhang;
-    if constexpr (Accumulate) overhang.copy(c_last, args_.c_row, count, width, true);
+    if constexpr (Accumulate) overhang.copy(c_last, args_.c.row, count, width, true);
     tile_block<Accumulate>(whole_top ? bottom_ : top_, nullptr, block, overhang.rows[0], nullptr, 2 * kTileSide,
                            two_columns);
-    overhang.copy(c_last, args_.c_row, count, width, false);
+    overhang.copy(c_last, args_.c.row, count, width, false);
   }
 
  private:
@@ -168,14 +168,14 @@ inline void product(ProductArgs<PairCells> args, std::int64_t rows, std::int64_t
     for (std::int64_t row = 0; row < rows; row += 2 * kTileSide) {
       const std::int64_t count = rows - row < 2 * kTileSide ? rows - row : 2 * kTileSide;
       ProductArgs<PairCells> some = args;
-      some.a += row * args.a_row;
-      some.c += row * args.c_row;
+      some.a.data += row * args.a.row;
+      some.c.data += row * args.c.row;
       if (Accumulate || k > 0)
         tile_rows_product<true>(some, count, cols);
       else
         tile_rows_product<false>(some, count, cols);
     }
-    args.a += kTileInner * args.a_inner;
-    args.b += kTileInner * args.b_row;
+    args.a.data += kTileInner * args.a.step;
+    args.b.data += kTileInner * args.b.row;
   }
 }
