@@ -79,11 +79,12 @@ class RopeTable {
 
 // Turns pair i of the row at position p by the angle p * theta^(-2i/R), or as the scaling says. y may be x.
 void rope(View x, MutableView y, const RopeOptions& options = {});
-// The same bits with a table of as many positions as x is long; what lies behind its pairs is copied.
-void rope(View x, MutableView y, const RopeTable& table);
+// The same bits with a table: row i of x stands at its position first + i. What lies behind the table's pairs is
+// copied.
+void rope(View x, MutableView y, const RopeTable& table, std::int64_t first = 0);
 
 // The gradient is the turn backwards (times the same magnitude). dx may be dy.
 void rope_backward(View dy, MutableView dx, const RopeOptions& options = {});
-void rope_backward(View dy, MutableView dx, const RopeTable& table);
+void rope_backward(View dy, MutableView dx, const RopeTable& table, std::int64_t first = 0);
 
 }  // namespace attend

@@ -48,15 +48,18 @@ void check_rows(const char* op, const char* in, const View& x, const char* out, 
   check_all_apart(op, {{out, y, in}}, {{in, x}});
 }
 
-void check_table(const char* op, const char* in, const View& x, const RopeTable& table) {
-  check_equal(op, (std::string(in) + " length").c_str(), x.length(), table.length(), "positions of the table");
+void check_table(const char* op, const char* in, const View& x, const RopeTable& table, std::int64_t first) {
+  if (first < 0 || first > table.length() || x.length() > table.length() - first) {
+    fail(op, std::string(in) + " has " + std::to_string(x.length()) + " rows from " + std::to_string(first) +
+                 " on, expected rows 0 to " + std::to_string(table.length()) + " of the table");
+  }
   if (2 * table.pairs() > x.dim()) {
     fail(op, std::string(in) + " dim is " + std::to_string(x.dim()) + ", expected at least " +
                  std::to_string(2 * table.pairs()) + " (the table turns as many)");
   }
 }
 
-void turn_rows(const View& x, const MutableView& y, const RopeTable& table, bool backward) {
+void turn_rows(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, bool backward) {
   const std::int64_t D = x.dim(), P = table.pairs(), H = x.heads(), L = x.length(), rows = row_count(x.shape);
   if (rows == 0) return;
   const bool interleaved = table.style() == RopeStyle::interleaved;
@@ -67,7 +70,7 @@ void turn_rows(const View& x, const MutableView& y, const RopeTable& table, bool
   const RowRooms rooms(1, D);
   for_each_row(rows, D, rooms.workers(), [&](std::int64_t n, int worker) {
     const std::int64_t r = by_position ? (n / H / L * H + n % H) * L + n / H % L : n;
-    const std::int64_t at = r % L * P;
+    const std::int64_t at = (first + r % L) * P;
     float* room = rooms.of(worker, 0);
     const float* numbers = from.read(r, 0, D, room);
     float* place = to.place(r, 0, room);
@@ -116,18 +119,18 @@ void RopeTable::fill(const RopeTurns& turns, RopeStyle style, std::span<const st
   });
 }
 
-void rope(View x, MutableView y, const RopeTable& table) {
+void rope(View x, MutableView y, const RopeTable& table, std::int64_t first) {
   check_rows("rope", "x", x, "y", y);
-  check_table("rope", "x", x, table);
-  if (x.dtype == DType::f64) return reference::rope(x, y, table);
-  turn_rows(x, y, table, false);
+  check_table("rope", "x", x, table, first);
+  if (x.dtype == DType::f64) return reference::rope(x, y, table, first);
+  turn_rows(x, y, table, first, false);
 }
 
-void rope_backward(View dy, MutableView dx, const RopeTable& table) {
+void rope_backward(View dy, MutableView dx, const RopeTable& table, std::int64_t first) {
   check_rows("rope_backward", "dy", dy, "dx", dx);
-  check_table("rope_backward", "dy", dy, table);
-  if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, table);
-  turn_rows(dy, dx, table, true);
+  check_table("rope_backward", "dy", dy, table, first);
+  if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, table, first);
+  turn_rows(dy, dx, table, first, true);
 }
 
 void rope(View x, MutableView y, const RopeOptions& options) {
@@ -135,7 +138,7 @@ void rope(View x, MutableView y, const RopeOptions& options) {
   check_options("rope", "x", x.dim(), x.length(), options);
   if (row_count(x.shape) == 0) return;
   if (x.dtype == DType::f64) return reference::rope(x, y, options);
-  turn_rows(x, y, RopeTable(x.dim(), x.length(), options), false);
+  turn_rows(x, y, RopeTable(x.dim(), x.length(), options), 0, false);
 }
 
 void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
@@ -143,7 +146,7 @@ void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
   check_options("rope_backward", "dy", dy.dim(), dy.length(), options);
   if (row_count(dy.shape) == 0) return;
   if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, options);
-  turn_rows(dy, dx, RopeTable(dy.dim(), dy.length(), options), true);
+  turn_rows(dy, dx, RopeTable(dy.dim(), dy.length(), options), 0, true);
 }
 
 }  // namespace attend

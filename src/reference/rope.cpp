@@ -147,8 +147,8 @@ void turn(const View& x, const MutableView& y, const RopeOptions& o, double dire
   turn(x, y, rope_turns(o.rotary_dim == 0 ? x.dim() : o.rotary_dim, o.theta, o.scaling), o.style, o.positions,
        o.first_position, direction);
 }
-void turn(const View& x, const MutableView& y, const RopeTable& table, double direction) {
-  turn(x, y, table.turns(), table.style(), table.positions(), 0, direction);
+void turn(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, double direction) {
+  turn(x, y, table.turns(), table.style(), table.positions().subspan(static_cast<std::size_t>(first)), 0, direction);
 }
 
 }  // namespace
@@ -159,11 +159,11 @@ void rope(const View& x, const MutableView& y, const RopeOptions& options) {
 void rope_backward(const View& dy, const MutableView& dx, const RopeOptions& options) {
   turn(dy, dx, options, -1.0);
 }
-void rope(const View& x, const MutableView& y, const RopeTable& table) {
-  turn(x, y, table, 1.0);
+void rope(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first) {
+  turn(x, y, table, first, 1.0);
 }
-void rope_backward(const View& dy, const MutableView& dx, const RopeTable& table) {
-  turn(dy, dx, table, -1.0);
+void rope_backward(const View& dy, const MutableView& dx, const RopeTable& table, std::int64_t first) {
+  turn(dy, dx, table, first, -1.0);
 }
 
 }  // namespace attend::reference

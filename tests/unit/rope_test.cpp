@@ -166,6 +166,20 @@ TEST(Rope, ATableHasTheBitsOfTheOptions) {
   });
 }
 
+TEST(Rope, PartOfATable) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const RopeTable table(16, 40, {.first_position = 100});
+    const Tensor x = random_tensor(dtype, {1, 2, 5, 16}, 11);
+    Tensor y(dtype, x.shape()), expected(dtype, x.shape());
+    rope(x, y, table, 35);
+    rope(x, expected, {.first_position = 135});
+    EXPECT_TRUE(same_bits(y, expected));
+    rope_backward(x, y, table, 7);
+    rope_backward(x, expected, {.first_position = 107});
+    EXPECT_TRUE(same_bits(y, expected));
+  }
+}
+
 TEST(Rope, ATableOfOtherTurnsAndPositions) {
   RopeTurns turns = rope_turns(8, 1e4);
   const std::vector<std::int64_t> positions = {3, -1};
@@ -179,7 +193,11 @@ TEST(Rope, ATableOfOtherTurnsAndPositions) {
   EXPECT_EQ(error_of([&] { rope(view_of(x.data<float>(), {1, 3, 1, 10}), y, table); }),
             "rope: y shape is [1, 3, 2, 10], expected [1, 3, 1, 10]");
   Tensor longer(DType::f32, {1, 3, 3, 10}), thin(DType::f32, {1, 1, 2, 6});
-  EXPECT_EQ(error_of([&] { rope(longer, longer, table); }), "rope: x length is 3, expected 2 (positions of the table)");
+  EXPECT_EQ(error_of([&] { rope(longer, longer, table); }),
+            "rope: x has 3 rows from 0 on, expected rows 0 to 2 of the table");
+  EXPECT_EQ(error_of([&] { rope(x, y, table, 1); }), "rope: x has 2 rows from 1 on, expected rows 0 to 2 of the table");
+  EXPECT_EQ(error_of([&] { rope_backward(x, y, table, -1); }),
+            "rope_backward: dy has 2 rows from -1 on, expected rows 0 to 2 of the table");
   EXPECT_EQ(error_of([&] { rope_backward(thin, thin, table); }),
             "rope_backward: dy dim is 6, expected at least 8 (the table turns as many)");
   EXPECT_EQ(error_of([&] { RopeTable(7, 2); }),
