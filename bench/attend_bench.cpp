@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures attention on the shapes that matter, beside the multiply-add ceiling of the same run."};
   int rounds = 7, thread_option = 0;
   std::string only, svg;
-  bool ceilings = false, lengths = false, parts = false, latents = false;
+  bool ceilings = false, lengths = false, parts = false, latents = false, blocks = false;
   app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
@@ -119,6 +119,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", model, "Load this language model and obey standard input (model_rates.hpp says what)");
   app.add_option("--cache", cache, "With --model: f16, f32 or bf16");
   app.add_flag("--latents", latents, "Decoding over a cache of latents (MLA) instead");
+  app.add_flag("--blocks", blocks, "Norms, rotations, activations and the loss of a model instead");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
   if (ceilings) {
@@ -137,6 +138,10 @@ int main(int argc, char** argv) {
   }
   if (latents) {
     run_latent(rounds, {fma_rate, pair_rate, read_rate});
+    return 0;
+  }
+  if (blocks) {
+    run_blocks(rounds, {fma_rate, pair_rate, read_rate});
     return 0;
   }
   if (lengths) {

@@ -224,7 +224,66 @@ void call_row(DType dtype, std::int64_t dim, int rounds) {
              1e6 * s[0].median, 1e6 * s[1].median);
 }
 
+// What lies between the products of a layer, on the rows of a prefill.
+void block_rows(DType dtype, int rounds) {
+  constexpr std::int64_t kRows = 512, kWidth = 576, kHeads = 9, kHidden = 1536;
+  Tensor x = random_tensor(dtype, {1, 1, kRows, kWidth}), y(dtype, x.shape()), dweight(DType::f32, {1, 1, 1, kWidth});
+  const Tensor weight = random_tensor(DType::f32, {1, 1, 1, kWidth});
+  const Tensor gate = random_tensor(dtype, {1, 1, kRows, kHidden}), up = random_tensor(dtype, gate.shape());
+  Tensor hidden(dtype, gate.shape()), dup(dtype, gate.shape());
+  MutableView heads = x.view();
+  heads.shape = {1, kHeads, kRows, kWidth / kHeads};
+  heads.strides = length_major_strides(heads.shape);
+  const RopeTable table(kWidth / kHeads, kRows);
+  const auto row = [&](const char* what, const Tensor& of, const auto& run) {
+    const double numbers = static_cast<double>(of.size());
+    const std::vector<Sample> s = interleave({[&] { return 1e9 * timed(run) / numbers; }}, rounds);
+    fmt::print("{:<5} {:<26} {:6.3f} ns a number ({:.3f}-{:.3f})\n", name(dtype), what, s[0].median, s[0].low,
+               s[0].high);
+    std::fflush(stdout);
+  };
+  row("rms_norm", x, [&] { rms_norm(x, weight, y); });
+  row("rms_norm_backward", x, [&] { rms_norm_backward(x, y, weight, x, dweight); });
+  row("layer_norm", x, [&] { layer_norm(x, weight, weight, y); });
+  row("rope, nine heads", x, [&] { rope(heads, heads, table); });
+  row("add", x, [&] { add(x, y, y); });
+  row("dropout", x, [&] { dropout(x, y, {0.1, 1}); });
+  for (const auto& [what, kind] :
+       {std::pair{"silu, gated", Activation::silu}, std::pair{"gelu, gated", Activation::gelu},
+        std::pair{"gelu_tanh, gated", Activation::gelu_tanh}})
+    row(what, gate, [&, of = kind] { gated_activation(of, gate, up, hidden); });
+  row("silu, gated, backward", gate, [&] { gated_activation_backward(Activation::silu, up, gate, up, hidden, dup); });
+}
+
+// Three products and the softmax between them.
+void loss_row(DType dtype, int rounds, const std::function<double()>& ceiling) {
+  constexpr std::int64_t kRows = 512, kWidth = 576, kVocabulary = 16384;
+  const Tensor hidden = random_tensor(dtype, {1, 1, kRows, kWidth}),
+               weight = random_tensor(dtype, {1, 1, kVocabulary, kWidth}),
+               dloss = random_tensor(DType::f32, {1, 1, kRows, 1});
+  Tensor dhidden(dtype, hidden.shape()), dweight(DType::f32, weight.shape()), loss(DType::f32, dloss.shape());
+  const std::vector<std::int64_t> targets(kRows, 7);
+  const double work = 2.0 * kRows * kWidth * kVocabulary;
+  const std::vector<Sample> s = interleave(
+      {ceiling, [&] { return work / timed([&] { cross_entropy(hidden, weight, targets, loss); }); },
+       [&] {
+         return 3 * work /
+                timed([&] { cross_entropy_backward(dloss, hidden, weight, targets, {dhidden, dweight, loss}); });
+       }},
+      rounds);
+  fmt::print("{:<5} cross_entropy, {} rows, {} words  {:.0f} %, backward {:.0f} % of {:.1f} GFLOP/s\n", name(dtype),
+             kRows, kVocabulary, 100 * s[1].median / s[0].median, 100 * s[2].median / s[0].median, s[0].median / 1e9);
+  std::fflush(stdout);
+}
+
 }  // namespace
+
+void run_blocks(int rounds, const Ceilings& ceilings) {
+  fmt::print("\nBlocks between the products of a layer: 512 rows of 576, hidden 1536\n");
+  for (const DType dtype : {DType::f32, DType::bf16}) block_rows(dtype, rounds);
+  loss_row(DType::f32, rounds, ceilings.fma);
+  loss_row(DType::bf16, rounds, ceilings.pairs);
+}
 
 void run_latent(int rounds, const Ceilings& ceilings) {
   fmt::print("\nDecoding over latents (MLA), one query, 128 heads, 512 + 64 numbers a token\n");
@@ -270,6 +329,7 @@ void run_parts(int rounds, const Ceilings& ceilings) {
     cache_row(DType::bf16, true, length, rounds, ceilings.read);
   }
   run_latent(rounds, ceilings);
+  run_blocks(rounds, ceilings);
   fmt::print("\nThe cost of a call of a shape seen before\n");
   for (const DType dtype : {DType::f32, DType::bf16}) call_row(dtype, 8, rounds);
 }

@@ -12,5 +12,6 @@ struct Ceilings {
 
 void run_parts(int rounds, const Ceilings& ceilings);
 void run_latent(int rounds, const Ceilings& ceilings);  // of these, decoding over latents alone
+void run_blocks(int rounds, const Ceilings& ceilings);  // and norms, rotations, activations and the loss alone
 
 }  // namespace attend::bench

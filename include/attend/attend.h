@@ -239,11 +239,82 @@ ATTEND_API attend_status attend_rope(const attend_tensor* x, const attend_tensor
 ATTEND_API attend_status attend_rope_backward(const attend_tensor* dy, const attend_tensor* dx,
                                               const attend_rope_options* options);
 
+/* The cosines and sines of `length` positions for rows of `dim` numbers, made once: a handle; NULL after an error. */
+typedef struct attend_rope_table attend_rope_table;
+ATTEND_API attend_status attend_rope_table_create(int64_t dim, int64_t length, const attend_rope_options* options,
+                                                  attend_rope_table** table);
+ATTEND_API void attend_rope_table_free(attend_rope_table* table);
+/* Row i of x stands at position `first` + i of the table. */
+ATTEND_API attend_status attend_rope_by_table(const attend_tensor* x, const attend_tensor* y,
+                                              const attend_rope_table* table, int64_t first);
+ATTEND_API attend_status attend_rope_by_table_backward(const attend_tensor* dy, const attend_tensor* dx,
+                                                       const attend_rope_table* table, int64_t first);
+
 ATTEND_API attend_status attend_rms_norm(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* y,
                                          double eps);
 ATTEND_API attend_status attend_rms_norm_backward(const attend_tensor* dy, const attend_tensor* x,
                                                   const attend_tensor* weight, const attend_tensor* dx,
                                                   const attend_tensor* dweight, double eps);
+
+/* bias: NULL for none. */
+ATTEND_API attend_status attend_layer_norm(const attend_tensor* x, const attend_tensor* weight,
+                                           const attend_tensor* bias, const attend_tensor* y, double eps);
+/* dbias: NULL unless wanted. */
+ATTEND_API attend_status attend_layer_norm_backward(const attend_tensor* dy, const attend_tensor* x,
+                                                    const attend_tensor* weight, const attend_tensor* dx,
+                                                    const attend_tensor* dweight, const attend_tensor* dbias,
+                                                    double eps);
+
+enum {
+  ATTEND_ACTIVATION_SILU = 0,
+  ATTEND_ACTIVATION_GELU = 1,
+  ATTEND_ACTIVATION_GELU_TANH = 2,
+  ATTEND_ACTIVATION_RELU = 3
+};
+
+/* y = act(x), dx = dy * act'(x). */
+ATTEND_API attend_status attend_activation(int32_t kind, const attend_tensor* x, const attend_tensor* y);
+ATTEND_API attend_status attend_activation_backward(int32_t kind, const attend_tensor* dy, const attend_tensor* x,
+                                                    const attend_tensor* dx);
+/* y = act(gate) * up. */
+ATTEND_API attend_status attend_gated_activation(int32_t kind, const attend_tensor* gate, const attend_tensor* up,
+                                                 const attend_tensor* y);
+ATTEND_API attend_status attend_gated_activation_backward(int32_t kind, const attend_tensor* dy,
+                                                          const attend_tensor* gate, const attend_tensor* up,
+                                                          const attend_tensor* dgate, const attend_tensor* dup);
+
+ATTEND_API attend_status attend_add(const attend_tensor* x, const attend_tensor* y, const attend_tensor* z);
+ATTEND_API attend_status attend_convert(const attend_tensor* x, const attend_tensor* y);
+ATTEND_API attend_status attend_dropout(const attend_tensor* x, const attend_tensor* y, double probability,
+                                        uint64_t seed);
+
+/* Row n of y is row tokens[n] of the table; `count` is the number of rows of y. */
+ATTEND_API attend_status attend_embedding(const attend_tensor* table, const int64_t* tokens, int64_t count,
+                                          const attend_tensor* y);
+ATTEND_API attend_status attend_embedding_backward(const attend_tensor* dy, const int64_t* tokens, int64_t count,
+                                                   const attend_tensor* dtable);
+
+typedef struct attend_cross_entropy_options {
+  size_t struct_size;
+  int64_t ignore_index; /* rows with this target have no loss and no gradient */
+} attend_cross_entropy_options;
+ATTEND_INIT(attend_cross_entropy_options)
+
+/* The loss of each row of hidden over the logits of its projection; `count` targets, one for each row. */
+ATTEND_API attend_status attend_cross_entropy(const attend_tensor* hidden, const attend_tensor* weight,
+                                              const int64_t* targets, int64_t count, const attend_tensor* loss,
+                                              const attend_cross_entropy_options* options);
+
+typedef struct attend_cross_entropy_gradients {
+  size_t struct_size;
+  const attend_tensor *dhidden, *dweight, *loss; /* NULL unless wanted */
+} attend_cross_entropy_gradients;
+ATTEND_INIT(attend_cross_entropy_gradients)
+
+ATTEND_API attend_status attend_cross_entropy_backward(const attend_tensor* dloss, const attend_tensor* hidden,
+                                                       const attend_tensor* weight, const int64_t* targets,
+                                                       int64_t count, const attend_cross_entropy_gradients* gradients,
+                                                       const attend_cross_entropy_options* options);
 
 /* bias: NULL for none. */
 ATTEND_API attend_status attend_linear(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* bias,
@@ -282,6 +353,9 @@ ATTEND_API attend_status attend_weight_create(int32_t format, int64_t out, int64
 ATTEND_API attend_status attend_weight_shape(const attend_weight* weight, int32_t* format, int64_t* out, int64_t* in);
 /* Row `row` as `count` floats, all of it: count is `in`. */
 ATTEND_API attend_status attend_weight_row(const attend_weight* weight, int64_t row, float* y, int64_t count);
+/* attend_embedding of such rows: y is f32. */
+ATTEND_API attend_status attend_weight_embedding(const attend_weight* weight, const int64_t* tokens, int64_t count,
+                                                 const attend_tensor* y);
 ATTEND_API void attend_weight_free(attend_weight* weight);
 
 typedef struct attend_projection {

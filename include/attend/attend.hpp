@@ -1,13 +1,19 @@
 // Everything.
 #pragma once
 
+#include "attend/activation.hpp"
 #include "attend/adaptive_span.hpp"
+#include "attend/add.hpp"
 #include "attend/additive_attention.hpp"
 #include "attend/attention.hpp"
+#include "attend/cross_entropy.hpp"
+#include "attend/dropout.hpp"
+#include "attend/embedding.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
 #include "attend/interrupt.hpp"
 #include "attend/latent_attention.hpp"
+#include "attend/layer_norm.hpp"
 #include "attend/linear.hpp"
 #include "attend/linear_attention.hpp"
 #include "attend/linformer.hpp"

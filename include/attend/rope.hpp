@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "attend/export.h"
@@ -51,10 +52,40 @@ struct RopeOptions {
   RopeScaling scaling{};
 };
 
+// The cosines and sines of some positions: made once for all heads and layers whose rows stand there.
+class ATTEND_API RopeTable {
+ public:
+  RopeTable() = default;  // of no position
+  // What rope() makes of these options for rows of `dim` numbers at `length` positions.
+  RopeTable(std::int64_t dim, std::int64_t length, const RopeOptions& options = {});
+  RopeTable(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions);
+
+  // A new table in this one's memory.
+  void fill(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions);
+
+  RopeStyle style() const { return style_; }
+  std::int64_t length() const { return static_cast<std::int64_t>(positions_.size()); }
+  std::int64_t pairs() const { return static_cast<std::int64_t>(turns_.per_position.size()); }
+  const RopeTurns& turns() const { return turns_; }
+  std::span<const std::int64_t> positions() const { return positions_; }
+  const float* cosines() const { return cosines_.data(); }  // [length, pairs], times the magnitude
+  const float* sines() const { return sines_.data(); }
+
+ private:
+  RopeStyle style_ = RopeStyle::half_split;
+  RopeTurns turns_;
+  std::vector<std::int64_t> positions_;
+  std::vector<float> cosines_, sines_;
+};
+
 // Turns pair i of the row at position p by the angle p * theta^(-2i/R), or as the scaling says. y may be x.
 ATTEND_API void rope(View x, MutableView y, const RopeOptions& options = {});
+// The same bits with a table: row i of x stands at its position first + i. What lies behind the table's pairs is
+// copied.
+ATTEND_API void rope(View x, MutableView y, const RopeTable& table, std::int64_t first = 0);
 
 // The gradient is the turn backwards (times the same magnitude). dx may be dy.
 ATTEND_API void rope_backward(View dy, MutableView dx, const RopeOptions& options = {});
+ATTEND_API void rope_backward(View dy, MutableView dx, const RopeTable& table, std::int64_t first = 0);
 
 }  // namespace attend

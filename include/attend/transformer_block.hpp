@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attend/activation.hpp"
 #include "attend/attention.hpp"
 #include "attend/export.h"
 #include "attend/multi_head_attention.hpp"
@@ -15,6 +16,11 @@ enum class FeedForward {
   gelu,    // down gelu(up x), gelu(t) = t * Phi(t), by the error function
   relu,    // down max(up x, 0)
 };
+constexpr Activation activation_of(FeedForward kind) {
+  return kind == FeedForward::swiglu ? Activation::silu
+         : kind == FeedForward::gelu ? Activation::gelu
+                                     : Activation::relu;
+}
 
 struct TransformerBlockConfig {
   MultiHeadAttentionConfig attention{};  // its width and dtype are the block's; context_width and output_width: width

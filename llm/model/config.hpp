@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/activation.hpp"
 #include "attend/rope.hpp"
 #include "io/gguf.hpp"
 #include "io/json.hpp"
@@ -15,7 +16,7 @@ namespace attend::llm {
 
 enum class NormKind { rms, layer };
 enum class PositionKind { none, rope, learned, sinusoidal };
-enum class ActivationKind { silu, gelu, gelu_tanh, relu };
+using ActivationKind = Activation;
 enum class PoolingKind { none, mean, first_token, max };  // of an encoder's rows into one embedding
 
 struct Experts {

@@ -6,8 +6,14 @@
 #include <numeric>
 #include <string>
 
+#include "attend/activation.hpp"
+#include "attend/add.hpp"
 #include "attend/attention.hpp"
+#include "attend/embedding.hpp"
 #include "attend/error.hpp"
+#include "attend/layer_norm.hpp"
+#include "attend/positions.hpp"
+#include "attend/rms_norm.hpp"
 #include "attend/threads.hpp"
 
 namespace attend::llm {
@@ -32,6 +38,20 @@ BasicView<Void> heads_view(Void* data, DType dtype, std::int64_t batch, std::int
                            std::int64_t dim) {
   const Shape shape{batch, heads, length, dim};
   return {dtype, data, shape, length_major_strides(shape)};
+}
+
+// A table of rows as long as `width`.
+View table_view(const Tensor& table, std::int64_t width) {
+  return rows_view(table.data<float>(), table.size() / width, width);
+}
+
+void add_rows(float* x, const float* y, std::int64_t rows, std::int64_t width) {  // x += y
+  add(rows_view(x, rows, width), rows_view(y, rows, width), rows_view(x, rows, width));
+}
+
+void narrow(const float* x, void* y, std::int64_t count, DType dtype) {  // to f16 or bf16
+  const Shape shape{1, 1, 1, count};
+  convert(view_of(x, shape), {dtype, y, shape, contiguous_strides(shape)});
 }
 
 std::int64_t bytes_of(const FeedForward& f) {
@@ -74,8 +94,10 @@ std::int64_t Transformer::bytes() const {
 }
 
 void Transformer::norm(const Norm& n, const float* x, float* y, std::int64_t rows) const {
-  norm_rows(x, n.weight.data<float>(), n.bias.empty() ? nullptr : n.bias.data<float>(), y, rows, config_.hidden,
-            config_.norm, config_.norm_eps);
+  const View from = rows_view(x, rows, config_.hidden);
+  const MutableView to = rows_view(y, rows, config_.hidden);
+  if (config_.norm == NormKind::rms) return rms_norm(from, n.weight, to, config_.norm_eps);
+  layer_norm(from, n.weight, n.bias.empty() ? std::nullopt : std::optional<View>(n.bias), to, config_.norm_eps);
 }
 
 // Embeddings of tokens at their positions into x_.
@@ -91,17 +113,20 @@ void Transformer::begin(std::span<const Token> tokens, std::span<const std::int6
       throw InvalidArgument("model: position " + std::to_string(position) + " lies behind the " +
                             std::to_string(config_.context) + " positions the model has learnt");
   float* x = x_.of(T * H);
-  parallel_for(T, [&](std::int64_t t, int) {
-    const auto at = static_cast<std::size_t>(t);
-    float* row = x + t * H;
-    weights_.embedding.row(tokens[at], row);
-    const auto add = [&](const Tensor& table, std::int64_t r) {
-      for (std::int64_t j = 0; j < H; ++j) row[j] += table.data<float>()[r * H + j];
-    };
-    if (learned) add(weights_.positions, positions[at]);
-    if (config_.positions == PositionKind::sinusoidal) add_sinusoidal(row, H, positions[at]);
-    if (!weights_.token_types.empty()) add(weights_.token_types, 0);  // one text: all of the first type
-  });
+  const MutableView rows = rows_view(x, T, H);
+  embedding(weights_.embedding, std::vector<std::int64_t>(tokens.begin(), tokens.end()), rows);
+  if (learned || config_.positions == PositionKind::sinusoidal) {
+    const MutableView places = rows_view(normed_.of(T * H), T, H);
+    if (learned)
+      embedding(table_view(weights_.positions, H), positions, places);
+    else
+      sinusoidal(places, {.positions = {positions.begin(), positions.end()}});
+    add(rows, places, rows);
+  }
+  if (!weights_.token_types.empty()) {  // one text: all of the first type
+    const View type{DType::f32, weights_.token_types.data<float>(), {1, 1, T, H}, {0, 0, 0, 1}};
+    add(rows, type, rows);
+  }
   if (!weights_.embedding_norm.weight.empty()) norm(weights_.embedding_norm, x, x, T);
   if (config_.positions == PositionKind::rope) rotation_.fill(turns_, config_.rope_style, positions);
 }
@@ -201,13 +226,14 @@ void Transformer::attend_layer(const Layer& layer, std::int64_t n, const Batch& 
   const Projection qkv[] = {projection(layer.q, q, T), projection(layer.k, k, T), projection(layer.v, v, T)};
   project(rows_view(in, T, c.hidden), qkv);
   if (c.qk_norm) {
-    norm_rows(q, layer.q_norm.data<float>(), nullptr, q, T * c.heads, c.head_dim, NormKind::rms, c.norm_eps);
-    norm_rows(k, layer.k_norm.data<float>(), nullptr, k, T * c.kv_heads, c.head_dim, NormKind::rms, c.norm_eps);
+    rms_norm(rows_view(q, T * c.heads, c.head_dim), layer.q_norm, rows_view(q, T * c.heads, c.head_dim), c.norm_eps);
+    rms_norm(rows_view(k, T * c.kv_heads, c.head_dim), layer.k_norm, rows_view(k, T * c.kv_heads, c.head_dim),
+             c.norm_eps);
   }
   if (batch.cache != nullptr && batch.cache->sink_tokens() > 0) keep_sinks(n, batch);
   if (c.positions == PositionKind::rope) {
-    rotate(q, T, c.heads, c.head_dim, rotation_);
-    rotate(k, T, c.kv_heads, c.head_dim, rotation_);
+    rotate(q, T, c.heads);
+    rotate(k, T, c.kv_heads);
   }
   float* mixed = mixed_.of(T * Q);
   const auto view = [&](const float* data, std::int64_t heads) {
@@ -226,8 +252,14 @@ void Transformer::attend_layer(const Layer& layer, std::int64_t n, const Batch& 
   float* out = out_.of(T * c.hidden);
   const Projection o[] = {projection(layer.o, out, T)};
   project(rows_view(mixed_.floats.data(), T, Q), o);
-  add_rows(x, out, T * c.hidden);
+  add_rows(x, out, T, c.hidden);
   if (c.norm_after) norm(layer.attention_norm, x, x, T);
+}
+
+// Rows [rows, heads, head_dim] at the positions of rotation_.
+void Transformer::rotate(float* x, std::int64_t rows, std::int64_t heads) const {
+  const MutableView view = heads_view<void>(x, DType::f32, 1, rows, heads, config_.head_dim);
+  rope(view, view, rotation_);
 }
 
 // A stream keeps its first tokens' keys as they are before the rotation.
@@ -255,7 +287,7 @@ void Transformer::turn_sinks(std::int64_t sequence, ModelCache& cache) {
     const float* kept = cache.sinks_of(sequence).data() + 2 * n * sinks * K;
     float* k = k_.of(sinks * K);
     std::copy_n(kept, sinks * K, k);
-    rotate(k, sinks, config_.kv_heads, D, rotation_);
+    rotate(k, sinks, config_.kv_heads);
     const void *keys = k, *values = kept + sinks * K;
     if (dtype != DType::f32) {
       narrow(k, half_k_.of(sinks * K), sinks * K, dtype);
@@ -312,7 +344,7 @@ void Transformer::cached_attention(const Layer& layer, std::int64_t n, const Bat
               heads_view<void>(mixed + row * Q * size, dtype, B, count, c.heads, D), options);
     row += B * count;
   }
-  if (dtype != DType::f32) widen(mixed, mixed_.of(T * Q), T * Q, dtype);
+  if (dtype != DType::f32) convert({dtype, mixed, {1, 1, T, Q}, {0, 0, Q, 1}}, rows_view(mixed_.of(T * Q), T, Q));
 }
 
 // x = x + f(norm(x)), or x = norm(x + f(x)).
@@ -328,7 +360,7 @@ void Transformer::feed_forward_layer(const Layer& layer, std::int64_t rows) {
     feed_forward(layer.feed_forward, in, rows, out);
   else
     experts(layer, in, rows, out);
-  add_rows(x, out, rows * H);
+  add_rows(x, out, rows, H);
   if (config_.norm_after) norm(layer.feed_forward_norm, x, x, rows);
 }
 
@@ -339,11 +371,12 @@ void Transformer::feed_forward(const FeedForward& f, const float* x, std::int64_
     float* gate = gate_.of(rows * width);
     const Projection both[] = {projection(f.gate, gate, rows), projection(f.up, up, rows)};
     project(rows_view(x, rows, H), both);
-    activate(gate, up, up, rows * width, config_.activation);
+    const MutableView product = rows_view(up, rows, width);
+    gated_activation(config_.activation, rows_view(gate, rows, width), product, product);
   } else {
     const Projection one[] = {projection(f.up, up, rows)};
     project(rows_view(x, rows, H), one);
-    activate(up, nullptr, up, rows * width, config_.activation);
+    activation(config_.activation, rows_view(up, rows, width), rows_view(up, rows, width));
   }
   const Projection down[] = {projection(f.down, y, rows)};
   project(rows_view(static_cast<const float*>(up), rows, width), down);
@@ -396,7 +429,7 @@ void Transformer::experts(const Layer& layer, const float* x, std::int64_t rows,
   }
   for (const FeedForward& shared : layer.shared) {
     feed_forward(shared, x, rows, out);
-    add_rows(y, out, rows * H);
+    add_rows(y, out, rows, H);
   }
 }
 

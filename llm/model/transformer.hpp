@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "llm/cache/model_cache.hpp"
-#include "llm/model/rows.hpp"
 #include "llm/model/weights.hpp"
 #include "llm/text/tokenizer.hpp"
 
@@ -58,12 +57,13 @@ class Transformer {
   void feed_forward(const FeedForward& f, const float* x, std::int64_t rows, float* y);
   void experts(const Layer& layer, const float* x, std::int64_t rows, float* y);
   void norm(const Norm& norm, const float* x, float* y, std::int64_t rows) const;
+  void rotate(float* x, std::int64_t rows, std::int64_t heads) const;
 
   ModelConfig config_;
   ModelWeights weights_;
   RopeTurns turns_;
   LayerObserver observer_;
-  Rotation rotation_;
+  RopeTable rotation_;  // of the batch's positions
   // Working memory, grown to the largest batch seen.
   struct Buffer {
     std::vector<float> floats;

@@ -12,6 +12,11 @@ from ._additive_attention import (
     aligned_attention_backward,
 )
 from ._attention import AttentionGradients, attention, attention_backward
+from ._blocks import (
+    CrossEntropyGradients, GatedGradients, LayerNormGradients, RmsNormGradients, activation, activation_backward, add,
+    cross_entropy, cross_entropy_backward, dropout, embedding, embedding_backward, layer_norm, layer_norm_backward,
+    rms_norm, rms_norm_backward,
+)
 from ._core import OutOfPages, cpu_info, kernel_name, set_threads, threads, version
 from ._errors import InvalidArgument
 from ._latent_attention import LatentAttention, LatentGradients
@@ -21,7 +26,7 @@ from ._linear_attention import (
 )
 from ._linformer import LinformerGradients, linformer, linformer_backward
 from ._observers import Tile, attention_row_sums, visit_weights
-from ._operations import rope, rope_backward, softmax, softmax_backward
+from ._operations import RopeTable, rope, rope_backward, softmax, softmax_backward
 from ._paged_kv_cache import PagedKvCache, paged_attention
 from ._positions import (
     RopeScaling, add_positions, add_positions_backward, alibi_slopes, rope_turns, sinusoidal, t5_bias, t5_bias_backward,
@@ -41,19 +46,22 @@ __version__ = version()
 
 __all__ = [
     "AdaptiveSpanGradients", "AdditiveGradients", "AlignmentGradients", "AttentionGradients", "BlockGradients",
-    "InvalidArgument", "LatentAttention", "LatentGradients", "LayerGradients", "LinearAttentionGradients",
-    "LinformerGradients", "Mask", "MultiHeadAttention", "OutOfPages", "PagedKvCache", "ReformerGradients", "RopeScaling", "Tile",
-    "TransformerBlock", "Weight", "adaptive_span", "adaptive_span_backward", "adaptive_span_penalty",
-    "add_positions", "add_positions_backward", "additive_attention", "additive_attention_backward", "alibi_slopes",
-    "aligned_attention", "aligned_attention_backward", "attention", "attention_backward", "attention_row_sums",
-    "bigbird", "block_permutation", "blocks", "causal", "chunks", "columns", "cpu_info", "dense", "dilated",
-    "fixed", "global_tokens", "inner", "kernel_name", "left_padding", "linear_attention",
-    "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward", "longformer",
-    "no_mask", "padding", "paged_attention", "prefix", "project", "reformer", "reformer_backward",
-    "reformer_factors", "reformer_hashes", "reformer_recall", "reformer_rotations", "rope", "rope_backward",
-    "rope_turns", "segments", "set_threads", "sinusoidal", "softmax", "softmax_backward", "streaming", "strided",
-    "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "tokens", "version", "visit_weights", "weight_bytes",
-    "window",
+    "CrossEntropyGradients", "GatedGradients", "InvalidArgument", "LatentAttention", "LatentGradients",
+    "LayerGradients", "LayerNormGradients", "LinearAttentionGradients", "LinformerGradients", "Mask",
+    "MultiHeadAttention", "OutOfPages", "PagedKvCache", "ReformerGradients", "RmsNormGradients", "RopeScaling",
+    "RopeTable", "Tile", "TransformerBlock", "Weight", "activation", "activation_backward", "adaptive_span",
+    "adaptive_span_backward", "adaptive_span_penalty", "add", "add_positions", "add_positions_backward",
+    "additive_attention", "additive_attention_backward", "alibi_slopes", "aligned_attention",
+    "aligned_attention_backward", "attention", "attention_backward", "attention_row_sums", "bigbird",
+    "block_permutation", "blocks", "causal", "chunks", "columns", "cpu_info", "cross_entropy",
+    "cross_entropy_backward", "dense", "dilated", "dropout", "embedding", "embedding_backward", "fixed",
+    "global_tokens", "inner", "kernel_name", "layer_norm", "layer_norm_backward", "left_padding",
+    "linear_attention", "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward",
+    "longformer", "no_mask", "padding", "paged_attention", "prefix", "project", "reformer", "reformer_backward",
+    "reformer_factors", "reformer_hashes", "reformer_recall", "reformer_rotations", "rms_norm", "rms_norm_backward",
+    "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal", "softmax", "softmax_backward",
+    "streaming", "strided", "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "tokens", "version",
+    "visit_weights", "weight_bytes", "window",
 ]
 
 

@@ -49,39 +49,73 @@ def softmax_backward(dy: Any, y: Any) -> Any:
     return finish(y_array.kind, result)
 
 
-def _rope(x, positions, first_position, theta, rotary_dim, style, layout, scaling, backward):
-    from ._attention import _four, _order
-    from .masks import _ints
-
+def _style(style):
     if style not in ("half_split", "interleaved"):
         raise ValueError(f'style is {style!r}, expected "half_split" or "interleaved"')
+    return style == "interleaved"
+
+
+def _positions(positions, length):
+    from .masks import _ints
+
+    listed = [] if positions is None else _ints(positions, "positions")
+    if positions is not None and not listed and length != 0:
+        raise ValueError(f"positions is empty, expected {length} of them (length)")
+    return listed
+
+
+class RopeTable(_core.RopeTable):
+    """The cosines and sines of ``length`` positions for rows of ``dim`` numbers, made once for all layers and heads.
+
+    >>> table = attend.RopeTable(64, 4096, theta=1e6)
+    >>> q, k = attend.rope(q, table=table), attend.rope(k, table=table)
+    >>> q = attend.rope(q, table=table, first_position=17)      # rows 17 and on of the table
+    """
+
+    def __init__(self, dim: int, length: int, positions: Any = None, *, first_position: int = 0, theta: float = 10000.0,
+                 rotary_dim: int = 0, style: str = "half_split", scaling: Any = None) -> None:
+        dim, length = whole(dim, "dim"), whole(length, "length")
+        super().__init__(dim, length, _style(style), float(theta), whole(rotary_dim, "rotary_dim"),
+                         _positions(positions, length), whole(first_position, "first_position"), scaling)
+
+
+def _rope(x, positions, first_position, theta, rotary_dim, style, layout, scaling, table, backward):
+    from ._attention import _four, _order
+
     order = _order(layout)
     array = _four(describe(x, "x"), "x")
+    interleaved = _style(style)
     result, result_array = empty(array.kind, array.dtype, array.shape)
-    listed = [] if positions is None else _ints(positions, "positions")
-    if positions is not None and not listed and array.shape[order[2]] != 0:
-        raise ValueError(f"positions is empty, expected {array.shape[order[2]]} of them (length)")
-    _core.rope(array.view(order), result_array.view(order), backward, style == "interleaved", float(theta),
-               whole(rotary_dim, "rotary_dim"), listed, whole(first_position, "first_position"), scaling)
+    views = array.view(order), result_array.view(order), backward
+    first = whole(first_position, "first_position")
+    if table is None:
+        _core.rope(*views, interleaved, float(theta), whole(rotary_dim, "rotary_dim"),
+                   _positions(positions, array.shape[order[2]]), first, scaling)
+    elif positions is not None or scaling is not None:
+        raise ValueError("got positions or a scaling beside a table, expected none: the table has them")
+    else:
+        _core.rope_by_table(*views, table, first)
     return finish(array.kind, result)
 
 
 def rope(x: Any, positions: Any = None, *, first_position: int = 0, theta: float = 10000.0, rotary_dim: int = 0,
-         style: str = "half_split", layout: str = "bhld", scaling: Any = None) -> Any:
+         style: str = "half_split", layout: str = "bhld", scaling: Any = None, table: Any = None) -> Any:
     """Rotary position embedding of x [batch, heads, length, dim].
 
     style "half_split" pairs (i, i + R/2) as Llama and Qwen do, "interleaved" pairs (2i, 2i + 1) as GPT-J does. The
-    first ``rotary_dim`` elements turn (0: all); ``scaling`` is an attend.RopeScaling.
+    first ``rotary_dim`` elements turn (0: all); ``scaling`` is an attend.RopeScaling. A ``table``, attend.RopeTable,
+    says all of that but the layout; x then begins at its row ``first_position``.
 
     >>> q = attend.rope(q, theta=1e6)
     """
-    return _rope(x, positions, first_position, theta, rotary_dim, style, layout, scaling, False)
+    return _rope(x, positions, first_position, theta, rotary_dim, style, layout, scaling, table, False)
 
 
 def rope_backward(dy: Any, positions: Any = None, *, first_position: int = 0, theta: float = 10000.0,
-                  rotary_dim: int = 0, style: str = "half_split", layout: str = "bhld", scaling: Any = None) -> Any:
+                  rotary_dim: int = 0, style: str = "half_split", layout: str = "bhld", scaling: Any = None,
+                  table: Any = None) -> Any:
     """The gradient of rope's input: the turn backwards.
 
     >>> dq = attend.rope_backward(dq, theta=1e6)
     """
-    return _rope(dy, positions, first_position, theta, rotary_dim, style, layout, scaling, True)
+    return _rope(dy, positions, first_position, theta, rotary_dim, style, layout, scaling, table, True)

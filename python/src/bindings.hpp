@@ -63,6 +63,7 @@ void bind_observers(nb::module_& m);
 void bind_paged_kv_cache(nb::module_& m);
 void bind_weight(nb::module_& m);
 void bind_operations(nb::module_& m);
+void bind_blocks(nb::module_& m);
 void bind_linformer(nb::module_& m);
 void bind_reformer(nb::module_& m);
 void bind_adaptive_span(nb::module_& m);

@@ -26,6 +26,7 @@ NB_MODULE(_core, m) {
   bind_weight(m);
   bind_positions(m);
   bind_operations(m);
+  bind_blocks(m);
   bind_layer(m);
   bind_linformer(m);
   bind_reformer(m);

@@ -7,6 +7,10 @@
 
 using namespace attend::abi;
 
+struct attend_rope_table {
+  attend::RopeTable table;
+};
+
 namespace {
 
 attend_rope_options default_rope_options() {
@@ -63,6 +67,34 @@ attend_status attend_rope_backward(const attend_tensor* dy, const attend_tensor*
   const char* op = "attend_rope_backward";
   return guard(
       [&] { attend::rope_backward(view(op, "dy", dy), mutable_view(op, "dx", dx), rope_options_of(op, options)); });
+}
+
+attend_status attend_rope_table_create(int64_t dim, int64_t length, const attend_rope_options* options,
+                                       attend_rope_table** table) {
+  const char* op = "attend_rope_table_create";
+  return attend::abi::make(
+      op, table, [&] { return attend_rope_table{attend::RopeTable(dim, length, rope_options_of(op, options))}; });
+}
+
+void attend_rope_table_free(attend_rope_table* table) {
+  delete table;
+}
+
+attend_status attend_rope_by_table(const attend_tensor* x, const attend_tensor* y, const attend_rope_table* table,
+                                   int64_t first) {
+  const char* op = "attend_rope_by_table";
+  return guard([&] {
+    attend::rope(view(op, "x", x), mutable_view(op, "y", y), attend::abi::require(op, "table", table).table, first);
+  });
+}
+
+attend_status attend_rope_by_table_backward(const attend_tensor* dy, const attend_tensor* dx,
+                                            const attend_rope_table* table, int64_t first) {
+  const char* op = "attend_rope_by_table_backward";
+  return guard([&] {
+    attend::rope_backward(view(op, "dy", dy), mutable_view(op, "dx", dx),
+                          attend::abi::require(op, "table", table).table, first);
+  });
 }
 
 attend_status attend_rms_norm(const attend_tensor* x, const attend_tensor* weight, const attend_tensor* y, double eps) {

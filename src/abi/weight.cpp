@@ -2,6 +2,7 @@
 #include "attend/weight.hpp"
 
 #include "abi/abi.hpp"
+#include "attend/embedding.hpp"
 
 struct attend_weight {
   attend::Weight weight;
@@ -61,6 +62,15 @@ attend_status attend_weight_row(const attend_weight* weight, int64_t row, float*
     const attend::Weight& of = require(op, "weight", weight).weight;
     attend::check_equal(op, "count", count, of.in(), "in of the weight");
     of.row(row, y);
+  });
+}
+
+attend_status attend_weight_embedding(const attend_weight* weight, const int64_t* tokens, int64_t count,
+                                      const attend_tensor* y) {
+  const char* op = "attend_weight_embedding";
+  return guard([&] {
+    attend::embedding(require(op, "weight", weight).weight, attend::abi::integers(op, "tokens", tokens, count),
+                      attend::abi::mutable_view(op, "y", y));
   });
 }
 

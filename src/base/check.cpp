@@ -157,7 +157,8 @@ void check_all_apart(std::string_view op, std::initializer_list<Written> written
   for (const Written* result = written.begin(); result != written.end(); ++result) {
     if (!result->view) continue;
     for (const Read& input : read) {
-      if (!input.view || (result->in_place_of == input.name && same_place(*result->view, *input.view))) continue;
+      const bool may_be = result->in_place_of == input.name || result->or_of == input.name;
+      if (!input.view || (may_be && same_place(*result->view, *input.view))) continue;
       check_apart(op, result->name, *result->view, input.name, *input.view);
     }
     for (const Written* other = written.begin(); other != result; ++other)

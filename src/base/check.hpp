@@ -43,7 +43,8 @@ struct Read {
 struct Written {
   const char* name;
   std::optional<MutableView> view;
-  std::string_view in_place_of = {};  // the input that it may be: in the very same place, with the same strides
+  // The input that it may be, or one of two: in the very same place, with the same strides.
+  std::string_view in_place_of = {}, or_of = {};
 };
 // The rule of every operation: what it writes shares no memory with what it reads, nor with anything else it writes.
 void check_all_apart(std::string_view op, std::initializer_list<Written> written, std::initializer_list<Read> read);

@@ -45,6 +45,14 @@ std::uint32_t dropout_bits(std::uint64_t seed, std::int64_t batch, std::int64_t 
   return words[static_cast<std::size_t>(j % 4)];
 }
 
+std::uint32_t element_dropout_bits(std::uint64_t seed, std::uint64_t index) {
+  const std::uint64_t counter = index / 4;
+  const auto words = philox({static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+                             kElementDropout[0], kElementDropout[1]},
+                            seed);
+  return words[static_cast<std::size_t>(index % 4)];
+}
+
 std::uint32_t dropout_threshold(double probability) {
   // A probability next to 1 would round to 2^32, which does not fit.
   return static_cast<std::uint32_t>(std::min(std::round(probability * 0x1p32), 0x1p32 - 1));

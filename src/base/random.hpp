@@ -14,6 +14,11 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::u
 std::uint32_t dropout_bits(std::uint64_t seed, std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j);
 std::uint32_t dropout_threshold(double probability);  // probability * 2^32, rounded
 
+// The bits that decide whether dropout of a tensor keeps its element number `index`: word index % 4 of
+// philox({index / 4, index / 2^34, kElementDropout...}, seed). Kept when they are >= threshold.
+inline constexpr std::uint32_t kElementDropout[] = {2, 0xffffffffU};
+std::uint32_t element_dropout_bits(std::uint64_t seed, std::uint64_t index);
+
 // Uniform in [0, 1), 24 bits, number `index` of stream `key`.
 double uniform(std::uint64_t key, std::uint64_t index);
 // Standard normal (Box-Muller).

@@ -6,6 +6,7 @@
 #include "core/attention_problem.hpp"
 #include "core/weight_layout.hpp"
 #include "cpu/linear_kernels.hpp"
+#include "cpu/row_kernels.hpp"
 
 namespace attend {
 
@@ -117,6 +118,7 @@ struct KernelTable {
   void (*weight_product)(const WeightProduct&, std::int64_t row, std::int64_t rows, std::int64_t n, void* scratch);
 
   LinearKernels linear;  // see kernels/linear_attention.inl
+  RowKernels rows;       // see kernels/rms_norm.inl, layer_norm.inl, activation.inl and their neighbours
   // Additive attention: see kernels/additive.inl.
   void (*additive_exponents)(const float* x, float* y, std::int64_t n);
   void (*additive_scores)(const AdditiveTile&, const float* w, float half_sum, float factor, float* scores);
@@ -124,6 +126,7 @@ struct KernelTable {
 
   // For tests, which bound its error, and for benchmarks, which print the ceiling beside a figure.
   void (*exp2)(const float* x, float* y, std::int64_t n);
+  void (*exp)(const float* x, float* y, std::int64_t n);
   double (*fma_burst)(std::int64_t rounds);
   double (*pair_burst)(std::int64_t rounds);  // products of bf16; the same as fma_burst where there are none
   double (*byte_burst)(std::int64_t rounds);  // products of bytes

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "attend/add.hpp"
 #include "attend/linear.hpp"
 #include "attend/rms_norm.hpp"
 #include "base/check.hpp"
@@ -81,8 +82,10 @@ Tensor project(const View& x, const View& weight) {
   return y;
 }
 
-RopeOptions rope_options(const LatentAttentionConfig& c, std::int64_t first_position) {
-  return {.style = c.rope, .theta = c.rope_theta, .first_position = first_position, .scaling = c.rope_scaling};
+RopeTable rotations(const LatentAttentionConfig& c, std::int64_t first_position, std::int64_t length) {
+  return {c.rope_dim,
+          length,
+          {.style = c.rope, .theta = c.rope_theta, .first_position = first_position, .scaling = c.rope_scaling}};
 }
 
 // The query side of some tokens; the turned part is not turned yet.
@@ -102,9 +105,9 @@ Queries make_queries(const LatentAttentionConfig& c, const LatentAttentionParame
 
 // From kv_down [.., kv_rank + rope_dim] to what a cache holds: c_kv after its norm, the key part after RoPE.
 void make_latents(const LatentAttentionConfig& c, const LatentAttentionParameters& p, const View& down,
-                  std::int64_t first_position, const MutableView& to) {
+                  const RopeTable& table, const MutableView& to) {
   rms_norm(part_of(down, 0, c.kv_rank), p.kv_norm, part_of(to, 0, c.kv_rank), c.norm_eps);
-  rope(part_of(down, c.kv_rank, c.rope_dim), part_of(to, c.kv_rank, c.rope_dim), rope_options(c, first_position));
+  rope(part_of(down, c.kv_rank, c.rope_dim), part_of(to, c.kv_rank, c.rope_dim), table);
 }
 
 // The keys of every head, [B, 1, N, heads * (nope + rope)]: their own part and the shared one.
@@ -167,21 +170,6 @@ void sum_heads(const View& x, const MutableView& y) {
       for (std::int64_t h = 0; h < x.heads(); ++h) sum += load(x, r / L, h, r % L, d);
       store(y, r / L, 0, r % L, d, sum);
     }
-  });
-}
-
-// sum += x
-void add(Tensor& sum, const Tensor& x) {
-  const std::int64_t n = sum.size();
-  if (sum.dtype() == DType::f64) {
-    for (std::int64_t i = 0; i < n; ++i) sum.data<double>()[i] += x.data<double>()[i];
-    return;
-  }
-  visit_f32_family(sum.dtype(), [&](auto element) {
-    using T = decltype(element);
-    T* to = sum.data<T>();
-    const T* from = x.data<T>();
-    for_each_row(n, 1, [&](std::int64_t i) { to[i] = narrow<T>(widen(to[i]) + widen(from[i])); });
   });
 }
 
@@ -283,10 +271,11 @@ Tensor LatentAttention::forward(View x, const AttentionOptions& options, LatentA
 
   Queries y = make_queries(c, p, x);
   const MutableView q = split_heads(y.q.view(), H), q_rope = part_of(q, c.nope_dim, c.rope_dim);
-  rope(q_rope, q_rope, rope_options(c, 0));
+  const RopeTable table = rotations(c, 0, L);
+  rope(q_rope, q_rope, table);
   Tensor kv_down = project(x, p.wkv_down);
   Tensor latents(c.dtype, kv_down.shape());
-  make_latents(c, p, kv_down, 0, latents);
+  make_latents(c, p, kv_down, table, latents);
   Tensor latent = copy_of(part_of(latents.view(), 0, c.kv_rank));
   Tensor kv_up = project(latent, p.wkv_up);
   Tensor k = make_keys(c, kv_up, latents);
@@ -341,21 +330,22 @@ LatentAttentionGradients LatentAttention::backward(View dout, const LatentAttent
   Tensor dkv_down(c.dtype, s.kv_down.shape());
   const MutableView turned = part_of(dkv_down.view(), c.kv_rank, c.rope_dim);
   sum_heads(part_of(View(k_heads), c.nope_dim, c.rope_dim), turned);
-  rope_backward(turned, turned, rope_options(c, 0));
+  const RopeTable table = rotations(c, 0, turned.length());
+  rope_backward(turned, turned, table);
   rms_norm_backward(dlatent, part_of(s.kv_down.view(), 0, c.kv_rank), p.kv_norm, part_of(dkv_down.view(), 0, c.kv_rank),
                     dp.kv_norm, c.norm_eps);
   g.dx = project_backward(dkv_down, s.x, p.wkv_down, dp.wkv_down);
 
   // And through the query's.
   const MutableView q_turned = part_of(q_heads, c.nope_dim, c.rope_dim);
-  rope_backward(q_turned, q_turned, rope_options(c, 0));
+  rope_backward(q_turned, q_turned, table);
   if (c.q_rank == 0) {
-    add(g.dx, project_backward(dq, s.x, p.wq, dp.wq));
+    add(g.dx, project_backward(dq, s.x, p.wq, dp.wq), g.dx);
     return g;
   }
   Tensor dq_latent = project_backward(dq, s.q_latent, p.wq, dp.wq);
   rms_norm_backward(dq_latent, s.q_down, p.q_norm, dq_latent, dp.q_norm, c.norm_eps);
-  add(g.dx, project_backward(dq_latent, s.x, p.wq_down, dp.wq_down));
+  add(g.dx, project_backward(dq_latent, s.x, p.wq_down, dp.wq_down), g.dx);
   return g;
 }
 
@@ -374,9 +364,10 @@ Tensor LatentAttention::prefill(View x, LatentCache& cache, const AttentionOptio
 
   Queries y = make_queries(c, parameters_, x);
   const MutableView q = split_heads(y.q.view(), H), q_rope = part_of(q, c.nope_dim, c.rope_dim);
-  rope(q_rope, q_rope, rope_options(c, cache.length_));
+  const RopeTable table = rotations(c, cache.length_, T);
+  rope(q_rope, q_rope, table);
   const MutableView rows = cache.rows_;
-  make_latents(c, parameters_, project(x, parameters_.wkv_down), cache.length_, slice_length(rows, cache.length_, T));
+  make_latents(c, parameters_, project(x, parameters_.wkv_down), table, slice_length(rows, cache.length_, T));
   const View seen = slice_length(View(rows), 0, N);
   const Tensor kv_up = project(part_of(seen, 0, c.kv_rank), parameters_.wkv_up);
   const Tensor k = make_keys(c, kv_up, seen);
@@ -409,11 +400,11 @@ Tensor LatentAttention::step(View x, LatentCache& cache, const AttentionOptions&
   const View q = split_heads(y.q.view(), H);
   Tensor absorbed(c.dtype, {B, H, T, c.kv_rank + c.rope_dim});
   multiply_heads(part_of(q, 0, c.nope_dim), slice_length(up, 0, c.nope_dim), part_of(absorbed.view(), 0, c.kv_rank));
-  rope(part_of(q, c.nope_dim, c.rope_dim), part_of(absorbed.view(), c.kv_rank, c.rope_dim),
-       rope_options(c, cache.length_));
+  const RopeTable table = rotations(c, cache.length_, T);
+  rope(part_of(q, c.nope_dim, c.rope_dim), part_of(absorbed.view(), c.kv_rank, c.rope_dim), table);
 
   const MutableView rows = cache.rows_;
-  make_latents(c, parameters_, project(x, parameters_.wkv_down), cache.length_, slice_length(rows, cache.length_, T));
+  make_latents(c, parameters_, project(x, parameters_.wkv_down), table, slice_length(rows, cache.length_, T));
   const View seen = slice_length(View(rows), 0, N);
   Tensor mixed(c.dtype, {B, H, T, c.kv_rank}), out(c.dtype, {B, 1, T, H * c.value_dim});
   attention(absorbed, seen, part_of(seen, 0, c.kv_rank), mixed, rules);

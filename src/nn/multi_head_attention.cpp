@@ -1,11 +1,13 @@
 // The attention layer, composed from linear, rms_norm, rope and attention.
 #include "attend/multi_head_attention.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include "attend/add.hpp"
 #include "attend/linear.hpp"
 #include "attend/rms_norm.hpp"
 #include "base/check.hpp"
@@ -87,21 +89,26 @@ struct Projections {
   Tensor q_raw, k_raw, q, k, v, v_down;
 };
 
+// The rotations of `length` positions; empty without RoPE.
+RopeTable rotations(const MultiHeadAttentionConfig& config, std::int64_t first_position, std::int64_t length) {
+  if (!config.rope) return {};
+  return {config.head_dim,
+          length,
+          {.style = *config.rope,
+           .theta = config.rope_theta,
+           .first_position = first_position,
+           .scaling = config.rope_scaling}};
+}
+
 // Norm and RoPE over the heads of `rows`, in place; `raw` keeps them as they were where backward will need it.
 void norm_and_turn(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& norm,
-                   std::int64_t first_position, Tensor* raw) {
+                   const RopeTable& table, Tensor* raw) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.qk_norm) {
     if (raw != nullptr) *raw = rows.clone();
     rms_norm(view, norm, view, config.norm_eps);
   }
-  if (config.rope) {
-    rope(view, view,
-         {.style = *config.rope,
-          .theta = config.rope_theta,
-          .first_position = first_position,
-          .scaling = config.rope_scaling});
-  }
+  if (config.rope) rope(view, view, table);
 }
 
 Projections make_projections(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParameters& p,
@@ -112,8 +119,9 @@ Projections make_projections(const MultiHeadAttentionConfig& config, const Multi
   const bool factored = config.value_rank > 0;
   if (factored) y.v_down = project(context, p.wv_down, std::nullopt);
   y.v = project(factored ? y.v_down.view() : context, p.wv, optional_view(config.qkv_bias, p.bv));
-  norm_and_turn(config, y.q, config.heads, p.q_norm, first_position, keep_raw ? &y.q_raw : nullptr);
-  norm_and_turn(config, y.k, config.kv_heads, p.k_norm, first_position, keep_raw ? &y.k_raw : nullptr);
+  const RopeTable table = rotations(config, first_position, std::max(x.length(), context.length()));
+  norm_and_turn(config, y.q, config.heads, p.q_norm, table, keep_raw ? &y.q_raw : nullptr);
+  norm_and_turn(config, y.k, config.kv_heads, p.k_norm, table, keep_raw ? &y.k_raw : nullptr);
   return y;
 }
 
@@ -212,35 +220,12 @@ Tensor project_backward(const View& dy, const View& x, const Tensor& weight, Ten
 
 // `rows` holds the gradient of what norm_and_turn made, and becomes that of what it was given.
 void norm_and_turn_backward(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& raw,
-                            const Tensor& norm, Tensor& dnorm) {
+                            const Tensor& norm, const RopeTable& table, Tensor& dnorm) {
   const MutableView view = split_heads(rows.view(), heads);
-  if (config.rope) {
-    rope_backward(view, view, {.style = *config.rope, .theta = config.rope_theta, .scaling = config.rope_scaling});
-  }
+  if (config.rope) rope_backward(view, view, table);
   if (config.qk_norm) {
     rms_norm_backward(view, split_heads(raw.view(), heads), norm, view, dnorm, config.norm_eps);
   }
-}
-
-// sum += a (+ b): rounded once.
-void add(Tensor& sum, const Tensor& a, const Tensor* b = nullptr) {
-  const std::int64_t n = sum.size();
-  if (sum.dtype() == DType::f64) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      sum.data<double>()[i] += a.data<double>()[i] + (b == nullptr ? 0.0 : b->data<double>()[i]);
-    }
-    return;
-  }
-  visit_f32_family(sum.dtype(), [&](auto element) {
-    using T = decltype(element);
-    T* to = sum.data<T>();
-    const T* from_a = a.data<T>();
-    const T* from_b = b == nullptr ? nullptr : b->data<T>();
-    for_each_row(n, 1, [&](std::int64_t i) {
-      const float other = from_b == nullptr ? 0.0F : widen(from_b[i]);
-      to[i] = narrow<T>(widen(to[i]) + (widen(from_a[i]) + other));
-    });
-  });
 }
 
 // The gradients of what lies between the projections: of q, k and v, and of what the options or the inner attention
@@ -361,8 +346,9 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
   Tensor dq(config_.dtype, saved.q.shape()), dk(config_.dtype, saved.k.shape()), dv(config_.dtype, saved.v.shape());
   attention_gradients(config_, saved, d_out, dq, dk, dv, g);
 
-  norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, dp.q_norm);
-  norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, dp.k_norm);
+  const RopeTable table = rotations(config_, 0, std::max(saved.x.shape()[2], source.length()));
+  norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, table, dp.q_norm);
+  norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, table, dp.k_norm);
 
   g.dx = project_backward(dq, saved.x, p.wq, dp.wq, when(config_.qkv_bias, dp.bq));
   Tensor dsource_k = project_backward(dk, source, p.wk, dp.wk, when(config_.qkv_bias, dp.bk));
@@ -374,10 +360,12 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
     dsource_v = project_backward(dv, source, p.wv, dp.wv, when(config_.qkv_bias, dp.bv));
   }
   if (cross) {
-    add(dsource_k, dsource_v);
+    add(dsource_k, dsource_v, dsource_k);
     g.dcontext = std::move(dsource_k);
   } else {
-    add(g.dx, dsource_k, &dsource_v);
+    Tensor both(accumulator_dtype(config_.dtype), dsource_k.shape());  // so that the sum of three is rounded once
+    add(dsource_k, dsource_v, both);
+    add(g.dx, both, g.dx);
   }
   return g;
 }

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "attend/add.hpp"
 #include "base/check.hpp"
 #include "base/elements.hpp"
+#include "nn/layer_parts.hpp"
 #include "ops/rows.hpp"
 #include "reference/positions.hpp"
 
@@ -103,14 +105,10 @@ void add_positions(View x, View table, MutableView y, std::int64_t first_positio
   check_table(op, "table", table, "x", x, first_position);
   check_all_apart(op, {{"y", y, "x"}}, {{"x", x}, {"table", table}});
   if (x.dtype == DType::f64) return reference::add_positions(x, table, y, first_position);
-  visit_f32_family(x.dtype, [&](auto element) {
-    using T = decltype(element);
-    for_each_row(row_count(x.shape), x.dim(), [&](std::int64_t r) {
-      const Row<T> from = row_of<T>(x, r), added = row_of<T>(table, first_position + r % x.length());
-      const MutableRow<T> to = row_of<T>(y, r);
-      for (std::int64_t d = 0; d < x.dim(); ++d) to.set(d, from[d] + added[d]);
-    });
-  });
+  View rows = slice_length(table, first_position, x.length());
+  rows.shape = x.shape;
+  rows.strides[0] = rows.strides[1] = 0;
+  add(x, rows, y);
 }
 
 void add_positions_backward(View dy, MutableView dtable, std::int64_t first_position) {

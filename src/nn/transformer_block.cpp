@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "attend/activation.hpp"
+#include "attend/add.hpp"
 #include "attend/linear.hpp"
 #include "attend/rms_norm.hpp"
 #include "attend/rope.hpp"
@@ -15,7 +17,6 @@
 #include "base/elements.hpp"
 #include "base/random.hpp"
 #include "nn/block_rows.hpp"
-#include "nn/feed_forward.hpp"
 #include "ops/attention_call.hpp"
 #include "reference/multi_head_attention.hpp"
 #include "reference/transformer_block.hpp"
@@ -89,6 +90,17 @@ std::optional<View> optional_view(const Tensor& tensor) {
   return tensor.empty() ? std::nullopt : std::optional<View>(tensor);
 }
 
+// sum += x: sum is f32.
+void accumulate(const View& x, const MutableView& sum) {
+  add(sum, x, sum);
+}
+
+Tensor rounded(const View& x, DType dtype) {
+  Tensor y(dtype, x.shape);
+  convert(x, y);
+  return y;
+}
+
 Tensor projected(const View& x, const Tensor& weight, const Tensor& bias) {
   Tensor y(x.dtype, {x.batch(), 1, x.length(), weight.shape()[2]});
   linear(x, weight, optional_view(bias), y);
@@ -112,6 +124,7 @@ class Pass {
         p_(layer.parameters()),
         a_(layer.attention().parameters()),
         call_(call),
+        kind_(activation_of(config_.feed_forward)),
         x_(x),
         options_(call.options),
         M_(x.length()),
@@ -119,6 +132,8 @@ class Pass {
                                     : std::min(blockwise.block, std::max<std::int64_t>(1, M_))) {
     keys_ = Tensor(c_.dtype, {x.batch(), 1, M_, c_.kv_heads * c_.head_dim});
     values_ = Tensor(c_.dtype, {x.batch(), 1, M_, c_.kv_heads * c_.value_dim});
+    if (c_.rope)
+      rotations_ = RopeTable(c_.head_dim, M_, {.style = *c_.rope, .theta = c_.rope_theta, .scaling = c_.rope_scaling});
     for_pieces([&](std::int64_t first, std::int64_t count) { make_keys(first, count); });
   }
 
@@ -129,7 +144,7 @@ class Pass {
 
   void forward(std::int64_t first, std::int64_t count, const MutableView& z) const {
     const Piece piece = make_piece(first, count, false);
-    add_rows(piece.y, projected(piece.hidden, p_.down, {}), slice_length(z, first, count));
+    add(piece.y, projected(piece.hidden, p_.down, {}), slice_length(z, first, count));
   }
 
  protected:
@@ -139,14 +154,10 @@ class Pass {
     return y;
   }
 
-  RopeOptions rope_at(std::int64_t first) const {
-    return {.style = *c_.rope, .theta = c_.rope_theta, .first_position = first};
-  }
-
   // Norm and RoPE over the heads of rows that begin at `first`, in place.
   void norm_and_turn(const MutableView& rows, const Tensor& norm, std::int64_t first) const {
     if (c_.qk_norm) rms_norm(rows, norm, rows, c_.norm_eps);
-    if (c_.rope) rope(rows, rows, rope_at(first));
+    if (c_.rope) rope(rows, rows, rotations_, first);
   }
 
   void make_keys(std::int64_t first, std::int64_t count) {
@@ -193,12 +204,15 @@ class Pass {
       });
     }
     s.y = projected(s.out, a_.wo, a_.bo);
-    add_rows(s.x, s.y, s.y);
+    add(s.x, s.y, s.y);
     s.norm2 = normed(s.y, p_.norm2);
     s.up = projected(s.norm2, p_.up, {});
     if (config_.feed_forward == FeedForward::swiglu) s.gate = projected(s.norm2, p_.gate, {});
     s.hidden = Tensor(c_.dtype, s.up.shape());
-    activate(config_.feed_forward, s.gate, s.up, s.hidden);
+    if (s.gate.empty())
+      activation(kind_, s.up, s.hidden);
+    else
+      gated_activation(kind_, s.gate, s.up, s.hidden);
     return s;
   }
 
@@ -210,10 +224,12 @@ class Pass {
   const TransformerBlockParameters& p_;
   const MultiHeadAttentionParameters& a_;
   AttentionCall& call_;
+  Activation kind_;
   View x_;
   const AttentionOptions& options_;
   std::int64_t M_, block_;
   Tensor keys_, values_;  // [B, 1, M, kv_heads * dim]
+  RopeTable rotations_;
 };
 
 // ---- Backward ----
@@ -278,7 +294,7 @@ class BackwardPass : public Pass {
   void turn_backward(Tensor& rows, std::int64_t heads, const Tensor& raw, const Tensor& norm, Tensor& dnorm,
                      std::int64_t first) const {
     const MutableView view = split_heads(rows.view(), heads);
-    if (c_.rope) rope_backward(view, view, rope_at(first));
+    if (c_.rope) rope_backward(view, view, rotations_, first);
     if (c_.qk_norm) norm_backward(view, split_heads(View(raw), heads), norm, dnorm, c_.norm_eps);
   }
 
@@ -286,13 +302,17 @@ class BackwardPass : public Pass {
   Tensor feed_forward_backward(const Piece& s) {
     TransformerBlockParameters& dp = g_.parameters;
     const View dz = slice_length(dout_, s.first, s.count);
-    Tensor dup = project_backward(dz, s.hidden, p_.down, dp.down), dgate;
-    if (!s.gate.empty()) dgate = Tensor(c_.dtype, s.gate.shape());
-    activate_backward(config_.feed_forward, s.gate, s.up, dup, dgate);
+    Tensor dup = project_backward(dz, s.hidden, p_.down, dp.down), dgate;  // of hidden, and then of up
+    if (s.gate.empty()) {
+      activation_backward(kind_, dup, s.up, dup);
+    } else {
+      dgate = Tensor(c_.dtype, s.gate.shape());
+      gated_activation_backward(kind_, dup, s.gate, s.up, dgate, dup);
+    }
     Tensor dy = project_backward(dup, s.norm2, p_.up, dp.up);
-    if (!s.gate.empty()) add_rows(dy, project_backward(dgate, s.norm2, p_.gate, dp.gate), dy);
+    if (!s.gate.empty()) add(dy, project_backward(dgate, s.norm2, p_.gate, dp.gate), dy);
     norm_backward(dy, s.y, p_.norm2, dp.norm2, config_.norm_eps);
-    add_rows(dz, dy, dy);
+    add(dz, dy, dy);
     return dy;
   }
 
@@ -327,7 +347,7 @@ class BackwardPass : public Pass {
     turn_backward(dq, H, s.q_raw, a_.q_norm, da.q_norm, first);
     Tensor dnorm1 = project_backward(dq, s.norm1, a_.wq, da.wq, da.bq);
     norm_backward(dnorm1, s.x, p_.norm1, g_.parameters.norm1, config_.norm_eps);
-    add_rows(dy, dnorm1, slice_length(dx_.view(), first, count));
+    add(dy, dnorm1, slice_length(dx_.view(), first, count));
   }
 
   void keys_backward(std::int64_t first, std::int64_t count) {
@@ -342,9 +362,9 @@ class BackwardPass : public Pass {
     if (c_.value_rank > 0) {
       const Tensor down = projected(norm1, a_.wv_down, {});
       const Tensor ddown = project_backward(dv, down, a_.wv, da.wv, da.bv);
-      add_rows(dnorm1, project_backward(ddown, norm1, a_.wv_down, da.wv_down), dnorm1);
+      add(dnorm1, project_backward(ddown, norm1, a_.wv_down, da.wv_down), dnorm1);
     } else {
-      add_rows(dnorm1, project_backward(dv, norm1, a_.wv, da.wv, da.bv), dnorm1);
+      add(dnorm1, project_backward(dv, norm1, a_.wv, da.wv, da.bv), dnorm1);
     }
     norm_backward(dnorm1, x, p_.norm1, g_.parameters.norm1, config_.norm_eps);
     accumulate(dnorm1, slice_length(dx_.view(), first, count));

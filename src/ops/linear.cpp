@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/elements.hpp"
+#include "ops/float_rows.hpp"
 #include "ops/matmul.hpp"
 #include "ops/rows.hpp"
 
@@ -79,21 +80,20 @@ void multiply_gradient(const View& dy, const View& x, const MutableView& dw) {
 // The column sums of dy, in double.
 void sum_columns(const View& dy, const MutableView& dbias) {
   std::vector<double> sums;
+  const std::int64_t rows = row_count(dy.shape), cols = dy.dim();
   if (dy.dtype == DType::f64) {
-    sums = sum_rows(row_count(dy.shape), dy.dim(), [&](std::int64_t r, double* partial) {
+    sums = sum_rows(rows, cols, thread_count(), [&](std::int64_t r, double* partial, int) {
       const std::int64_t start = row_start(dy.shape, dy.strides, r);
-      for (std::int64_t j = 0; j < dy.dim(); ++j)
-        partial[j] += load_element(dy.dtype, dy.data, start + j * dy.strides[3]);
+      for (std::int64_t j = 0; j < cols; ++j) partial[j] += load_element(dy.dtype, dy.data, start + j * dy.strides[3]);
+    });
+  } else {
+    const FloatRows from(dy);
+    const RowRooms rooms(1, cols);
+    sums = sum_rows(rows, cols, rooms.workers(), [&](std::int64_t r, double* partial, int worker) {
+      kernels().rows.accumulate(from.read(r, 0, cols, rooms.of(worker, 0)), cols, partial);
     });
   }
-  visit_f32_family(dy.dtype, [&](auto element) {
-    using T = decltype(element);
-    sums = sum_rows(row_count(dy.shape), dy.dim(), [&](std::int64_t r, double* partial) {
-      const Row<T> row = row_of<T>(dy, r);
-      for (std::int64_t j = 0; j < dy.dim(); ++j) partial[j] += static_cast<double>(row[j]);
-    });
-  });
-  for (std::int64_t j = 0; j < dy.dim(); ++j) store(dbias, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);
+  for (std::int64_t j = 0; j < cols; ++j) store(dbias, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);
 }
 
 // What forward and backward ask of x, weight and the rows on the other side.

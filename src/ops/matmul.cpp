@@ -38,12 +38,12 @@ MatrixRef ref(const M& m) {
 
 }  // namespace
 
-void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c) {
+void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c, bool add) {
   if (c.rows == 0 || c.cols == 0) return;
   if (c.dtype == DType::f64) return matmul_f64(a, b, bias, c);
   const KernelTable& table = kernels();
   const MatrixRef bias_ref = bias ? ref(*bias) : MatrixRef{};
-  const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), bias ? &bias_ref : nullptr};
+  const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), bias ? &bias_ref : nullptr, add};
   const std::int64_t row_items = (c.rows + kRowsPerItem - 1) / kRowsPerItem;
   const std::int64_t col_items = divide_up(c.cols, kKeyTile);
   const Scratch scratch(table.matmul_scratch_bytes(std::min(c.rows, kRowsPerItem)));

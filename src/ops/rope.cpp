@@ -1,106 +1,152 @@
 // Rotary position embedding, and its gradient: the turn backwards.
 #include "attend/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/check.hpp"
-#include "ops/rows.hpp"
+#include "ops/float_rows.hpp"
 #include "reference/rope.hpp"
 
 namespace attend {
 namespace {
 
-struct Turn {
-  float cos, sin;
-};
+void check_style(const char* op, RopeStyle style) {
+  if (style != RopeStyle::half_split && style != RopeStyle::interleaved)
+    fail(op, "style is " + std::to_string(static_cast<int>(style)) + ", expected half_split or interleaved");
+}
 
-void check_arguments(const std::string& op, const char* in, const View& x, const char* out, const MutableView& y,
-                     const RopeOptions& options) {
+// Rows of `dim` numbers at `length` positions, `what` by name.
+void check_options(const char* op, const char* what, std::int64_t dim, std::int64_t length,
+                   const RopeOptions& options) {
+  check_style(op, options.style);
+  const std::int64_t R = options.rotary_dim == 0 ? dim : options.rotary_dim;
+  if (R < 0 || R > dim || R % 2 != 0) {
+    fail(op, "rotary_dim is " + std::to_string(R) + ", expected an even number from 0 to " + std::to_string(dim) +
+                 " (dim of " + what + ")");
+  }
+  if (!options.positions.empty()) {
+    check_equal(op, "number of positions", static_cast<std::int64_t>(options.positions.size()), length, "length");
+  } else if (options.first_position > std::numeric_limits<std::int64_t>::max() - length) {
+    fail(op, "first_position is " + std::to_string(options.first_position) + ", expected " + std::to_string(length) +
+                 " positions from it to fit in 63 bits");
+  }
+  rope_turns(2, options.theta, options.scaling);  // refuses what makes no sense
+}
+
+void check_rows(const char* op, const char* in, const View& x, const char* out, const MutableView& y) {
   check_readable(op, in, x);
   check_writable(op, out, y);
   check_shape(op, out, y.shape, x.shape);
   check_dtype(op, out, y.dtype, x.dtype);
   check_all_apart(op, {{out, y, in}}, {{in, x}});
-  if (options.style != RopeStyle::half_split && options.style != RopeStyle::interleaved) {
-    fail(op, "style is " + std::to_string(static_cast<int>(options.style)) + ", expected half_split or interleaved");
-  }
-  const std::int64_t R = options.rotary_dim == 0 ? x.dim() : options.rotary_dim;
-  if (R < 0 || R > x.dim() || R % 2 != 0) {
-    fail(op, "rotary_dim is " + std::to_string(R) + ", expected an even number from 0 to " + std::to_string(x.dim()) +
-                 " (dim of " + in + ")");
-  }
-  if (!options.positions.empty()) {
-    check_equal(op, "number of positions", static_cast<std::int64_t>(options.positions.size()), x.length(), "length");
-  } else if (options.first_position > std::numeric_limits<std::int64_t>::max() - x.length()) {
-    fail(op, "first_position is " + std::to_string(options.first_position) + ", expected " +
-                 std::to_string(x.length()) + " positions from it to fit in 63 bits");
-  }
-  rope_turns(2, options.theta, options.scaling);  // refuses what makes no sense
 }
 
-// The turns of every position, [length, pairs], shared by all batches and heads. Angles are made in double: a position
-// far out would otherwise lose the fraction of its turn.
-std::vector<Turn> make_turns(std::int64_t length, const RopeTurns& speeds, const RopeOptions& options,
-                             double direction) {
-  const std::int64_t pairs = std::ssize(speeds.per_position);
-  std::vector<Turn> turns(static_cast<std::size_t>(length * pairs));
-  for_each_row(length, 2 * pairs, [&](std::int64_t row) {
-    const std::int64_t position =
-        options.positions.empty() ? options.first_position + row : options.positions[static_cast<std::size_t>(row)];
-    for (std::int64_t i = 0; i < pairs; ++i) {
-      const double angle = static_cast<double>(position) * speeds.per_position[static_cast<std::size_t>(i)];
-      turns[static_cast<std::size_t>(row * pairs + i)] = {
-          static_cast<float>(speeds.magnitude * std::cos(angle)),
-          static_cast<float>(speeds.magnitude * direction * std::sin(angle))};
-    }
-  });
-  return turns;
-}
-
-template <class T>
-void turn_row(const Row<T>& x, const MutableRow<T>& y, const Turn* turns, std::int64_t D, std::int64_t R,
-              RopeStyle style) {
-  const bool interleaved = style == RopeStyle::interleaved;
-  const std::int64_t step = interleaved ? 2 : 1, partner = interleaved ? 1 : R / 2;
-  for (std::int64_t i = 0; i < R / 2; ++i) {
-    const std::int64_t first = i * step, second = first + partner;
-    const float u = x[first], v = x[second];
-    y.set(first, u * turns[i].cos - v * turns[i].sin);
-    y.set(second, v * turns[i].cos + u * turns[i].sin);
+void check_table(const char* op, const char* in, const View& x, const RopeTable& table, std::int64_t first) {
+  if (first < 0 || first > table.length() || x.length() > table.length() - first) {
+    fail(op, std::string(in) + " has " + std::to_string(x.length()) + " rows from " + std::to_string(first) +
+                 " on, expected rows 0 to " + std::to_string(table.length()) + " of the table");
   }
-  for (std::int64_t j = R; j < D; ++j) y.set(j, x[j]);
+  if (2 * table.pairs() > x.dim()) {
+    fail(op, std::string(in) + " dim is " + std::to_string(x.dim()) + ", expected at least " +
+                 std::to_string(2 * table.pairs()) + " (the table turns as many)");
+  }
 }
 
-void turn_rows(const View& x, const MutableView& y, const RopeOptions& options, double direction) {
-  const std::int64_t D = x.dim(), R = options.rotary_dim == 0 ? D : options.rotary_dim;
-  const std::int64_t rows = row_count(x.shape);
+void turn_rows(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, bool backward) {
+  const std::int64_t D = x.dim(), P = table.pairs(), H = x.heads(), L = x.length(), rows = row_count(x.shape);
   if (rows == 0) return;
-  const std::vector<Turn> turns =
-      make_turns(x.length(), rope_turns(R, options.theta, options.scaling), options, direction);
-  visit_f32_family(x.dtype, [&](auto element) {
-    using T = decltype(element);
-    for_each_row(rows, D, [&](std::int64_t r) {
-      turn_row(row_of<T>(x, r), row_of<T>(y, r), turns.data() + r % x.length() * (R / 2), D, R, options.style);
-    });
+  const bool interleaved = table.style() == RopeStyle::interleaved;
+  // Heads that lie side by side are taken together: the angles are read once, and memory in order.
+  const bool by_position = std::abs(x.strides[1]) < std::abs(x.strides[2]);
+  const FloatRows from(x);
+  const MutableFloatRows to(y);
+  const RowRooms rooms(1, D);
+  for_each_row(rows, D, rooms.workers(), [&](std::int64_t n, int worker) {
+    const std::int64_t r = by_position ? (n / H / L * H + n % H) * L + n / H % L : n;
+    const std::int64_t at = (first + r % L) * P;
+    float* room = rooms.of(worker, 0);
+    const float* numbers = from.read(r, 0, D, room);
+    float* place = to.place(r, 0, room);
+    kernels().rows.rope(numbers, table.cosines() + at, table.sines() + at, P, interleaved, backward, place);
+    if (place != numbers) std::copy(numbers + 2 * P, numbers + D, place + 2 * P);
+    to.written(r, 0, D, place);
   });
 }
 
 }  // namespace
 
+RopeTable::RopeTable(std::int64_t dim, std::int64_t length, const RopeOptions& options) {
+  const char* op = "RopeTable";
+  if (dim < 0) fail(op, "dim is " + std::to_string(dim) + ", expected at least 0");
+  if (length < 0) fail(op, "length is " + std::to_string(length) + ", expected at least 0");
+  check_options(op, "the rows", dim, length, options);
+  std::vector<std::int64_t> positions = options.positions;
+  if (positions.empty()) {
+    positions.resize(static_cast<std::size_t>(length));
+    std::iota(positions.begin(), positions.end(), options.first_position);
+  }
+  fill(rope_turns(options.rotary_dim == 0 ? dim : options.rotary_dim, options.theta, options.scaling), options.style,
+       positions);
+}
+
+RopeTable::RopeTable(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions) {
+  check_style("RopeTable", style);
+  fill(turns, style, positions);
+}
+
+// Angles are made in double: a position far out would otherwise lose the fraction of its turn.
+void RopeTable::fill(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions) {
+  style_ = style;
+  turns_ = turns;
+  positions_.assign(positions.begin(), positions.end());
+  cosines_.resize(positions.size() * turns.per_position.size());
+  sines_.resize(cosines_.size());
+  for_each_row(length(), 2 * pairs(), [&](std::int64_t row) {
+    const auto position = static_cast<double>(positions_[static_cast<std::size_t>(row)]);
+    for (std::int64_t i = 0; i < pairs(); ++i) {
+      const double angle = position * turns_.per_position[static_cast<std::size_t>(i)];
+      const auto at = static_cast<std::size_t>(row * pairs() + i);
+      cosines_[at] = static_cast<float>(turns_.magnitude * std::cos(angle));
+      sines_[at] = static_cast<float>(turns_.magnitude * std::sin(angle));
+    }
+  });
+}
+
+void rope(View x, MutableView y, const RopeTable& table, std::int64_t first) {
+  check_rows("rope", "x", x, "y", y);
+  check_table("rope", "x", x, table, first);
+  if (x.dtype == DType::f64) return reference::rope(x, y, table, first);
+  turn_rows(x, y, table, first, false);
+}
+
+void rope_backward(View dy, MutableView dx, const RopeTable& table, std::int64_t first) {
+  check_rows("rope_backward", "dy", dy, "dx", dx);
+  check_table("rope_backward", "dy", dy, table, first);
+  if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, table, first);
+  turn_rows(dy, dx, table, first, true);
+}
+
 void rope(View x, MutableView y, const RopeOptions& options) {
-  check_arguments("rope", "x", x, "y", y, options);
+  check_rows("rope", "x", x, "y", y);
+  check_options("rope", "x", x.dim(), x.length(), options);
+  if (row_count(x.shape) == 0) return;
   if (x.dtype == DType::f64) return reference::rope(x, y, options);
-  turn_rows(x, y, options, 1.0);
+  turn_rows(x, y, RopeTable(x.dim(), x.length(), options), 0, false);
 }
 
 void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
-  check_arguments("rope_backward", "dy", dy, "dx", dx, options);
+  check_rows("rope_backward", "dy", dy, "dx", dx);
+  check_options("rope_backward", "dy", dy.dim(), dy.length(), options);
+  if (row_count(dy.shape) == 0) return;
   if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, options);
-  turn_rows(dy, dx, options, -1.0);
+  turn_rows(dy, dx, RopeTable(dy.dim(), dy.length(), options), 0, true);
 }
 
 }  // namespace attend

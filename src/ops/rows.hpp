@@ -11,6 +11,7 @@
 #include "attend/tensor.hpp"
 #include "base/export.hpp"
 #include "base/half.hpp"
+#include "base/sum_terms.hpp"
 #include "base/threads.hpp"
 
 namespace attend {
@@ -102,40 +103,33 @@ MutableRow<T> row_of(const MutableView& x, std::int64_t r) {
   return {static_cast<char*>(x.data) + row_start(x.shape, x.strides, r) * kBytes, step_of(x.shape, x.strides, kBytes)};
 }
 
-// Calls f(row) for every row, over the threads, in chunks worth handing out.
+// Calls f(row, worker) for every row, over at most `workers` threads, in chunks worth handing out.
 template <class F>
-void for_each_row(std::int64_t rows, std::int64_t cols, const F& f) {
+void for_each_row(std::int64_t rows, std::int64_t cols, int workers, const F& f) {
   constexpr std::int64_t kChunkElements = 4096;
   const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / std::max<std::int64_t>(1, cols));
-  parallel_for((rows + chunk - 1) / chunk, [&](std::int64_t item, int) {
+  parallel_for((rows + chunk - 1) / chunk, workers, [&](std::int64_t item, int worker) {
     const std::int64_t end = std::min(rows, (item + 1) * chunk);
-    for (std::int64_t r = item * chunk; r < end; ++r) f(r);
+    for (std::int64_t r = item * chunk; r < end; ++r) f(r, worker);
   });
 }
-
-// The sum over j of term(j), in eight lanes that a compiler can keep in vectors; the order depends on n alone.
+// The same with f(row).
 template <class F>
-double sum_terms(std::int64_t n, const F& term) {
-  double lane[8] = {};
-  std::int64_t j = 0;
-  for (; j + 8 <= n; j += 8) {
-    for (std::int64_t k = 0; k < 8; ++k) lane[k] += term(j + k);
-  }
-  for (; j < n; ++j) lane[j % 8] += term(j);
-  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+void for_each_row(std::int64_t rows, std::int64_t cols, const F& f) {
+  for_each_row(rows, cols, thread_count(), [&](std::int64_t r, int) { f(r); });
 }
 
-// Sums over rows, one per column: add_row(r, sums) adds row r to sums[cols]. Blocks of rows are cut by cols alone and
-// merged in order, so the bits do not depend on the threads.
+// Sums over rows, one per column: add_row(r, sums, worker) adds row r to sums[cols]. Blocks of rows are cut by cols
+// alone and merged in order, so the bits do not depend on the threads.
 template <class F>
-std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, const F& add_row) {
+std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, int workers, const F& add_row) {
   // At least 32 rows a block, so that the partial sums stay small beside the rows.
   const std::int64_t block = std::max<std::int64_t>(32, 4096 / std::max<std::int64_t>(1, cols));
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + block - 1) / block);
   std::vector<double> sums(static_cast<std::size_t>(blocks * cols));
-  parallel_for(blocks, [&](std::int64_t item, int) {
+  parallel_for(blocks, workers, [&](std::int64_t item, int worker) {
     const std::int64_t end = std::min(rows, (item + 1) * block);
-    for (std::int64_t r = item * block; r < end; ++r) add_row(r, sums.data() + item * cols);
+    for (std::int64_t r = item * block; r < end; ++r) add_row(r, sums.data() + item * cols, worker);
   });
   for (std::int64_t item = 1; item < blocks; ++item) {
     for (std::int64_t j = 0; j < cols; ++j) {

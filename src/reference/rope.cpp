@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <span>
 
 #include "base/elements.hpp"
 #include "reference/rows.hpp"
@@ -10,15 +11,13 @@
 namespace attend::reference {
 namespace {
 
-void turn(const View& x, const MutableView& y, const RopeOptions& options, double direction) {
-  const std::int64_t D = x.dim();
-  const std::int64_t R = options.rotary_dim == 0 ? D : options.rotary_dim;
-  if (x.batch() == 0 || x.heads() == 0 || x.length() == 0) return;
-  const bool interleaved = options.style == RopeStyle::interleaved;
-  const RopeTurns turns = rope_turns(R, options.theta, options.scaling);
+// Row i stands at positions[i], or at first_position + i.
+void turn(const View& x, const MutableView& y, const RopeTurns& turns, RopeStyle style,
+          std::span<const std::int64_t> positions, std::int64_t first_position, double direction) {
+  const std::int64_t D = x.dim(), R = 2 * std::ssize(turns.per_position);
+  const bool interleaved = style == RopeStyle::interleaved;
   for_each_row(x.shape, [&](std::int64_t b, std::int64_t h, std::int64_t i) {
-    const std::int64_t position =
-        options.positions.empty() ? options.first_position + i : options.positions[static_cast<std::size_t>(i)];
+    const std::int64_t position = positions.empty() ? first_position + i : positions[static_cast<std::size_t>(i)];
     for (std::int64_t p = 0; p < R / 2; ++p) {
       const double angle = static_cast<double>(position) * turns.per_position[static_cast<std::size_t>(p)];
       const double cos = turns.magnitude * std::cos(angle), sin = turns.magnitude * direction * std::sin(angle);
@@ -31,15 +30,27 @@ void turn(const View& x, const MutableView& y, const RopeOptions& options, doubl
     for (std::int64_t j = R; j < D; ++j) store(y, b, h, i, j, load(x, b, h, i, j));
   });
 }
+void turn(const View& x, const MutableView& y, const RopeOptions& o, double direction) {
+  turn(x, y, rope_turns(o.rotary_dim == 0 ? x.dim() : o.rotary_dim, o.theta, o.scaling), o.style, o.positions,
+       o.first_position, direction);
+}
+void turn(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, double direction) {
+  turn(x, y, table.turns(), table.style(), table.positions().subspan(static_cast<std::size_t>(first)), 0, direction);
+}
 
 }  // namespace
 
 void rope(const View& x, const MutableView& y, const RopeOptions& options) {
   turn(x, y, options, 1.0);
 }
-
 void rope_backward(const View& dy, const MutableView& dx, const RopeOptions& options) {
   turn(dy, dx, options, -1.0);
+}
+void rope(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first) {
+  turn(x, y, table, first, 1.0);
+}
+void rope_backward(const View& dy, const MutableView& dx, const RopeTable& table, std::int64_t first) {
+  turn(dy, dx, table, first, -1.0);
 }
 
 }  // namespace attend::reference

@@ -8,5 +8,7 @@ namespace attend::reference {
 
 void rope(const View& x, const MutableView& y, const RopeOptions& options);
 void rope_backward(const View& dy, const MutableView& dx, const RopeOptions& options);
+void rope(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first);
+void rope_backward(const View& dy, const MutableView& dx, const RopeTable& table, std::int64_t first);
 
 }  // namespace attend::reference

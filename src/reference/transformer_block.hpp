@@ -1,16 +1,10 @@
 // A block of a transformer by its formulas, in double, over views of any dtype.
 #pragma once
 
+#include "attend/activation.hpp"
 #include "attend/transformer_block.hpp"
 
 namespace attend::reference {
-
-// f(up), or f(gate) * up: what is between the projections of the feed-forward network.
-double activation(FeedForward kind, double gate, double up);
-struct ActivationGradient {
-  double gate, up;
-};
-ActivationGradient activation_gradient(FeedForward kind, double gate, double up);
 
 // `config` with the zeros filled in.
 Tensor transformer_block(const TransformerBlockConfig& config, const MultiHeadAttentionParameters& attention,

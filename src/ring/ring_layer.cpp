@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/add.hpp"
 #include "attend/linear.hpp"
 #include "attend/rms_norm.hpp"
 #include "base/check.hpp"
@@ -35,29 +36,26 @@ Tensor project(const View& x, const Tensor& weight, const std::optional<View>& b
   return y;
 }
 
-RopeOptions rope_options(const Config& config, const std::vector<std::int64_t>& positions) {
-  return {.style = *config.rope,
-          .theta = config.rope_theta,
-          .rotary_dim = 0,
-          .positions = positions,
-          .first_position = 0,
-          .scaling = config.rope_scaling};
-}
-
 std::vector<std::int64_t> positions_of(const Link& link, const RingOptions& options, std::int64_t local) {
   return ring_positions(options.split, link.rank(), link.ranks(),
                         checked_product("tokens of all ranks", {local, link.ranks()}));
 }
 
+// The rotations of the rank's tokens; empty without RoPE.
+RopeTable rotations(const Config& config, const std::vector<std::int64_t>& positions) {
+  if (!config.rope) return {};
+  return {rope_turns(config.head_dim, config.rope_theta, config.rope_scaling), *config.rope, positions};
+}
+
 // Norm and RoPE over the heads of `rows`, in place; `raw` keeps them as they were for backward.
-void norm_and_turn(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& norm,
-                   const std::vector<std::int64_t>& positions, Tensor& raw) {
+void norm_and_turn(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& norm, const RopeTable& table,
+                   Tensor& raw) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.qk_norm) {
     raw = rows.clone();
     rms_norm(view, norm, view, config.norm_eps);
   }
-  if (config.rope) rope(view, view, rope_options(config, positions));
+  if (config.rope) rope(view, view, table);
 }
 
 // Fills in x, q, k, v and what they were made from.
@@ -82,9 +80,9 @@ void make_projections(const Link& link, const MultiHeadAttention& layer, const V
   const bool factored = config.value_rank > 0;
   if (factored) s.v_down = project(x, p.wv_down, std::nullopt);
   s.v = project(factored ? s.v_down.view() : x, p.wv, optional_view(p.bv));
-  const std::vector<std::int64_t> positions = positions_of(link, options, x.length());
-  norm_and_turn(config, s.q, config.heads, p.q_norm, positions, s.q_raw);
-  norm_and_turn(config, s.k, config.kv_heads, p.k_norm, positions, s.k_raw);
+  const RopeTable table = rotations(config, positions_of(link, options, x.length()));
+  norm_and_turn(config, s.q, config.heads, p.q_norm, table, s.q_raw);
+  norm_and_turn(config, s.k, config.kv_heads, p.k_norm, table, s.k_raw);
   s.options = options.attention;
 }
 
@@ -140,21 +138,10 @@ Tensor project_backward(const View& dy, const View& x, const Tensor& weight, Ten
 
 // `rows` holds the gradient of what norm_and_turn made, and becomes that of what it was given.
 void norm_and_turn_backward(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& raw,
-                            const Tensor& norm, const std::vector<std::int64_t>& positions, Tensor& dnorm) {
+                            const Tensor& norm, const RopeTable& table, Tensor& dnorm) {
   const MutableView view = split_heads(rows.view(), heads);
-  if (config.rope) rope_backward(view, view, rope_options(config, positions));
+  if (config.rope) rope_backward(view, view, table);
   if (config.qk_norm) rms_norm_backward(view, split_heads(raw.view(), heads), norm, view, dnorm, config.norm_eps);
-}
-
-// sum += a + b: rounded once.
-void add(Tensor& sum, const Tensor& a, const Tensor& b) {
-  visit_f32_family(sum.dtype(), [&](auto element) {
-    using T = decltype(element);
-    T* to = sum.data<T>();
-    const T *from_a = a.data<T>(), *from_b = b.data<T>();
-    for_each_row(sum.size(), 1,
-                 [&](std::int64_t i) { to[i] = narrow<T>(widen(to[i]) + (widen(from_a[i]) + widen(from_b[i]))); });
-  });
 }
 
 // The gradients of all ranks' parameters, in one message for each pair of ranks, then rounded to the layer's dtype.
@@ -197,9 +184,9 @@ MultiHeadAttentionGradients backward(Link& link, RingCommunicator comm, const Mu
                           split_heads(saved.k.view(), Hk), split_heads(saved.v.view(), Hk),
                           split_heads(saved.out.view(), H), saved.lse,
                           {split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk)}, options);
-  const std::vector<std::int64_t> positions = positions_of(link, options, saved.x.shape()[2]);
-  norm_and_turn_backward(config, dq, H, saved.q_raw, p.q_norm, positions, dp.q_norm);
-  norm_and_turn_backward(config, dk, Hk, saved.k_raw, p.k_norm, positions, dp.k_norm);
+  const RopeTable table = rotations(config, positions_of(link, options, saved.x.shape()[2]));
+  norm_and_turn_backward(config, dq, H, saved.q_raw, p.q_norm, table, dp.q_norm);
+  norm_and_turn_backward(config, dk, Hk, saved.k_raw, p.k_norm, table, dp.k_norm);
   g.dx = project_backward(dq, saved.x, p.wq, dp.wq, dp.bq);
   const Tensor dx_k = project_backward(dk, saved.x, p.wk, dp.wk, dp.bk);
   Tensor dx_v;
@@ -209,7 +196,9 @@ MultiHeadAttentionGradients backward(Link& link, RingCommunicator comm, const Mu
   } else {
     dx_v = project_backward(dv, saved.x, p.wv, dp.wv, dp.bv);
   }
-  add(g.dx, dx_k, dx_v);
+  Tensor both(DType::f32, dx_k.shape());  // so that the sum of three is rounded once
+  add(dx_k, dx_v, both);
+  add(g.dx, both, g.dx);
   sum_over_ranks(link, config.dtype, dp);
   return g;
 }

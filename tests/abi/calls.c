@@ -64,6 +64,21 @@ static void attention(results* to) {
   keep(to, gradients->dv);
 }
 
+static void loss(results* to) {
+  const attend_tensor *hidden = tensor(1, 1, L, D, 1), *weight = tensor(1, 1, 9, D, 2), *dloss = tensor(1, 1, L, 1, 3);
+  const int64_t targets[L] = {0, 8, -100, 3, 3, 1};
+  const attend_tensor* losses = tensor(1, 1, L, 1, 0);
+  NEW(cross_entropy_options, options);
+  NEW(cross_entropy_gradients, gradients);
+  OK(attend_cross_entropy(hidden, weight, targets, L, losses, options));
+  gradients->dhidden = tensor(1, 1, L, D, 0);
+  gradients->dweight = tensor(1, 1, 9, D, 0);
+  OK(attend_cross_entropy_backward(dloss, hidden, weight, targets, L, gradients, options));
+  keep(to, losses);
+  keep(to, gradients->dhidden);
+  keep(to, gradients->dweight);
+}
+
 static void positions(results* to) {
   const attend_tensor *x = tensor(1, H, L, D, 1), *y = tensor(1, H, L, D, 0), *bias = tensor(1, H, 1, 400, 0);
   NEW(rope_options, options);
@@ -236,6 +251,7 @@ void CALLS(results* to) {
   cache_and_sums(to);
   attention(to);
   positions(to);
+  loss(to);
   block(to);
   bigbird(to);
   linear_and_linformer(to);

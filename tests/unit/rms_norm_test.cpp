@@ -3,6 +3,7 @@
 
 #include "reference/rms_norm.hpp"
 #include "unit/error_of.hpp"
+#include "unit/on_every_isa.hpp"
 #include "unit/op_testing.hpp"
 
 namespace attend::test::ops {
@@ -23,55 +24,59 @@ TEST(RmsNorm, KnownValues) {
 }
 
 TEST(RmsNorm, MatchesTheReferencePerElement) {
-  for (const DType dtype : kFloats) {
-    for (const Shape& shape : kShapes) {
-      const Tensor x = random_tensor(dtype, shape, 1);
-      for (const DType weight_dtype : {dtype, DType::f32, DType::f64}) {
-        const Tensor weight = random_tensor(weight_dtype, {1, 1, 1, shape[3]}, 2);
-        Tensor expected(DType::f64, shape);
-        reference::rms_norm(x, weight, expected, 1e-5);
-        const auto bound = [&](auto b, auto h, auto i, auto j) {
-          const double y = load(expected, b, h, i, j);
-          return 1.01 * (rounding(dtype, y) + rounding(DType::f32, y));  // the weight is rounded to f32
-        };
-        for (const MemoryLayout layout : kMemoryLayouts) {
-          const Strided from(x, layout), strided_weight(weight, layout);
-          Strided to(dtype, shape, layout), in_place(x, layout);
-          rms_norm(from.view, strided_weight.view, to.view, 1e-5);
-          rms_norm(in_place.view, strided_weight.view, in_place.view, 1e-5);
-          expect_within(to.view, expected, bound, name(dtype));
-          expect_within(in_place.view, expected, bound, std::string("in place ") + name(dtype));
-          EXPECT_EQ(to.damaged() + in_place.damaged(), 0);
+  on_every_isa([] {
+    for (const DType dtype : kFloats) {
+      for (const Shape& shape : kShapes) {
+        const Tensor x = random_tensor(dtype, shape, 1);
+        for (const DType weight_dtype : {dtype, DType::f32, DType::f64}) {
+          const Tensor weight = random_tensor(weight_dtype, {1, 1, 1, shape[3]}, 2);
+          Tensor expected(DType::f64, shape);
+          reference::rms_norm(x, weight, expected, 1e-5);
+          const auto bound = [&](auto b, auto h, auto i, auto j) {
+            const double y = load(expected, b, h, i, j);
+            return 1.01 * (rounding(dtype, y) + rounding(DType::f32, y));  // the weight is rounded to f32
+          };
+          for (const MemoryLayout layout : kMemoryLayouts) {
+            const Strided from(x, layout), strided_weight(weight, layout);
+            Strided to(dtype, shape, layout), in_place(x, layout);
+            rms_norm(from.view, strided_weight.view, to.view, 1e-5);
+            rms_norm(in_place.view, strided_weight.view, in_place.view, 1e-5);
+            expect_within(to.view, expected, bound, name(dtype));
+            expect_within(in_place.view, expected, bound, std::string("in place ") + name(dtype));
+            EXPECT_EQ(to.damaged() + in_place.damaged(), 0);
+          }
         }
       }
     }
-  }
+  });
 }
 
 TEST(RmsNorm, BackwardMatchesTheReferencePerElement) {
-  for (const DType dtype : kFloats) {
-    for (const Shape& shape : kShapes) {
-      const Tensor x = random_tensor(dtype, shape, 3), dy = random_tensor(dtype, shape, 4);
-      const Tensor weight = random_tensor(dtype, {1, 1, 1, shape[3]}, 5);
-      Tensor dx(DType::f64, shape), dweight(DType::f64, weight.shape());
-      reference::rms_norm_backward(dy, x, weight, dx, dweight, 1e-6);
-      const double size = max_abs(dx), weight_size = max_abs(dweight);
-      for (const MemoryLayout layout : kMemoryLayouts) {
-        const Strided strided_x(x, layout), strided_weight(weight, layout);
-        Strided in_place(dy, layout), to_weight(dtype, weight.shape(), layout);  // dx may be dy
-        rms_norm_backward(in_place.view, strided_x.view, strided_weight.view, in_place.view, to_weight.view);
-        const auto bound = [&](auto b, auto h, auto i, auto j) {
-          return 1.01 * rounding(dtype, load(dx, b, h, i, j)) + 1e-13 * size;
-        };
-        const auto weight_bound = [&](auto b, auto h, auto i, auto j) {
-          return 1.01 * rounding(dtype, load(dweight, b, h, i, j)) + 1e-13 * weight_size;
-        };
-        expect_within(in_place.view, dx, bound, std::string("dx ") + name(dtype));
-        expect_within(to_weight.view, dweight, weight_bound, std::string("dweight ") + name(dtype));
-        EXPECT_EQ(in_place.damaged() + to_weight.damaged(), 0);
+  on_every_isa([] {
+    for (const DType dtype : kFloats) {
+      for (const Shape& shape : kShapes) {
+        const Tensor x = random_tensor(dtype, shape, 3), dy = random_tensor(dtype, shape, 4);
+        const Tensor weight = random_tensor(dtype, {1, 1, 1, shape[3]}, 5);
+        Tensor dx(DType::f64, shape), dweight(DType::f64, weight.shape());
+        reference::rms_norm_backward(dy, x, weight, dx, dweight, 1e-6);
+        const double size = max_abs(dx), weight_size = max_abs(dweight);
+        for (const MemoryLayout layout : kMemoryLayouts) {
+          const Strided strided_x(x, layout), strided_weight(weight, layout);
+          Strided in_place(dy, layout), to_weight(dtype, weight.shape(), layout);  // dx may be dy
+          rms_norm_backward(in_place.view, strided_x.view, strided_weight.view, in_place.view, to_weight.view);
+          const auto bound = [&](auto b, auto h, auto i, auto j) {
+            return 1.01 * rounding(dtype, load(dx, b, h, i, j)) + 1e-13 * size;
+          };
+          const auto weight_bound = [&](auto b, auto h, auto i, auto j) {
+            return 1.01 * rounding(dtype, load(dweight, b, h, i, j)) + 1e-13 * weight_size;
+          };
+          expect_within(in_place.view, dx, bound, std::string("dx ") + name(dtype));
+          expect_within(to_weight.view, dweight, weight_bound, std::string("dweight ") + name(dtype));
+          EXPECT_EQ(in_place.damaged() + to_weight.damaged(), 0);
+        }
       }
     }
-  }
+  });
 }
 
 TEST(RmsNorm, GradientsByCentralDifferences) {

@@ -6,6 +6,7 @@
 
 #include "reference/rope.hpp"
 #include "unit/error_of.hpp"
+#include "unit/on_every_isa.hpp"
 #include "unit/op_testing.hpp"
 
 namespace attend::test::ops {
@@ -138,6 +139,70 @@ TEST(Rope, MatchesComplexNumbersPerElement) {
       }
     }
   }
+}
+
+// A table made once has the bits of a call with the options, for every dtype, layout and instruction set.
+TEST(Rope, ATableHasTheBitsOfTheOptions) {
+  on_every_isa([] {
+    for (const RopeCase& c : cases()) {
+      const RopeTable table(c.shape[3], c.shape[2], c.options);
+      EXPECT_EQ(table.length(), c.shape[2]);
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+        const Tensor x = random_tensor(dtype, c.shape, 9);
+        for (const MemoryLayout layout : kMemoryLayouts) {
+          const Strided from(x, layout);
+          Strided to(x, layout);
+          Tensor expected(dtype, c.shape);
+          const auto exact = [](auto, auto, auto, auto) { return 0.0; };
+          rope(x, expected, c.options);
+          rope(from.view, to.view, table);
+          expect_within(to.view, expected, exact, "forward");
+          rope_backward(x, expected, c.options);
+          rope_backward(from.view, to.view, table);
+          expect_within(to.view, expected, exact, "backward");
+        }
+      }
+    }
+  });
+}
+
+TEST(Rope, PartOfATable) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const RopeTable table(16, 40, {.first_position = 100});
+    const Tensor x = random_tensor(dtype, {1, 2, 5, 16}, 11);
+    Tensor y(dtype, x.shape()), expected(dtype, x.shape());
+    rope(x, y, table, 35);
+    rope(x, expected, {.first_position = 135});
+    EXPECT_TRUE(same_bits(y, expected));
+    rope_backward(x, y, table, 7);
+    rope_backward(x, expected, {.first_position = 107});
+    EXPECT_TRUE(same_bits(y, expected));
+  }
+}
+
+TEST(Rope, ATableOfOtherTurnsAndPositions) {
+  RopeTurns turns = rope_turns(8, 1e4);
+  const std::vector<std::int64_t> positions = {3, -1};
+  RopeTable table(4, 2);
+  table.fill(turns, RopeStyle::interleaved, positions);
+  const Tensor x = random_tensor(DType::f32, {1, 3, 2, 10}, 10);
+  Tensor y(DType::f32, x.shape()), expected(DType::f32, x.shape());
+  rope(x, y, table);
+  rope(x, expected, {.style = RopeStyle::interleaved, .rotary_dim = 8, .positions = positions});
+  EXPECT_TRUE(same_bits(y, expected));
+  EXPECT_EQ(error_of([&] { rope(view_of(x.data<float>(), {1, 3, 1, 10}), y, table); }),
+            "rope: y shape is [1, 3, 2, 10], expected [1, 3, 1, 10]");
+  Tensor longer(DType::f32, {1, 3, 3, 10}), thin(DType::f32, {1, 1, 2, 6});
+  EXPECT_EQ(error_of([&] { rope(longer, longer, table); }),
+            "rope: x has 3 rows from 0 on, expected rows 0 to 2 of the table");
+  EXPECT_EQ(error_of([&] { rope(x, y, table, 1); }), "rope: x has 2 rows from 1 on, expected rows 0 to 2 of the table");
+  EXPECT_EQ(error_of([&] { rope_backward(x, y, table, -1); }),
+            "rope_backward: dy has 2 rows from -1 on, expected rows 0 to 2 of the table");
+  EXPECT_EQ(error_of([&] { rope_backward(thin, thin, table); }),
+            "rope_backward: dy dim is 6, expected at least 8 (the table turns as many)");
+  EXPECT_EQ(error_of([&] { RopeTable(7, 2); }),
+            "RopeTable: rotary_dim is 7, expected an even number from 0 to 7 (dim of the rows)");
+  EXPECT_EQ(error_of([&] { RopeTable(8, -1); }), "RopeTable: length is -1, expected at least 0");
 }
 
 TEST(Rope, GradientByCentralDifferences) {

@@ -23,8 +23,12 @@ std::vector<BlockCase> configs(DType dtype) {
     attention.dtype = dtype;
     return TransformerBlockConfig{.attention = attention, .feed_forward = kind, .hidden = hidden, .norm_eps = 1e-3};
   };
-  return {{"swiglu",
-           with({.width = 16, .heads = 4, .kv_heads = 2, .rope = RopeStyle::half_split}, FeedForward::swiglu, 24)},
+  return {{"swiglu", with({.width = 16,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .rope = RopeStyle::half_split,
+                           .rope_scaling = {.kind = RopeScaling::Kind::linear, .factor = 2}},
+                          FeedForward::swiglu, 24)},
           {"gelu", with({.width = 12,
                          .heads = 3,
                          .kv_heads = 1,

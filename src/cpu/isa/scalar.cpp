@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/half.hpp"
+#include "base/random.hpp"
+#include "base/sum_terms.hpp"
 #include "core/dropout.hpp"
 #include "core/mask_plan.hpp"
 #include "cpu/kernel_table.hpp"

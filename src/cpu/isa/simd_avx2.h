@@ -116,6 +116,18 @@ inline void store_bf16(void* p, V x) {  // round to nearest even; NaN stays NaN
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
 
+// Numbers 0, 2, 4, ... and 1, 3, 5, ... of the sixteen in a and b, and back.
+inline void split_pairs(V a, V b, V& even, V& odd) {
+  const V low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+  even = _mm256_shuffle_ps(low, high, 0x88);
+  odd = _mm256_shuffle_ps(low, high, 0xDD);
+}
+inline void join_pairs(V even, V odd, V& a, V& b) {
+  const V low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  a = _mm256_permute2f128_ps(low, high, 0x20);
+  b = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 // Row r of the block becomes column r.
 inline void transpose(V (&x)[kLanes]) {
   V t[kLanes];

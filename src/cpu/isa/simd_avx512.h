@@ -107,6 +107,18 @@ inline void store_bf16(void* p, V x) {  // round to nearest even; NaN stays NaN
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 
+// Numbers 0, 2, 4, ... and 1, 3, 5, ... of the 32 in a and b, and back.
+inline void split_pairs(V a, V b, V& even, V& odd) {
+  const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even = _mm512_permutex2var_ps(a, evens, b);
+  odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
+}
+inline void join_pairs(V even, V odd, V& a, V& b) {
+  const __m512i firsts = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  a = _mm512_permutex2var_ps(even, firsts, odd);
+  b = _mm512_permutex2var_ps(even, _mm512_add_epi32(firsts, _mm512_set1_epi32(8)), odd);
+}
+
 // Row r of the block becomes column r.
 inline void transpose(V (&x)[kLanes]) {
   V t[kLanes];

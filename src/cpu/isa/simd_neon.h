@@ -122,6 +122,16 @@ inline void store_bf16(void* p, V x) {  // round to nearest even; NaN stays NaN
   *static_cast<HalvesAnywhere*>(p) = vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
 
+// Numbers 0, 2, 4, 6 and 1, 3, 5, 7 of the eight in a and b, and back.
+inline void split_pairs(V a, V b, V& even, V& odd) {
+  even = vuzp1q_f32(a, b);
+  odd = vuzp2q_f32(a, b);
+}
+inline void join_pairs(V even, V odd, V& a, V& b) {
+  a = vzip1q_f32(even, odd);
+  b = vzip2q_f32(even, odd);
+}
+
 // Row r of the block becomes column r.
 inline void transpose(V (&x)[kLanes]) {
   const V a = vzip1q_f32(x[0], x[2]), b = vzip2q_f32(x[0], x[2]);

@@ -134,6 +134,16 @@ inline void store_bf16(void* p, V a) {
   __builtin_memcpy(p, h.x, sizeof h.x);
 }
 
+// Numbers 0, 2, 4, 6 and 1, 3, 5, 7 of the eight in a and b, and back.
+inline void split_pairs(V a, V b, V& even, V& odd) {
+  even = {{a.x[0], a.x[2], b.x[0], b.x[2]}};
+  odd = {{a.x[1], a.x[3], b.x[1], b.x[3]}};
+}
+inline void join_pairs(V even, V odd, V& a, V& b) {
+  a = {{even.x[0], odd.x[0], even.x[1], odd.x[1]}};
+  b = {{even.x[2], odd.x[2], even.x[3], odd.x[3]}};
+}
+
 // Row r of the block becomes column r.
 inline void transpose(V (&a)[kLanes]) {
   for (int i = 0; i < 4; ++i)

@@ -36,6 +36,13 @@ using Split = Floats;  // three products of pairs would be slower than one of fl
 #include "cpu/kernels/weight.inl"
 #include "cpu/kernels/linear_attention.inl"
 #include "cpu/kernels/additive.inl"
+#include "cpu/kernels/rms_norm.inl"
+#include "cpu/kernels/layer_norm.inl"
+#include "cpu/kernels/activation.inl"
+#include "cpu/kernels/add.inl"
+#include "cpu/kernels/dropout.inl"
+#include "cpu/kernels/rope.inl"
+#include "cpu/kernels/cross_entropy.inl"
 #include "cpu/kernels/ceiling.inl"
 // clang-format on
 
@@ -43,6 +50,27 @@ void exp2_row(const float* x, float* y, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(y + i, exp2(load(x + i)));
   for (; i < n; ++i) y[i] = exp2_one(x[i]);
+}
+
+constexpr RowKernels row_kernels() {
+  return {
+      .load = [](DType dtype, const void* from, std::int64_t stride, std::int64_t n,
+                 float* to) { load_row(dtype, static_cast<const char*>(from), stride, n, to); },
+      .store = [](DType dtype, void* to, std::int64_t stride, std::int64_t n,
+                  const float* from) { store_row(dtype, static_cast<char*>(to), stride, n, from, 1.0F); },
+      .rms_norm = rms_norm_row,
+      .rms_norm_backward = rms_norm_backward_row,
+      .layer_norm = layer_norm_row,
+      .layer_norm_backward = layer_norm_backward_row,
+      .activation = activate,
+      .activation_backward = activate_backward,
+      .add = add_row,
+      .accumulate = accumulate_row,
+      .dropout = dropout_row,
+      .rope = rope_row,
+      .exp_sum = exp_sum,
+      .scaled_exp = scaled_exp,
+  };
 }
 
 // bf16 is multiplied as pairs where the instruction set can and a row fills a vector of them; below that widening costs
@@ -171,10 +199,12 @@ constexpr KernelTable table(const char* name) {
       .weight_scratch_bytes = weight_scratch_bytes,
       .weight_product = weight_product,
       .linear = linear_kernels(),
+      .rows = row_kernels(),
       .additive_exponents = additive_exponents,
       .additive_scores = additive_scores,
       .additive_gradients = additive_gradients,
       .exp2 = exp2_row,
+      .exp = exp_row,
       .fma_burst = fma_burst,
       .pair_burst = pair_burst,
       .byte_burst = byte_burst,

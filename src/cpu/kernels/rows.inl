@@ -80,6 +80,48 @@ inline void store_row(DType dtype, char* dst, std::int64_t stride, std::int64_t 
   for (; d < n; ++d) store_one(dtype, dst + d * stride * element_size(dtype), src[d] * factor);
 }
 
+// Calls f with a vector of each input, which makes one for each output: out[o][i] = f(in[0][i], in[1][i], ...). An
+// output may be an input.
+template <int kIn, int kOut, class F>
+inline void map_vectors(const float* const (&in)[std::size_t{kIn}], float* const (&out)[std::size_t{kOut}],
+                        std::int64_t n, const F& f) {
+  V x[std::size_t{kIn}], y[std::size_t{kOut}];
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kIn; ++k) x[k] = load(in[k] + i);
+    f(x, y);
+#pragma GCC unroll 4
+    for (int k = 0; k < kOut; ++k) store(out[k] + i, y[k]);
+  }
+  if (i == n) return;
+  const std::size_t left = static_cast<std::size_t>(n - i) * sizeof(float);
+  float lanes[kLanes] = {};
+  for (int k = 0; k < kIn; ++k) {
+    __builtin_memcpy(lanes, in[k] + i, left);
+    x[k] = load(lanes);
+  }
+  f(x, y);
+  for (int k = 0; k < kOut; ++k) {
+    store(lanes, y[k]);
+    __builtin_memcpy(out[k] + i, lanes, left);
+  }
+}
+
+// y[j] = f(j), by way of memory that nothing else lies in: where y is what f reads, the compiler still uses vectors.
+template <class F>
+inline void fill_row(std::int64_t n, float* y, const F& f) {
+  constexpr std::int64_t kBlock = 64;
+  float block[kBlock];
+  std::int64_t j = 0;
+  for (; j + kBlock <= n; j += kBlock) {
+    for (std::int64_t k = 0; k < kBlock; ++k) block[k] = f(j + k);
+    __builtin_memcpy(y + j, block, sizeof block);
+  }
+  for (std::int64_t k = 0; k < n - j; ++k) block[k] = f(j + k);
+  __builtin_memcpy(y + j, block, static_cast<std::size_t>(n - j) * sizeof(float));
+}
+
 inline void clear(float* p, std::int64_t n) {
   __builtin_memset(p, 0, static_cast<std::size_t>(n) * sizeof(float));
 }

@@ -1,0 +1,105 @@
+// Activations and their slopes. Where a result is small it keeps its digits: nothing is made by a difference that
+// cancels, and the power of two of an exponential is multiplied in last. docs/numerics.md says how far each may be off.
+
+struct Slope {
+  V value, slope;
+};
+
+// x * L(v) with L the logistic function and v a function of x: the slope is L (1 + x v' (1 - L)). Where a factor is 0, x
+// is clamped before it meets it: 0 times inf would be NaN.
+inline V times_logistic(V x, const Logistic& l) {
+  return scaled(mul(x, l.m), l.n);
+}
+inline V logistic_slope(V x_times_rate, const Logistic& l) {
+  return scaled(mul(l.m, fma(x_times_rate, l.other, set1(1.0F))), l.n);
+}
+inline V at_least(V x, float least) {  // NaN stays
+  return max(set1(least), x);
+}
+inline V clamped(V x, float most) {
+  return min(set1(most), at_least(x, -most));
+}
+
+struct Silu {
+  static constexpr float kMost = 120.0F;  // from there on e^-|x| is 0, and so is x e^-|x|
+  static V value(V x) { return times_logistic(at_least(x, -kMost), logistic(clamped(x, kMost))); }
+  static Slope with_slope(V x) {
+    const V near = clamped(x, kMost);
+    const Logistic l = logistic(near);
+    return {times_logistic(at_least(x, -kMost), l), logistic_slope(near, l)};
+  }
+};
+
+struct GeluTanh {
+  static constexpr float kMost = 16.0F;
+  static constexpr float kLinear = 1.5957691216F, kCubic = 0.0713548162726F;  // sqrt(8 / pi), and 0.044715 of it
+  static Logistic at(V near) { return logistic(mul(near, fma(mul(near, near), set1(kCubic), set1(kLinear)))); }
+  static V value(V x) { return times_logistic(at_least(x, -kMost), at(clamped(x, kMost))); }
+  static Slope with_slope(V x) {
+    const V near = clamped(x, kMost);
+    const Logistic l = at(near);
+    const V rate = fma(mul(near, near), set1(3 * kCubic), set1(kLinear));
+    return {times_logistic(at_least(x, -kMost), l), logistic_slope(mul(near, rate), l)};
+  }
+};
+
+struct Gelu {
+  static constexpr float kMost = 15.0F;
+  static V value_from(V x, const NormalTail& t) {
+    const Mask below = less(x, set1(0.0F));
+    const V tail = mul(t.p, t.share);
+    const V above = sub(set1(1.0F), times_power_of_two(tail, t.n));
+    return scaled(mul(at_least(x, -kMost), select(below, tail, above)), select(below, t.n, set1(0.0F)));
+  }
+  static V value(V x) { return value_from(x, normal_tail(min(set1(kMost), abs(x)))); }
+  // Phi(x) + x phi(x): of x < 0 that is e^(-x^2 / 2) (share - |x| / sqrt(2 pi)), of others 1 minus that.
+  static Slope with_slope(V x) {
+    const V a = min(set1(kMost), abs(x));
+    const NormalTail t = normal_tail(a);
+    const V part = mul(t.p, fnma(a, set1(0.3989422804F), t.share));
+    const V above = sub(set1(1.0F), times_power_of_two(part, t.n));
+    return {value_from(x, t), select(less(x, set1(0.0F)), scaled(part, t.n), above)};
+  }
+};
+
+struct Relu {
+  static V value(V x) { return at_least(x, 0.0F); }
+  static Slope with_slope(V x) { return {value(x), select(less(set1(0.0F), x), set1(1.0F), set1(0.0F))}; }
+};
+
+template <class Act>
+[[gnu::flatten]] void activate_with(const float* gate, const float* up, std::int64_t n, float* y) {
+  if (up == nullptr)
+    map_vectors<1, 1>({gate}, {y}, n, [](const V(&x)[1], V(&to)[1]) { to[0] = Act::value(x[0]); });
+  else
+    map_vectors<2, 1>({gate, up}, {y}, n, [](const V(&x)[2], V(&to)[1]) { to[0] = mul(Act::value(x[0]), x[1]); });
+}
+
+template <class Act>
+[[gnu::flatten]] void activate_backward_with(const float* dy, const float* gate, const float* up, std::int64_t n,
+                                             float* dgate, float* dup) {
+  if (up == nullptr)
+    map_vectors<2, 1>({dy, gate}, {dgate}, n,
+                      [](const V(&x)[2], V(&to)[1]) { to[0] = mul(x[0], Act::with_slope(x[1]).slope); });
+  else
+    map_vectors<3, 2>({dy, gate, up}, {dgate, dup}, n, [](const V(&x)[3], V(&to)[2]) {
+      const Slope of = Act::with_slope(x[1]);
+      to[0] = mul(mul(x[0], x[2]), of.slope);
+      to[1] = mul(x[0], of.value);
+    });
+}
+
+void activate(Activation kind, const float* gate, const float* up, std::int64_t n, float* y) {
+  if (kind == Activation::silu) return activate_with<Silu>(gate, up, n, y);
+  if (kind == Activation::gelu) return activate_with<Gelu>(gate, up, n, y);
+  if (kind == Activation::gelu_tanh) return activate_with<GeluTanh>(gate, up, n, y);
+  activate_with<Relu>(gate, up, n, y);
+}
+
+void activate_backward(Activation kind, const float* dy, const float* gate, const float* up, std::int64_t n,
+                       float* dgate, float* dup) {
+  if (kind == Activation::silu) return activate_backward_with<Silu>(dy, gate, up, n, dgate, dup);
+  if (kind == Activation::gelu) return activate_backward_with<Gelu>(dy, gate, up, n, dgate, dup);
+  if (kind == Activation::gelu_tanh) return activate_backward_with<GeluTanh>(dy, gate, up, n, dgate, dup);
+  activate_backward_with<Relu>(dy, gate, up, n, dgate, dup);
+}

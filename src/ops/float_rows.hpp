@@ -1,0 +1,112 @@
+// Rows of views as the row kernels want them: floats side by side, where they lie if they do so, else converted.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "attend/tensor.hpp"
+#include "base/threads.hpp"
+#include "cpu/dispatch.hpp"
+#include "ops/rows.hpp"
+#include "ops/scratch.hpp"
+
+namespace attend {
+
+// The rows of a view that is not f64.
+template <class Void>
+class RowsOf {
+ public:
+  explicit RowsOf(const BasicView<Void>& x)
+      : kernels_(kernels().rows),
+        x_(x),
+        bytes_(size_of(x.dtype)),
+        stride_(x.shape[3] > 1 ? x.strides[3] : 1),
+        in_place_(x.dtype == DType::f32 && stride_ == 1 &&
+                  reinterpret_cast<std::uintptr_t>(x.data) % alignof(float) == 0) {}
+
+  bool in_place() const { return in_place_; }
+
+  // Elements [first, first + count) of row r, copied to `room` unless they lie as they should.
+  const float* read(std::int64_t r, std::int64_t first, std::int64_t count, float* room) const {
+    if (in_place_) return static_cast<const float*>(at(r, first));
+    kernels_.load(x_.dtype, at(r, first), stride_, count, room);
+    return room;
+  }
+  // Where these elements are to be written, `room` if not in their place: then written() puts them there.
+  float* place(std::int64_t r, std::int64_t first, float* room) const {
+    return in_place_ ? static_cast<float*>(at(r, first)) : room;
+  }
+  void written(std::int64_t r, std::int64_t first, std::int64_t count, const float* room) const {
+    if (!in_place_) kernels_.store(x_.dtype, at(r, first), stride_, count, room);
+  }
+
+ private:
+  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
+  Void* at(std::int64_t r, std::int64_t first) const {
+    return static_cast<Byte*>(x_.data) + (row_start(x_.shape, x_.strides, r) + first * stride_) * bytes_;
+  }
+
+  const RowKernels& kernels_;
+  BasicView<Void> x_;
+  std::int64_t bytes_, stride_;
+  bool in_place_;
+};
+using FloatRows = RowsOf<const void>;
+using MutableFloatRows = RowsOf<void>;
+
+// One row that every row of a call needs, such as a weight, of any dtype. Null for none.
+class FloatVector {
+ public:
+  explicit FloatVector(const std::optional<View>& x);
+  const float* data() const { return data_; }
+
+ private:
+  std::vector<float> copy_;
+  const float* data_ = nullptr;
+};
+
+// Memory for `count` rows of `cols` floats for each worker.
+class RowRooms {
+ public:
+  RowRooms(std::int64_t count, std::int64_t cols);
+  int workers() const { return scratch_.workers(); }
+  float* of(int worker, std::int64_t n) const { return static_cast<float*>(scratch_.of(worker)) + n * cols_; }
+
+ private:
+  std::int64_t cols_;
+  Scratch scratch_;
+};
+
+// ---- Elementwise operations ----
+
+inline constexpr std::int64_t kPiece = 1024;  // elements a kernel is given at once
+
+// One row of everything, if all views lie without gaps in the order of their shape.
+bool is_contiguous(const View& x);
+template <class... Views>
+void flatten(Views&... views) {
+  if (!(is_contiguous(views) && ...)) return;
+  const auto flat = [](auto& view) {
+    view.shape = {1, 1, 1, view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3]};
+    view.strides = contiguous_strides(view.shape);
+  };
+  (flat(views), ...);
+}
+
+// Calls f(row, first, count) for pieces of at most kPiece elements, over the threads, `at_once` elements an item: as
+// many as are worth the start of a thread.
+template <class F>
+void for_each_piece(const Shape& shape, std::int64_t at_once, const F& f) {
+  const std::int64_t cols = shape[3], per_row = (cols + kPiece - 1) / kPiece, pieces = row_count(shape) * per_row;
+  const std::int64_t together = std::max<std::int64_t>(1, at_once / std::max<std::int64_t>(1, std::min(cols, kPiece)));
+  parallel_for((pieces + together - 1) / together, [&](std::int64_t item, int) {
+    const std::int64_t end = std::min(pieces, (item + 1) * together);
+    for (std::int64_t piece = item * together; piece < end; ++piece) {
+      const std::int64_t first = piece % per_row * kPiece;
+      f(piece / per_row, first, std::min(kPiece, cols - first));
+    }
+  });
+}
+
+}  // namespace attend
