@@ -63,7 +63,7 @@ def main():
             if not known:
                 errors.append(f"{pathlib.Path(library).name}: exports '{symbol}', which no header declares with ATTEND_API")
             seen.update(parts)
-    for name in sorted((functions | classes) - seen):
+    for name in sorted(functions - seen):  # a class may be inline throughout, and have no symbol
         errors.append(f"'{name}' is declared with ATTEND_API, and none of the libraries exports it")
     for error in errors:
         print(error)

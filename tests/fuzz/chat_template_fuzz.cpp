@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     use(known < names.size() ? *ChatTemplate::named(names[known])
                              : ChatTemplate::detect(bytes.ConsumeRemainingBytesAsString()),
         messages, prompt);
-  } catch (const attend::io::FileError&) {
+  } catch (const attend::FileError&) {
   } catch (const attend::InvalidArgument&) {
   }
   return 0;
