@@ -81,6 +81,7 @@ step_readme_cpp() {
   readme/build/my_program
 }
 step_python() {
+  (cd attend && ./dev setup)
   python3 -m venv venv
   venv/bin/pip install ./attend
   (cd / && "$HOME/venv/bin/python" "$HOME/attend/examples/python/attention.py")

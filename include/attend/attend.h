@@ -44,11 +44,13 @@ ATTEND_API int attend_threads(void); /* 0 on error */
    that is larger than the library's is refused by the call that it is given to: the program was compiled for a newer
    attend. Other languages call attend_<name>_init_sized with the size of their own struct.
    All other structs, such as attend_tensor, keep their fields for good. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot stand in parentheses */
 #define ATTEND_INIT(type)                                   \
   ATTEND_API void type##_init_sized(type* it, size_t size); \
   static inline void type##_init(type* it) {                \
     type##_init_sized(it, sizeof(*it));                     \
   }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* ---- tensors ---- */
 

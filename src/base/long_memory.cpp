@@ -76,9 +76,9 @@ std::shared_ptr<char> long_memory(std::int64_t bytes) {
 void use_large_pages(void* memory, std::int64_t bytes) {
   if (bytes < 2 * kLargePage) return;
   constexpr std::uintptr_t kSmallPage = 4096;  // a larger one makes the call fail, and nothing is lost
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory), end = begin + static_cast<std::uintptr_t>(bytes);
-  const std::uintptr_t first = (begin + kSmallPage - 1) / kSmallPage * kSmallPage;
-  advise(reinterpret_cast<void*>(first), end - first);
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(memory) % kSmallPage,
+                       skipped = past == 0 ? 0 : kSmallPage - past;
+  advise(static_cast<char*>(memory) + skipped, static_cast<std::uintptr_t>(bytes) - skipped);
 }
 
 }  // namespace attend
