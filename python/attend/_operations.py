@@ -67,7 +67,7 @@ def _positions(positions, length):
 class RopeTable(_core.RopeTable):
     """The cosines and sines of ``length`` positions for rows of ``dim`` numbers, made once for all layers and heads.
 
-    >>> table = attend.RopeTable(64, 4096, theta=1e6)
+    >>> table = attend.RopeTable(q.shape[3], 4096, theta=1e6)
     >>> q, k = attend.rope(q, table=table), attend.rope(k, table=table)
     >>> q = attend.rope(q, table=table, first_position=17)      # rows 17 and on of the table
     """

@@ -70,7 +70,7 @@ def test_type_hints():
             assert not untyped and hints.return_annotation is not hints.empty, f"{name}.{function.__name__}: {untyped}"
 
 
-@pytest.mark.parametrize("module", [attend, attend.masks, attend._attention, attend._operations, attend._layer,
+@pytest.mark.parametrize("module", [attend, attend.masks, attend._attention, attend._blocks, attend._operations, attend._layer,
                                     attend._observers, attend._paged_kv_cache, attend._weight], ids=lambda m: m.__name__)
 def test_docstring_examples(module):
     """The examples run; where a result is shown, it is the result."""
@@ -78,6 +78,13 @@ def test_docstring_examples(module):
     names["q"], names["k"], names["v"] = qkv(1, 2, 2, 16, 16, 8, 8, dtype=np.float32)
     names["mask"], names["dout"] = attend.causal(), names["q"]
     names["dq"] = names["x"] = names["dy"] = names["q"]
+    if module is attend._blocks:
+        names["weight"] = names["bias"] = np.ones(8, np.float32)
+        names["gate"] = names["up"] = names["dhidden"] = names["attention_out"] = names["x"]
+        names["table"] = names["head"] = np.ones((5, 8), np.float32)
+        names["tokens"] = names["targets"] = np.arange(5)
+        names["dx"] = names["hidden"] = np.ones((5, 8), np.float32)
+        names["n"], names["step"] = 5, 1
     count = 0
     for test in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs=names):
         if test.name.startswith("attend._layer"):
