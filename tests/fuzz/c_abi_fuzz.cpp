@@ -163,7 +163,25 @@ void run_others(FuzzedDataProvider& bytes, Arena& arena) {
   settled(attend_rms_norm(arena.tensor(shape), arena.tensor(row), arena.tensor(shape), eps));
   settled(attend_rms_norm_backward(arena.tensor(shape), arena.tensor(shape), arena.tensor(row), arena.tensor(shape),
                                    arena.tensor(row), eps));
+  settled(attend_layer_norm(arena.tensor(shape), arena.tensor(row), arena.tensor(row), arena.tensor(shape), eps));
+  settled(attend_layer_norm_backward(arena.tensor(shape), arena.tensor(shape), arena.tensor(row), arena.tensor(shape),
+                                     arena.tensor(row), arena.tensor(row), eps));
+  const int32_t kind = bytes.ConsumeIntegralInRange<int32_t>(-1, 4);
+  settled(attend_gated_activation(kind, arena.tensor(shape), arena.tensor(shape), arena.tensor(shape)));
+  settled(attend_gated_activation_backward(kind, arena.tensor(shape), arena.tensor(shape), arena.tensor(shape),
+                                           arena.tensor(shape), arena.tensor(shape)));
+  settled(attend_add(arena.tensor(shape), arena.tensor(shape), arena.tensor(shape)));
+  settled(attend_convert(arena.tensor(shape), arena.tensor(shape)));
+  settled(attend_dropout(arena.tensor(shape), arena.tensor(shape), eps, 7));
   const int64_t wide = draw_size(bytes);
+  const std::array<int64_t, 4> table = {1, 1, wide, shape[3]}, column = {shape[0], shape[1], shape[2], 1};
+  settled(attend_embedding(arena.tensor(table), positions, count, arena.tensor(shape)));
+  settled(attend_embedding_backward(arena.tensor(shape), positions, count, arena.tensor(table)));
+  attend_cross_entropy_options loss;
+  attend_cross_entropy_options_init(&loss);
+  draw_struct_size(bytes, loss);
+  settled(
+      attend_cross_entropy(arena.tensor(shape), arena.tensor(table), positions, count, arena.tensor(column), &loss));
   const std::array<int64_t, 4> weight = {1, 1, wide, shape[3]}, result = {shape[0], shape[1], shape[2], wide};
   const std::array<int64_t, 4> bias = {1, 1, 1, wide};
   settled(attend_linear(arena.tensor(shape), arena.tensor(weight), arena.tensor(bias), arena.tensor(result)));

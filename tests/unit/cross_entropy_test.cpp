@@ -206,6 +206,25 @@ TEST(CrossEntropy, BitsDoNotDependOnTheThreads) {
   EXPECT_EQ(alone_loss.data<float>()[0], loss.data<float>()[row]);
 }
 
+// 300 rows are three chunks of logits here, 100 rows are one.
+TEST(CrossEntropy, ChunksAddUp) {
+  const LossCase c{{1, 1, 300, 4}, 65536};
+  const Tensor hidden = random_tensor(DType::f32, c.shape, 27),
+               weight = random_tensor(DType::f32, {1, 1, c.vocabulary, 4}, 28),
+               dloss = random_tensor(DType::f32, column_of(c.shape), 29);
+  const Targets targets = drawn_targets(c, 30);
+  Tensor dweight(DType::f32, weight.shape()), part(DType::f32, weight.shape()), sum(DType::f64, weight.shape());
+  cross_entropy_backward(dloss, hidden, weight, targets, {{}, dweight, {}});
+  for (std::int64_t row = 0; row < 300; row += 100) {
+    cross_entropy_backward(view_of(dloss.data<float>() + row, {1, 1, 100, 1}),
+                           view_of(hidden.data<float>() + row * 4, {1, 1, 100, 4}), weight,
+                           std::span(targets).subspan(static_cast<std::size_t>(row), 100), {{}, part, {}});
+    for (std::int64_t n = 0; n < sum.size(); ++n) sum.data<double>()[n] += static_cast<double>(part.data<float>()[n]);
+  }
+  const double size = max_abs(sum);
+  expect_within(dweight, sum, [&](auto, auto, auto, auto) { return 0x1p-20 * size; }, "dweight");
+}
+
 TEST(CrossEntropy, EmptyTensorsWork) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;

@@ -29,6 +29,9 @@ struct Argument {
   Shape shape;
   bool written;
   const char* may_be = "";  // the input that this result may be
+  const char* or_be = "";   // or this one
+
+  bool allows(const char* input) const { return std::string(may_be) == input || std::string(or_be) == input; }
 };
 
 struct Operation {
@@ -36,6 +39,48 @@ struct Operation {
   std::vector<Argument> arguments;
   std::function<void(const std::vector<MutableView>&)> run;  // over views in that order
 };
+
+// The building blocks of a model.
+void add_blocks(std::vector<Operation>& list) {
+  static const std::vector<std::int64_t> rows = {0, 3, 1, 1, 2, 0, 0, 3};
+  const Argument x{"x", kShape, false}, dy{"dy", kShape, false}, weight{"weight", kVector, false};
+  const Argument gate{"gate", kShape, false}, up{"up", kShape, false}, table{"weight", kMatrix, false};
+  list.push_back({"layer_norm", {x, weight, {"bias", kVector, false}, {"y", kShape, true, "x"}}, [](auto& v) {
+                    layer_norm(v[0], v[1], View(v[2]), v[3]);
+                  }});
+  list.push_back({"layer_norm_backward",
+                  {dy, x, weight, {"dx", kShape, true, "dy"}, {"dweight", kVector, true}, {"dbias", kVector, true}},
+                  [](auto& v) { layer_norm_backward(v[0], v[1], v[2], {v[3], v[4], v[5]}); }});
+  list.push_back(
+      {"activation", {x, {"y", kShape, true, "x"}}, [](auto& v) { activation(Activation::gelu, v[0], v[1]); }});
+  list.push_back({"activation_backward", {dy, x, {"dx", kShape, true, "dy"}}, [](auto& v) {
+                    activation_backward(Activation::gelu, v[0], v[1], v[2]);
+                  }});
+  list.push_back({"gated_activation", {gate, up, {"y", kShape, true, "gate", "up"}}, [](auto& v) {
+                    gated_activation(Activation::silu, v[0], v[1], v[2]);
+                  }});
+  list.push_back({"gated_activation_backward",
+                  {dy, gate, up, {"dgate", kShape, true, "dy"}, {"dup", kShape, true, "dy"}},
+                  [](auto& v) { gated_activation_backward(Activation::silu, v[0], v[1], v[2], v[3], v[4]); }});
+  list.push_back(
+      {"add", {x, {"y", kShape, false}, {"z", kShape, true, "x", "y"}}, [](auto& v) { add(v[0], v[1], v[2]); }});
+  list.push_back({"convert", {x, {"y", kShape, true}}, [](auto& v) { convert(v[0], v[1]); }});
+  list.push_back({"dropout", {x, {"y", kShape, true, "x"}}, [](auto& v) { dropout(v[0], v[1], {0.5, 1}); }});
+  list.push_back(
+      {"embedding", {{"table", kMatrix, false}, {"y", kShape, true}}, [](auto& v) { embedding(v[0], rows, v[1]); }});
+  list.push_back(
+      {"embedding_backward", {dy, {"dtable", kMatrix, true}}, [](auto& v) { embedding_backward(v[0], rows, v[1]); }});
+  list.push_back(
+      {"cross_entropy", {x, table, {"loss", kPerRow, true}}, [](auto& v) { cross_entropy(v[0], v[1], rows, v[2]); }});
+  list.push_back({"cross_entropy_backward",
+                  {{"dloss", kPerRow, false},
+                   x,
+                   table,
+                   {"dhidden", kShape, true},
+                   {"dweight", kMatrix, true},
+                   {"loss", kPerRow, true}},
+                  [](auto& v) { cross_entropy_backward(v[0], v[1], v[2], rows, {v[3], v[4], v[5]}); }});
+}
 
 std::vector<Operation> operations() {
   const Argument q{"q", kShape, false}, k{"k", kShape, false}, v{"v", kShape, false};
@@ -45,6 +90,7 @@ std::vector<Operation> operations() {
   const LinearAttentionOptions plain_linear{.map = FeatureMap::Kind::identity, .normalise = false};
   const ReformerOptions lsh{.rounds = 1, .chunk = 2, .buckets = {2}};
   std::vector<Operation> list;
+  add_blocks(list);
   list.push_back({"softmax", {{"x", kShape, false}, {"y", kShape, true, "x"}}, [](auto& x) { softmax(x[0], x[1]); }});
   list.push_back({"softmax_backward",
                   {{"dy", kShape, false}, {"y", kShape, false}, {"dx", kShape, true, "dy"}},
@@ -279,8 +325,7 @@ TEST_P(Overlap, IsRefusedByEveryOperation) {
       for (std::size_t other = 0; other < whole.views.size(); ++other) {
         if (other == w || (operation.arguments[other].written && other > w)) continue;
         for (const int shift : {0, 1}) {  // the same place, and one element further
-          const bool allowed =
-              shift == 0 && std::string(operation.arguments[w].may_be) == operation.arguments[other].name;
+          const bool allowed = shift == 0 && operation.arguments[w].allows(operation.arguments[other].name);
           if (allowed) continue;
           const std::string what = operation.name + ": " + operation.arguments[w].name + " over " +
                                    operation.arguments[other].name + " + " + std::to_string(shift);
@@ -300,7 +345,7 @@ TEST_P(Overlap, InPlaceGivesTheSameBitsWhereItIsAllowed) {
   for (const Operation& operation : operations()) {
     for (std::size_t w = 0; w < operation.arguments.size(); ++w) {
       for (std::size_t other = 0; other < operation.arguments.size(); ++other) {
-        if (std::string(operation.arguments[w].may_be) != operation.arguments[other].name) continue;
+        if (!operation.arguments[w].allows(operation.arguments[other].name)) continue;
         Arguments apart(operation, GetParam()), in_place(operation, GetParam());
         in_place.views[w].data = in_place.views[other].data;
         ASSERT_EQ(refusal(operation, apart.views), "");
@@ -312,7 +357,7 @@ TEST_P(Overlap, InPlaceGivesTheSameBitsWhereItIsAllowed) {
       }
     }
   }
-  EXPECT_EQ(allowed, 9);
+  EXPECT_EQ(allowed, 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, Overlap, ::testing::Values(DType::f32, DType::f64));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/add.hpp"
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
 #include "error_of.hpp"
@@ -261,8 +262,10 @@ TEST(Transformer, HalfWeightsAreThoseRoundedToHalf) {
           std::vector<float> x(t.data.size() / 4);
           std::memcpy(x.data(), t.data.data(), t.data.size());
           std::vector<std::uint16_t> halves(x.size());
-          narrow(x.data(), halves.data(), std::ssize(x), bf16 ? DType::bf16 : DType::f16);
-          widen(halves.data(), x.data(), std::ssize(x), bf16 ? DType::bf16 : DType::f16);
+          const Shape shape{1, 1, 1, std::ssize(x)};
+          const MutableView half_view{bf16 ? DType::bf16 : DType::f16, halves.data(), shape, contiguous_strides(shape)};
+          convert(view_of(x.data(), shape), half_view);
+          convert(half_view, view_of(x.data(), shape));
           auto& bytes = kept.emplace_back(half ? 2 * x.size() : 4 * x.size());
           std::memcpy(bytes.data(), half ? static_cast<void*>(halves.data()) : x.data(), bytes.size());
           t.data = bytes;
