@@ -2,12 +2,13 @@
 #pragma once
 
 #include "attend/threads.hpp"
+#include "base/export.hpp"
 
 namespace attend {
 
 inline constexpr int kMaxThreads = 1024;
 
-int thread_count();
+ATTEND_FOR_RING int thread_count();
 void set_thread_count(int count);  // 1 to kMaxThreads
 
 // One turn of waiting for another thread; `spin` counts the turns so far.

@@ -188,7 +188,7 @@ class Observing {
 
 void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
   const KernelTable& table = kernels();
-  AttentionProblem p = call.problem;
+  AttentionProblem p = call.problem();
   p.out = operand_of(out);
   const bool lse_wanted = extras.lse || extras.weights;
   const Buffer<float> lse(lse_wanted ? checked_product("lse", {p.B, p.H, p.M}) : 0);
@@ -243,7 +243,7 @@ void visit_weights(View q, View k, View lse, const WeightVisitor& visitor, const
   check_visit(call, lse, visitor);
   const KernelTable& table = kernels();
   if (call.empty()) return;
-  AttentionProblem p = call.problem;
+  AttentionProblem p = call.problem();
   const Buffer<float> lse_rows(checked_product("lse", {p.B, p.H, p.M}));
   load_lse(lse, lse_rows.data());
   p.lse = lse_rows.data();

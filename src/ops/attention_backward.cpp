@@ -364,7 +364,7 @@ void zero(const std::optional<MutableView>& x) {
 void run_attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients, const RowState* whole) {
   const KernelTable& table = kernels();
-  AttentionProblem p = call.problem;
+  AttentionProblem p = call.problem();
   const Operand dout_operand = operand_of(dout);
   p.dout = &dout_operand;
   p.out = operand_of(out);

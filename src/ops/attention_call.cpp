@@ -249,8 +249,8 @@ AttentionCall::AttentionCall(const View& q_in, const View& k_in, const View& v_i
       options(checked(q, k, v, given)),
       mask(options.mask, q.batch(), q.heads(), q.length(), k.length()),
       rule(options.rule) {
-  if (options.alibi_slopes) alibi_position = lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch());
-  AttentionProblem& p = problem;
+  if (options.alibi_slopes) alibi_position_ = lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch());
+  AttentionProblem& p = problem_;
   p.B = q.batch(), p.H = q.heads(), p.Hk = k.heads(), p.G = p.H / p.Hk;
   p.M = q.length(), p.N = k.length(), p.D = q.dim(), p.E = v.dim();
   set_inputs(q, k, v);
@@ -260,24 +260,12 @@ AttentionCall::AttentionCall(const View& q_in, const View& k_in, const View& v_i
   p.softcap = static_cast<float>(options.softcap);
   p.hook = rule.hook();
   if (options.bias) {
-    bias = operand_of(*options.bias);
-    p.bias = &bias;
+    bias_ = operand_of(*options.bias);
+    p.bias = &bias_;
   }
   if (options.distance_bias && p.N > 0 && !empty()) {
-    bias = operand_of(by_distance(*options.distance_bias, p.M, p.N));
-    p.bias = &bias;
-  }
-  if (options.alibi_slopes && !empty()) {
-    const View& slopes = *options.alibi_slopes;
-    for (std::int64_t b = 0; b < p.B; ++b)
-      for (std::int64_t h = 0; h < p.H; ++h)
-        alibi.push_back(static_cast<float>(load(slopes, slopes.batch() == 1 ? 0 : b, h, 0, 0)));
-    p.alibi = alibi.data();
-    p.alibi_position = &alibi_position;
-  }
-  if (options.sinks) {
-    for (std::int64_t h = 0; h < p.H; ++h) sinks.push_back(static_cast<float>(load(*options.sinks, 0, h, 0, 0)));
-    p.sinks = sinks.data();
+    bias_ = operand_of(by_distance(*options.distance_bias, p.M, p.N));
+    p.bias = &bias_;
   }
   if (options.dropout.probability > 0) {
     p.dropout_seed = options.dropout.seed;
@@ -286,9 +274,26 @@ AttentionCall::AttentionCall(const View& q_in, const View& k_in, const View& v_i
   }
 }
 
+const AttentionProblem& AttentionCall::problem() const {
+  AttentionProblem& p = problem_;
+  if (options.alibi_slopes && !empty() && alibi_.empty()) {
+    const View& slopes = *options.alibi_slopes;
+    for (std::int64_t b = 0; b < p.B; ++b)
+      for (std::int64_t h = 0; h < p.H; ++h)
+        alibi_.push_back(static_cast<float>(load(slopes, slopes.batch() == 1 ? 0 : b, h, 0, 0)));
+    p.alibi = alibi_.data();
+    p.alibi_position = &alibi_position_;
+  }
+  if (options.sinks && sinks_.empty()) {
+    for (std::int64_t h = 0; h < p.H; ++h) sinks_.push_back(static_cast<float>(load(*options.sinks, 0, h, 0, 0)));
+    p.sinks = sinks_.data();
+  }
+  return p;
+}
+
 void AttentionCall::set_inputs(const View& new_q, const View& new_k, const View& new_v) {
   q = new_q, k = new_k, v = new_v;
-  problem.q = operand_of(q), problem.k = operand_of(k), problem.v = operand_of(v);
+  problem_.q = operand_of(q), problem_.k = operand_of(k), problem_.v = operand_of(v);
 }
 
 }  // namespace attend

@@ -64,19 +64,24 @@ struct ATTEND_FOR_RING AttentionCall {
   AttentionCall& operator=(const AttentionCall&) = delete;
 
   bool empty() const { return q.batch() == 0 || q.length() == 0; }  // no rows at all
-  std::int64_t rows() const { return problem.M * problem.G; }       // of one KV head
+  std::int64_t rows() const { return problem_.M * problem_.G; }     // of one KV head
   // Inputs of the same dtype and shapes in another place: those of the constructor said no more than what they are.
   void set_inputs(const View& new_q, const View& new_k, const View& new_v);
+  void set_packed(const PackedTiles* packed) { problem_.packed = packed; }
+  // For the kernels. Slopes and sinks are read now, once: not before everything that a call writes has been checked.
+  const AttentionProblem& problem() const;
 
   View q, k, v;
   const AttentionOptions& options;
   MaskPlan mask;
-  AttentionProblem problem{};
-  PositionPlan alibi_position{Align::last_key, nullptr};
-  std::vector<float> alibi;  // [B, H]
-  std::vector<float> sinks;  // [H]
-  Operand bias{};
   RuleHook rule;
+
+ private:
+  mutable AttentionProblem problem_{};
+  PositionPlan alibi_position_{Align::last_key, nullptr};
+  mutable std::vector<float> alibi_;  // [B, H]
+  mutable std::vector<float> sinks_;  // [H]
+  Operand bias_{};
 };
 
 // What a call writes, and what backward reads beside its inputs: throw InvalidArgument.

@@ -200,7 +200,7 @@ struct PartStates {
     AttentionOptions rest = options;
     rest.mask = *mask.rest;
     const AttentionCall call(q, k, k, rest);
-    fill_row_states(call.problem, lse, false, near.data());
+    fill_row_states(call.problem(), lse, false, near.data());
     for_classes(
         mask, options, q.batch(), q.length(), k.length(),
         [&](const auto& rows, const auto& keys, const AttentionOptions& within, std::int64_t b, const Classes& at) {
@@ -209,7 +209,7 @@ struct PartStates {
           const Buffer<float> class_lse(count);
           const Buffer<RowState> states(count);
           for_class_rows(mask, q, b, at, [&](std::int64_t n, std::int64_t row) { class_lse[n] = lse[row]; });
-          fill_row_states(own.problem, class_lse.data(), false, states.data());
+          fill_row_states(own.problem(), class_lse.data(), false, states.data());
           for_class_rows(mask, q, b, at, [&](std::int64_t n, std::int64_t row) { far[row] = states[n]; });
         });
   }

@@ -300,7 +300,7 @@ void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> 
   for (std::int64_t b = 0; b < B; ++b)
     std::ranges::copy(s.at(sequences[static_cast<std::size_t>(b)], kCachedOp).pages, pages.begin() + b * tiles);
   const PackedTiles packed{s.memory.get(), s.tile_bytes, tiles, 0, kernels().cache_stored_as(s.shape), pages.data()};
-  call.problem.packed = &packed;
+  call.set_packed(&packed);
   run_attention(call, out, extras);
 }
 

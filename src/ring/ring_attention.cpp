@@ -71,7 +71,7 @@ void attend_block(Link& link, const View& q, const View& k, const View& v, std::
         const Buffer<RowState> states(large ? count : 0);
         if (large) {
           sums.states.resize(static_cast<std::size_t>(sums.lse.size()));
-          fill_row_states(call.problem, part_lse.data(), false, states.data());
+          fill_row_states(call.problem(), part_lse.data(), false, states.data());
         }
         merge_block(part.data(), part_lse.data(), large ? states.data() : nullptr, head * G, heads * G, some.at, rows,
                     sums);

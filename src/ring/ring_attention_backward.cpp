@@ -53,7 +53,7 @@ std::vector<RowState> whole_states(Link& link, const Inputs& x, const RingOption
         const Buffer<float> own_lse(B * H * queries.count);
         const Buffer<RowState> own(B * H * queries.count);
         load_lse(rows(x.lse), own_lse.data());
-        fill_row_states(call.problem, own_lse.data(), false, own.data());
+        fill_row_states(call.problem(), own_lse.data(), false, own.data());
         for (std::int64_t r = 0; r < B * H * queries.count; ++r) {
           RowState& row = whole[static_cast<std::size_t>(r / queries.count * M + queries.at + r % queries.count)];
           if (!lse_suffices(own_lse[r])) row = merge(row, own[r]);

@@ -82,7 +82,7 @@ void fill_inverse_norms(const Call& call, std::int64_t first, std::int64_t count
 // The softmax of a segment's rows where their LSE does not suffice; elsewhere the LSE says it.
 void fill_segment_states(const AttentionCall& attention, const float* lse, std::int64_t rows, RowState* states) {
   for (std::int64_t r = 0; r < rows; ++r) states[r] = state_of(static_cast<double>(lse[r]));
-  fill_row_states(attention.problem, lse, false, states);
+  fill_row_states(attention.problem(), lse, false, states);
 }
 
 // ---- Forward ----
