@@ -5,8 +5,8 @@ struct Slope {
   V value, slope;
 };
 
-// x * L(v) with L the logistic function and v a function of x: the slope is L (1 + x v' (1 - L)). Where a factor is 0, x
-// is clamped before it meets it: 0 times inf would be NaN.
+// x * L(v) with L the logistic function and v a function of x: the slope is L (1 + x v' (1 - L)). Where a factor is 0,
+// x is clamped before it meets it: 0 times inf would be NaN.
 inline V times_logistic(V x, const Logistic& l) {
   return scaled(mul(x, l.m), l.n);
 }
