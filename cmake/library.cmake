@@ -23,6 +23,22 @@ else()
   list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/neon\\.cpp$")
 endif()
 
+# With ATTEND_KERNELS=native the kernels that this machine will choose (cpu/dispatch.cpp) are built, and scalar.
+set(ATTEND_KERNEL "")
+if(ATTEND_KERNELS STREQUAL "native" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo cpu REGEX "^(vendor_id|flags)" LIMIT_COUNT 2)
+  foreach(candidate IN ITEMS "amx:.* amx_bf16 .*" "avx512_bf16:.*AuthenticAMD.* avx512_bf16 .*"
+      "avx512:.* avx512f .* avx512bw .*" "avx2:.* fma .* avx2 .*" "scalar:.*")
+    string(REGEX MATCH "^([^:]*):(.*)$" matched "${candidate}")
+    if(ATTEND_KERNEL STREQUAL "" AND "${cpu} " MATCHES "${CMAKE_MATCH_2}")
+      string(REGEX REPLACE ":.*" "" ATTEND_KERNEL "${candidate}")
+    endif()
+  endforeach()
+  list(FILTER ATTEND_ISA_SOURCES INCLUDE REGEX "/(${ATTEND_KERNEL}|scalar)\\.cpp$")
+endif()
+set_source_files_properties(src/cpu/dispatch.cpp PROPERTIES COMPILE_DEFINITIONS ATTEND_KERNEL="${ATTEND_KERNEL}"
+  SKIP_PRECOMPILE_HEADERS ON)
+
 # A library that is installed: what ATTEND_API names is exported, all else is hidden. Below 1.0 a new minor version may
 # change the binary interface of C++, so the soname carries it: libattend.so.0.1.
 set(ATTEND_SOVERSION ${PROJECT_VERSION_MAJOR})

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "base/check.hpp"
 #include "base/cpu.hpp"
@@ -12,6 +13,12 @@ namespace attend {
 namespace {
 
 std::atomic<const KernelTable*> current = nullptr;
+
+// ATTEND_KERNEL names the one that was built beside scalar; "": all were.
+[[maybe_unused]] constexpr bool built(std::string_view name) {
+  constexpr std::string_view kOnly = ATTEND_KERNEL;
+  return kOnly.empty() || kOnly == name;
+}
 
 const KernelTable& choose() {
   const std::vector<const KernelTable*> usable = usable_kernels();
@@ -31,12 +38,18 @@ std::vector<const KernelTable*> usable_kernels() {
   std::vector<const KernelTable*> tables;
 #if defined(__x86_64__)
   const CpuFeatures cpu = cpu_features();
-  if (cpu.amx) tables.push_back(&kernels_amx());
+  // A table whose kernels were left out is never named: it is not there to be linked.
+  if constexpr (built("amx"))
+    if (cpu.amx) tables.push_back(&kernels_amx());
   // VDPBF16PS runs at twice the rate of FMA on AMD, and at half of it on Intel.
-  if (cpu.avx512_bf16 && cpu.amd) tables.push_back(&kernels_avx512_bf16());
-  if (cpu.avx512) tables.push_back(&kernels_avx512());
-  if (cpu.avx512_bf16 && !cpu.amd) tables.push_back(&kernels_avx512_bf16());
-  if (cpu.avx2) tables.push_back(&kernels_avx2());
+  if constexpr (built("avx512_bf16"))
+    if (cpu.avx512_bf16 && cpu.amd) tables.push_back(&kernels_avx512_bf16());
+  if constexpr (built("avx512"))
+    if (cpu.avx512) tables.push_back(&kernels_avx512());
+  if constexpr (built("avx512_bf16"))
+    if (cpu.avx512_bf16 && !cpu.amd) tables.push_back(&kernels_avx512_bf16());
+  if constexpr (built("avx2"))
+    if (cpu.avx2) tables.push_back(&kernels_avx2());
 #elif defined(__aarch64__)
   tables.push_back(&kernels_neon());  // every aarch64 has it
 #endif
