@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 # Files and folders at the sdist's root: what there may be, and of these what there must be.
 MAY_HOLD = {"CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "cmake",
             "include", "io", "llm", "python", "src"}
-MUST_HOLD = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml", "cmake", "include", "python", "src"}
+MUST_HOLD = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml", "cmake", "include", "io", "llm", "python", "src"}
 LARGEST_SDIST = 2 << 20
 # The only libraries that every Linux with glibc has.
 MAY_NEED = re.compile(r"lib(c|m|gcc_s|pthread|dl|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d")

@@ -1,5 +1,5 @@
 """What the package raises for wrong arguments: ValueError or TypeError, and RuntimeError, which PyTorch and
-FlashAttention raise for the same."""
+FlashAttention raise for the same; and for files that cannot be used."""
 
 
 class InvalidArgument(ValueError, RuntimeError):
@@ -8,6 +8,16 @@ class InvalidArgument(ValueError, RuntimeError):
     >>> try:
     ...     attend.attention(q, k, v[:, :, :3])
     ... except attend.InvalidArgument as error:
+    ...     print(error)
+    """
+
+
+class FileError(RuntimeError):
+    """A model's file that cannot be used: the text says which file, what is wrong with it and what was expected.
+
+    >>> try:
+    ...     attend.llm.Model("model.gguf")
+    ... except (attend.llm.FileError, attend.InvalidArgument) as error:
     ...     print(error)
     """
 

@@ -74,5 +74,6 @@ void bind_transformer_block(nb::module_& m);
 void bind_positions(nb::module_& m);
 void bind_latent_attention(nb::module_& m);
 void bind_runtime(nb::module_& m);
+void bind_llm(nb::module_& m);  // nothing where attend is built without language models
 
 }  // namespace attend::python

@@ -12,13 +12,13 @@ bool on_main_thread() {
   return getpid() == static_cast<pid_t>(syscall(SYS_gettid));
 }
 
+}  // namespace
+
 void check_signals() {
   if (!on_main_thread()) return;
   const nb::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
-
-}  // namespace
 
 EngineCall::EngineCall() : interrupts_(check_signals) {}
 

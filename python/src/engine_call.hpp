@@ -5,6 +5,9 @@
 
 namespace attend::python {
 
+// Runs Python's signal handlers, on its main thread; throws what one raises. For threads without the GIL.
+void check_signals();
+
 // Releases the GIL. On Python's main thread the call looks at signals now and then: what a handler raises (Ctrl-C:
 // KeyboardInterrupt) ends it.
 class EngineCall {

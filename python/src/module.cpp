@@ -1,21 +1,34 @@
 // The module attend._core: the engine without conveniences. The package attend is what people use.
 #include "bindings.hpp"
 
+namespace nb = nanobind;
+
+namespace {
+
+// From here on an Error of C++ is an exception of this type in Python.
+template <class Error>
+void translate(nb::object type) {
+  nb::register_exception_translator(
+      [](const std::exception_ptr& error, void* raised) {
+        try {
+          std::rethrow_exception(error);
+        } catch (const Error& caught) {
+          PyErr_SetString(static_cast<PyObject*>(raised), caught.what());
+        }
+      },
+      type.release().ptr());  // never freed, for the interpreter may go first
+}
+
+}  // namespace
+
 NB_MODULE(_core, m) {
   using namespace attend::python;
   // An autograd graph that outlives the interpreter may hold a mask: no harm, and nothing a user could mend.
   nb::set_leak_warnings(false);
   // In Python InvalidArgument is a ValueError, and a RuntimeError, which PyTorch and FlashAttention raise.
-  nb::object invalid_argument = nb::module_::import_("attend._errors").attr("InvalidArgument");
-  nb::register_exception_translator(
-      [](const std::exception_ptr& error, void* type) {
-        try {
-          std::rethrow_exception(error);
-        } catch (const attend::InvalidArgument& refused) {
-          PyErr_SetString(static_cast<PyObject*>(type), refused.what());
-        }
-      },
-      invalid_argument.release().ptr());  // never freed, for the interpreter may go first
+  const nb::module_ errors = nb::module_::import_("attend._errors");
+  translate<attend::InvalidArgument>(errors.attr("InvalidArgument"));
+  translate<attend::FileError>(errors.attr("FileError"));
   bind_tensor(m);
   bind_arrays(m);
   bind_mask(m);
@@ -36,4 +49,5 @@ NB_MODULE(_core, m) {
   bind_transformer_block(m);
   bind_latent_attention(m);
   bind_runtime(m);
+  bind_llm(m);
 }
