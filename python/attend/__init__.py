@@ -66,8 +66,9 @@ __all__ = [
 
 
 def __getattr__(name):
-    """attend.torch, attend.flash_attn and attend.hf are imported when first asked for: they need PyTorch."""
-    if name in ("torch", "flash_attn", "hf"):
+    """attend.llm, attend.torch, attend.flash_attn and attend.hf are imported when first asked for; the last three need
+    PyTorch."""
+    if name in ("llm", "torch", "flash_attn", "hf"):
         import importlib
 
         return importlib.import_module(f".{name}", __name__)
