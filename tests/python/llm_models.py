@@ -1,0 +1,57 @@
+"""The small models of tests/golden as folders that attend.llm opens, and the program where it was built."""
+
+import json
+import os
+import pathlib
+import shutil
+import string
+import subprocess
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = TESTS / "golden/models"
+PROGRAM = pathlib.Path(os.environ.get("ATTEND_BUILD", TESTS.parent / "build")) / "bin/attend"
+sys.path.insert(0, str(TESTS / "cli"))
+from model_test import tokenizer as letters_tokenizer  # noqa: E402
+
+CHATML = "{{ '<|im_start|>' + message['role'] + '\\n' }}<|im_end|>"
+
+
+def write_decoder(folder, name="llama", chat=False, tokenizer=None):
+    """One letter a token, and token 63 ends an answer."""
+    shutil.copytree(GOLDEN / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"bos_token_id": None, "eos_token_id": 63}))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer or letters_tokenizer("<|im_end|>")))
+    if chat:
+        (folder / "chat_template.jinja").write_text(CHATML)
+    return folder
+
+
+def write_encoder(folder):
+    """A model that embeds; one letter a token."""
+    shutil.copytree(GOLDEN / "bert", folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.ascii_lowercase]
+    words += [f"[unused{n}]" for n in range(96 - len(words))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    return folder
+
+
+def half_characters_tokenizer():
+    """Every token is one byte of a character of two: most characters are cut in two by tokens."""
+    tokens = letters_tokenizer("<|im_end|>")
+    # Byte-level BPE writes these bytes, beginnings and ends, as the characters of the same numbers.
+    names = [chr(byte) for byte in (*range(0xC2, 0xE0), *range(0xA1, 0xAD), *range(0xAE, 0xC0))]
+    tokens["model"]["vocab"] = {name: n for n, name in enumerate(names + list("abc"))}
+    return tokens
+
+
+def program(*arguments, **more):
+    """What the program prints; a wheel is tested where there is none."""
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} was not built: ninja -C build bin/attend")
+    done = subprocess.run([PROGRAM, *map(str, arguments)], text=True, capture_output=True, timeout=120, **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
