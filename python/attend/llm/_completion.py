@@ -70,7 +70,7 @@ class Stream:
     The model works when a piece is asked for. Leaving the loop, close() or the end of a with block ends the answer; so
     does an exception.
 
-    >>> with model.stream("Once upon a time") as stream:
+    >>> with model.stream("Once upon a time", max_tokens=5) as stream:
     ...     for piece in stream:
     ...         print(piece, end="")
     >>> stream.completion.finish

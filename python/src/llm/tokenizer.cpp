@@ -47,14 +47,7 @@ std::vector<Message> messages_of(const std::vector<std::pair<std::string, std::s
 
 void bind_chat_template(nb::module_& m) {
   nb::class_<ChatTemplate>(m, "ChatTemplate")
-      .def_prop_ro("name", [](const ChatTemplate& t) { return t.name(); })
       .def("set_thinking", &ChatTemplate::set_thinking, "on"_a)
-      .def(
-          "render",
-          [](const ChatTemplate& t, const std::vector<std::pair<std::string, std::string>>& messages, bool answer) {
-            return t.render(messages_of(messages), answer);
-          },
-          "messages"_a, "answer"_a)
       .def(
           "encode",
           [](const ChatTemplate& t, const Tokenizer& tokenizer,
@@ -62,7 +55,6 @@ void bind_chat_template(nb::module_& m) {
             return llm::encode_chat(tokenizer, t, messages_of(messages), true);
           },
           "tokenizer"_a, "messages"_a);
-  m.def("chat_template_names", &ChatTemplate::names);
 }
 
 }  // namespace
