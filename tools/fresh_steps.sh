@@ -92,6 +92,9 @@ step_python() {
   python3 -m venv venv
   venv/bin/pip install ./attend
   (cd / && "$HOME/venv/bin/python" "$HOME/attend/examples/python/attention.py")
+  # What the program in C++ said, in step_llm.
+  (cd / && "$HOME/venv/bin/python" "$HOME/attend/examples/python/language_model.py" smollm2 "What does a compiler do?") |
+    cmp - answer
 }
 step_readme_python() {
   readme_block python >readme.py
@@ -128,6 +131,9 @@ step_use_wheel() {
   python3 -m venv venv
   venv/bin/pip install /srv/attend_engine-*.whl pytest ml_dtypes
   venv/bin/python attend/examples/python/attention.py
+  python3 attend/tests/install/golden_model.py model
+  venv/bin/python attend/examples/python/language_model.py "$PWD/model" "once upon" | tee said
+  grep -q . said
   # One test asks a C compiler for the sizes of structs.
   (cd attend && ../venv/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/peers \
     -k 'not test_structs_are_those_of_the_headers')

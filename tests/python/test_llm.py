@@ -262,6 +262,12 @@ def test_a_chat_remembers(folder):
     assert len(chat.messages) == count and "messages" in repr(chat)
 
 
+def test_the_example_answers(folder, model):
+    example = llm_models.TESTS.parent / "examples/python/language_model.py"
+    done = subprocess.run([sys.executable, example, folder, "hello"], capture_output=True, text=True, check=True)
+    assert done.stdout == model.chat(QUESTION, max_tokens=64) + "\n"
+
+
 # --- numbers ---
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in GOLDEN.glob("*/model.safetensors")))
