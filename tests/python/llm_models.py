@@ -19,11 +19,11 @@ from model_test import tokenizer as letters_tokenizer  # noqa: E402
 CHATML = "{{ '<|im_start|>' + message['role'] + '\\n' }}<|im_end|>"
 
 
-def write_decoder(folder, name="llama", chat=False, tokenizer=None):
+def write_decoder(folder, name="llama", chat=False, tokenizer=None, eos=63):
     """One letter a token, and token 63 ends an answer."""
     shutil.copytree(GOLDEN / name, folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"bos_token_id": None, "eos_token_id": 63}))
+    (folder / "config.json").write_text(json.dumps(config | {"bos_token_id": None, "eos_token_id": eos}))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer or letters_tokenizer("<|im_end|>")))
     if chat:
         (folder / "chat_template.jinja").write_text(CHATML)

@@ -94,6 +94,10 @@ def test_tokens_are_a_prompt_too(model):
     expected = everything(model.generate("once upon", max_tokens=9))
     for prompt in (ids, tuple(ids), np.array(ids), np.array(ids, np.int32), np.array(ids, np.uint8)[::1]):
         assert everything(model.generate(prompt, max_tokens=9)) == expected
+    marked = "once<|im_end|>upon"  # a token in a prompt, plain text in a message
+    assert 63 in model.tokenizer.encode(marked)
+    assert model.generate(marked, max_tokens=9) == model.generate(model.tokenizer.encode(marked), max_tokens=9)
+    assert model.generate(marked, max_tokens=9).prompt_tokens == 9
 
 
 @pytest.mark.parametrize("options", [{}, dict(temperature=1.5, seed=3, logprobs=4)], ids=["greedy", "sampled"])
@@ -239,6 +243,15 @@ def test_chats_by_the_models_template(folder, model):
     assert model.chat(others, max_tokens=12) == [model.chat(one, max_tokens=12) for one in others]
 
 
+def test_a_chat_ends_where_its_template_says(folder, tmp_path):
+    for tokens, ends in (llm_models.letters_tokenizer("<|im_end|>"), True), (llm_models.letters_tokenizer("<|no|>"), False):
+        model = llm.Model(llm_models.write_decoder(tmp_path / f"{ends}", chat=True, tokenizer=tokens, eos=None))
+        answers = model.chat([[{"role": "user", "content": letter}] for letter in "abcdefghij"], max_tokens=80, temperature=3)
+        assert any(answer.finish == "stop token" for answer in answers) == ends
+        streamed = model.stream_chat([{"role": "user", "content": "a"}], max_tokens=80, temperature=3)
+        assert "".join(streamed) == answers[0] and streamed.completion.finish == answers[0].finish
+
+
 def test_a_chat_remembers(folder):
     with pytest.warns(UserWarning, match="made for 128 tokens"):
         model = llm.Model(folder, context=512)
@@ -255,6 +268,11 @@ def test_a_chat_remembers(folder):
     for _ in chat.stream("again"):
         break
     assert chat.messages[:-2] == said and len(chat.messages[-1]["content"]) < len(second.completion)
+    held = chat.stream("once")
+    piece = next(held)
+    said = [*chat.messages, {"role": "user", "content": "once"}, {"role": "assistant", "content": piece}]
+    chat.ask("again")  # ends the stream before it
+    assert chat.messages[:-2] == said and list(held) == []
     count = len(chat.messages)
     chat.stream("never read")
     with pytest.raises(attend.InvalidArgument):

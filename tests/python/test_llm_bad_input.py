@@ -2,7 +2,6 @@
 
 import doctest
 import inspect
-import json
 import os
 import signal
 import subprocess
@@ -226,9 +225,8 @@ print(model.generate("once upon", max_tokens=9) == before, flush=True)
 
 @pytest.mark.parametrize("name", CALLS)
 def test_ctrl_c(tmp_path, name):
-    endless = llm_models.write_decoder(tmp_path / "endless", tokenizer=llm_models.letters_tokenizer("<|nothing|>"))
-    config = json.loads((endless / "config.json").read_text())
-    (endless / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+    tokens = llm_models.letters_tokenizer("<|nothing|>")
+    endless = llm_models.write_decoder(tmp_path / "endless", tokenizer=tokens, eos=None)
     process = subprocess.Popen([sys.executable, "-c", SCRIPT.replace("{call}", CALLS[name]), endless], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
     try:
