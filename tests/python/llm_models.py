@@ -8,6 +8,7 @@ import string
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
@@ -37,6 +38,29 @@ def write_encoder(folder):
     words += [f"[unused{n}]" for n in range(96 - len(words))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     return folder
+
+
+def widen(folder, hidden, layers):
+    """Gives a Llama more numbers, all random: millions, where a test needs calls that take their time."""
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_size": hidden, "intermediate_size": 4 * hidden, "num_hidden_layers": layers, "head_dim": hidden // 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    kv = hidden // 2
+    shapes = {"model.embed_tokens": (64, hidden), "model.norm": (hidden,), "lm_head": (64, hidden)}
+    for n in range(layers):
+        parts = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden),
+                 "self_attn.o_proj": (hidden, hidden), "mlp.gate_proj": (4 * hidden, hidden),
+                 "mlp.up_proj": (4 * hidden, hidden), "mlp.down_proj": (hidden, 4 * hidden),
+                 "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
+        shapes |= {f"model.layers.{n}.{part}": shape for part, shape in parts.items()}
+    rng, header, data = np.random.default_rng(0), {}, []
+    for name, shape in shapes.items():
+        values = rng.standard_normal(shape, np.float32) / np.sqrt(hidden) if len(shape) == 2 else np.ones(shape, np.float32)
+        start = sum(map(len, data))
+        data.append(values.astype(np.float32).tobytes())
+        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [start, start + len(data[-1])]}
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"".join(data))
 
 
 def half_characters_tokenizer():

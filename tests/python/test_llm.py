@@ -210,23 +210,21 @@ def test_other_calls_inside_a_loop_run_beside_it(model):
 def test_threads_share_a_model(model):
     expected = [model.generate(prompt, max_tokens=25, temperature=1.0) for prompt in PROMPTS]
     rows = model.logits("once upon")
-    wrong = []
+    right = []
 
     def work(n):
         for _ in range(5):
-            if model.generate(PROMPTS[n], max_tokens=25, temperature=1.0) != expected[n]:
-                wrong.append(n)
-            if "".join(model.stream(PROMPTS[n], max_tokens=25, temperature=1.0)) != expected[n]:
-                wrong.append(n)
-            if not np.array_equal(model.logits("once upon"), rows):
-                wrong.append(n)
+            assert model.generate(PROMPTS[n], max_tokens=25, temperature=1.0) == expected[n]
+            assert "".join(model.stream(PROMPTS[n], max_tokens=25, temperature=1.0)) == expected[n]
+            assert np.array_equal(model.logits("once upon"), rows)
+        right.append(n)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert sorted(right) == list(range(6))
 
 
 # --- chats ---

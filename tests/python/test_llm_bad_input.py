@@ -1,12 +1,9 @@
-"""What attend.llm refuses, and that it says what was got and what was expected; Ctrl-C; docstrings, hints, examples."""
+"""What attend.llm refuses, and that it says what was got and what was expected; docstrings, hints, examples."""
 
 import doctest
 import inspect
 import os
-import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -193,76 +190,6 @@ def test_the_store(folder, tmp_path, monkeypatch):
         llm.pull("nothing")
     with pytest.raises(Invalid, match="there is no model .*attend pull smollm2"):
         llm.Model("smollm2")
-
-
-# --- Ctrl-C ---
-
-LONG = 12000  # tokens, which take some tenths of a second
-
-CALLS = {
-    "generate": "llm.Model(folder, keep_last=64).generate('once upon', max_tokens=10**9, stop_tokens=[])",
-    "a batch": "llm.Model(folder, keep_last=64).generate(['once upon', 'a'], max_tokens=10**9)",
-    "stream": "sum(1 for _ in llm.Model(folder, keep_last=64).stream('once upon', max_tokens=10**9))",
-    "logits": "model.logits(np.zeros(2**17, np.int32))",
-}
-SCRIPT = """
-import signal, sys
-import numpy as np
-from attend import llm
-signal.signal(signal.SIGINT, signal.default_int_handler)
-folder = sys.argv[1]
-model = llm.Model(folder)
-before = model.generate("once upon", max_tokens=9)
-try:
-    print("ready", flush=True)
-    {call}
-    print("finished", flush=True)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-print(model.generate("once upon", max_tokens=9) == before, flush=True)
-"""
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c(tmp_path, name):
-    tokens = llm_models.letters_tokenizer("<|nothing|>")
-    endless = llm_models.write_decoder(tmp_path / "endless", tokenizer=tokens, eos=None)
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT.replace("{call}", CALLS[name]), endless], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
-    try:
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
-        time.sleep(0.5)  # into the call; before it would do too
-        process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert (process.returncode, out.split()) == (0, ["interrupted", "True"]), errors
-
-
-def test_a_signal_handler_may_not_ask_the_model_it_interrupts(folder, model):
-    """It is refused, another model answers it, and the call goes on."""
-    tokens, other, said = np.zeros(LONG, np.int32), llm.Model(folder), []
-    expected = model.logits(tokens, last=True)
-
-    def handler(*_):
-        assert other.generate("a", max_tokens=2) == "H4"
-        try:
-            said.append(str(model.generate("a", max_tokens=2)))
-        except RuntimeError as error:
-            said.append(str(error))
-
-    refused = "model: a signal handler asked the model in the middle of a call on it; ask after the call"
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    try:
-        for _ in range(100):  # a quick machine may be done before it is asked
-            assert np.array_equal(model.logits(tokens, last=True), expected)
-            if refused in said:
-                break
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert refused in said and set(said) <= {"H4", refused}
 
 
 # --- the package ---
