@@ -3,6 +3,7 @@
 import copy
 import gc
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -62,6 +63,12 @@ def test_is_imported_when_asked_for():
     script = "import sys, attend; print('attend.llm' in sys.modules, attend.llm.Model.__name__, 'attend.llm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "Model", "True"]
+
+
+def test_paths_are_bytes(folder, tmp_path):
+    path = tmp_path / os.fsdecode(b"not utf-8: \xff")
+    os.symlink(folder, path)
+    assert llm.Model(path).info.path == str(path) and llm.Tokenizer(path).vocab_size == 64
 
 
 # --- texts ---

@@ -146,6 +146,8 @@ def test_files(folder, tmp_path):
                              ("", Invalid, "name_or_path is empty"), ("a\udead", Invalid, "no path")):
         with pytest.raises(kind, match=words):
             llm.Model(bad)
+    with pytest.raises(Invalid, match="there is no model"):
+        llm.Model(os.fsdecode(b"\xff/none"))
     broken = llm_models.write_decoder(tmp_path / "broken")
     data = (broken / "model.safetensors").read_bytes()
     (broken / "model.safetensors").write_bytes(data[:1000])

@@ -31,12 +31,6 @@ std::string text_of(const nb::bytes& bytes) {
   return {bytes.c_str(), bytes.size()};
 }
 
-// Paths are bytes to the system; Python writes those that are no UTF-8 as os.fsdecode does.
-nb::object path_of(const std::filesystem::path& path) {
-  const std::string& bytes = path.native();
-  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
-}
-
 nb::dict fields(const llm::ModelInfo& info) {
   nb::dict named;
   named["path"] = path_of(info.path);

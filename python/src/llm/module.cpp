@@ -3,6 +3,11 @@
 
 namespace attend::python {
 
+nb::object path_of(const std::filesystem::path& path) {
+  const std::string& bytes = path.native();
+  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
+}
+
 void bind_llm(nb::module_& m) {
   bind_tokenizer(m);
   bind_language_model(m);

@@ -17,7 +17,7 @@ std::vector<std::pair<std::string, std::string>> known() {
   return models;
 }
 
-std::string pull(const std::string& name, const nb::object& progress) {
+llm::StoredModel fetch(const std::string& name, const nb::object& progress) {
   const llm::ModelSource* source = llm::known_model(name);
   if (source == nullptr) {
     std::string names;
@@ -30,7 +30,11 @@ std::string pull(const std::string& name, const nb::object& progress) {
     if (!progress.is_none()) progress(stage, done, all);
   };
   const nb::gil_scoped_release release;
-  return llm::pull(*source, {.progress = report}).path.string();
+  return llm::pull(*source, {.progress = report});
+}
+
+nb::object pull(const std::string& name, const nb::object& progress) {
+  return path_of(fetch(name, progress).path);
 }
 
 }  // namespace
