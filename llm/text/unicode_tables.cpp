@@ -1,5 +1,5 @@
 // Where Hugging Face's tables of characters and utf8proc's (Unicode 15) differ, found by asking both for every
-// character.
+// character: made by tools/make_unicode_tables.py.
 #include "llm/text/unicode_tables.hpp"
 
 namespace attend::llm {
@@ -73,8 +73,7 @@ constexpr CharRange kNotCombiningRanges[] = {
     {0x16F4F, 0x16F4F}, {0x16F7F, 0x16F87}, {0x16FE4, 0x16FE4}, {0x16FF0, 0x16FF1}, {0x1CF00, 0x1CF2D},
     {0x1CF30, 0x1CF46}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
     {0x1E4EC, 0x1E4EF}};
-
-// Assigned after Unicode 9: marks that the normal forms leave where they are.
+// Assigned after Unicode 9: marks that the normal forms leave where they are and join with nothing.
 constexpr CharRange kNotReorderedRanges[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
