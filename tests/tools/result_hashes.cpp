@@ -340,7 +340,7 @@ const char* const kModels[] = {"bert",       "gpt2",      "linear",    "llama", 
 
 void run_model(const char* name, Hash& hash) {
   const llm::test::GoldenModel golden(name);
-  llm::Model model = golden.load();
+  llm::Transformer model = golden.load();
   const std::vector<llm::Token> tokens = llm::test::golden_tokens(model);
   if (std::string(name) == "bert") {
     const int64_t lengths[] = {10, 14};
