@@ -16,7 +16,7 @@ MAY_USE = {
     "reference": {"include", "base"},
     "cpu": {"include", "base", "core"},
     "ops": {"include", "base", "core", "reference", "cpu"},
-    "nn": {"include", "base", "core", "reference", "cpu", "ops"},
+    "nn": {"include", "base", "core", "reference", "ops"},
     "variants": {"include", "base", "core", "reference", "cpu", "ops"},
     "abi": {"include", "base"},
     "ring": {"include", "base", "ops", "abi"},
@@ -30,7 +30,7 @@ MAY_USE = {
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.
-ONLY_KERNEL_TABLE = {"ops", "nn", "variants"}
+ONLY_KERNEL_TABLE = {"ops", "variants"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 INTRINSICS = re.compile(r"\b_mm\d*_\w+\s*\(|\b__m(128|256|512)|[<\"]\w*(intrin|neon)\.h[>\"]")
 MAY_USE_INTRINSICS = {"base", "cpu"}
