@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "attend/attend.hpp"
+#include "draw/chart.hpp"
 #include "io/atomic_file.hpp"
+#include "io/readable.hpp"
 #include "measure.hpp"
 #include "support/buffer.hpp"
 #include "support/cases.hpp"
@@ -23,7 +25,6 @@ constexpr std::int64_t kFirst = 1024, kLast = 65536, kWindow = 1024, kDim = 64;
 
 struct Kind {
   const char* name;
-  const char* color;
   Mask mask;
   double law;  // time grows with this power of the length
 };
@@ -73,59 +74,28 @@ double growth(const std::vector<Point>& points) {
   return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-std::string drawing(const std::vector<Kind>& kinds, const std::vector<std::vector<Point>>& lines) {
-  constexpr double kLeft = 70, kTop = 60, kWidth = 480, kHeight = 300;
-  double low = 1e9, high = 0;
-  for (const auto& points : lines)
-    for (const Point& p : points) low = std::min(low, p.time.median), high = std::max(high, p.time.median);
-  low = std::floor(std::log10(low)), high = std::ceil(std::log10(high));
-  const auto x = [&](double length) { return kLeft + kWidth * (std::log2(length) - 10) / 6; };
-  const auto y = [&](double time) { return kTop + kHeight * (high - std::log10(time)) / (high - low); };
-  std::string svg =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 430\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"760\" height=\"430\" fill=\"#ffffff\"/>\n"
-      "<text x=\"20\" y=\"28\" font-size=\"16\" font-weight=\"600\">Time of one head against length (f32, "
-      "D64)</text>\n";
-  for (double power = low; power <= high; ++power) {
-    const double at = y(std::pow(10, power));
-    svg += fmt::format("<line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\" stroke=\"#d8dee4\"/>\n", kLeft, at,
-                       kLeft + kWidth, at);
-    const double ms = 1e3 * std::pow(10, power);
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"#59636e\">{}</text>\n", kLeft - 8,
-                       at + 4, ms >= 1000 ? fmt::format("{:g} s", ms / 1000) : fmt::format("{:g} ms", ms));
-  }
-  for (std::int64_t length = kFirst; length <= kLast; length *= 2)
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\" fill=\"#59636e\">{}k</text>\n",
-                       x(static_cast<double>(length)), kTop + kHeight + 18, length / 1024);
-  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"#59636e\">tokens</text>\n",
-                     kLeft + kWidth / 2, kTop + kHeight + 38);
+draw::Chart chart_of(const std::vector<Kind>& kinds, const std::vector<std::vector<Point>>& lines) {
+  draw::Panel panel{"time, and the most working memory", 10, [](double v) { return io::readable_time(v); }, {}};
   for (std::size_t n = 0; n < kinds.size(); ++n) {
-    std::string path;
-    for (const Point& p : lines[n])
-      path +=
-          fmt::format("{}{:.1f},{:.1f}", path.empty() ? "M" : " L", x(static_cast<double>(p.length)), y(p.time.median));
-    svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\"/>\n", path, kinds[n].color);
-    const Point& end = lines[n].back();
     double most = 0;
     for (const Point& p : lines[n]) most = std::max(most, p.megabytes);
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" fill=\"{}\">{}: length^{:.2f}</text>\n", kLeft + kWidth + 8,
-                       y(end.time.median) + (n == 0 ? -6 : 8), kinds[n].color, kinds[n].name, growth(lines[n]));
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" fill=\"#59636e\">at most {:.1f} MiB of memory</text>\n",
-                       kLeft + kWidth + 8, y(end.time.median) + (n == 0 ? 9 : 23), most);
+    draw::Series series{fmt::format("{}: length^{:.2f}, {:.1f} MiB", kinds[n].name, growth(lines[n]), most), {}};
+    for (const Point& p : lines[n]) series.points.emplace_back(static_cast<double>(p.length), p.time.median);
+    panel.series.push_back(std::move(series));
   }
-  svg += fmt::format(
-      "<text x=\"20\" y=\"{}\" fill=\"#59636e\">{}, {} threads, kernels {}. Logarithmic axes.</text>\n</svg>\n", 410,
-      cpu_info().model, threads(), kernel_name());
-  return svg;
+  return {fmt::format("One head against length (f32, D{})", kDim),
+          fmt::format("{}, {}, kernels {}. Logarithmic axes.", cpu_info().model, io::counted(threads(), "thread"),
+                      kernel_name()),
+          "",
+          {std::move(panel)}};
 }
 
 }  // namespace
 
 void run_lengths(int rounds, const std::string& svg) {
   if (!svg.empty()) io::check_can_write(svg);
-  const std::vector<Kind> kinds = {{"full", "#d55e00", no_mask(), 2},
-                                   {"causal", "#0072b2", causal(), 2},
-                                   {"window 1024", "#009e73", causal() & window(kWindow - 1, 0), 1}};
+  const std::vector<Kind> kinds = {
+      {"full", no_mask(), 2}, {"causal", causal(), 2}, {"window 1024", causal() & window(kWindow - 1, 0), 1}};
   fmt::print("One head of dimension {}, f32, forward; time and working memory beyond arguments and result\n\n", kDim);
   fmt::print("{:>8}", "tokens");
   for (const Kind& kind : kinds) fmt::print("  {:>14} {:>10}", kind.name, "memory");
@@ -145,7 +115,7 @@ void run_lengths(int rounds, const std::string& svg) {
   for (std::size_t n = 0; n < kinds.size(); ++n)
     fmt::print("  {:<12} length^{:.2f} (law: {:g})\n", kinds[n].name, growth(lines[n]), kinds[n].law);
   if (svg.empty()) return;
-  const std::string text = drawing(kinds, lines);
+  const std::string text = draw::to_svg(chart_of(kinds, lines));
   io::write_file_atomically(svg, std::as_bytes(std::span(text)));
   fmt::print("chart: {}\n", svg);
 }

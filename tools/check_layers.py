@@ -27,7 +27,7 @@ MAY_USE = {
     "python": {"include"},
     "examples": {"include"},
     "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "draw", "llm"},
-    "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "llm", "tests"},
+    "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "draw", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.
 ONLY_KERNEL_TABLE = {"ops", "variants"}

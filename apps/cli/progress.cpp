@@ -38,6 +38,14 @@ int columns_of_terminal() {
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// A line that the next one, or the end, takes away. Not fmt::print, which throws when the terminal is gone.
+constexpr const char* kClearLine = "\r\x1b[K";
+
+void print_now(const std::string& text) {
+  (void)std::fputs(text.c_str(), stderr);
+  (void)std::fflush(stderr);
+}
+
 }  // namespace
 
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double rate, int columns,
@@ -66,7 +74,7 @@ ProgressBar::ProgressBar(std::string label, std::int64_t total, const char* unit
       next_(measured_at_ + (terminal_ ? Clock::duration(500ms) : Clock::duration(10s))) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) (void)std::fputs("\r\x1b[K", stderr);
+  if (drawn_) print_now(kClearLine);
 }
 
 // A running mean that forgets: a connection that stalls should show.
@@ -84,19 +92,17 @@ void ProgressBar::update(std::int64_t done) {
   const Clock::time_point now = Clock::now();
   if (now < next_) return;
   measure(done, now);
-  // Not fmt::print, which throws when the terminal is gone.
   const std::string line = progress_line(label_, done, total_, rate_, terminal_ ? columns_of_terminal() : 200, unit_);
-  (void)std::fputs((terminal_ ? "\r\x1b[K" + line : line + "\n").c_str(), stderr);
-  (void)std::fflush(stderr);
+  print_now(terminal_ ? kClearLine + line : line + "\n");
   drawn_ = terminal_;
   next_ = now + (terminal_ ? Clock::duration(100ms) : Clock::duration(10s));
 }
 
-Progress::Progress(std::string label) : label_(std::move(label)) {
+SecondsLine::SecondsLine(std::string label) : label_(std::move(label)) {
   if (::isatty(STDERR_FILENO) != 0) thread_ = std::thread([this] { tick(); });
 }
 
-Progress::~Progress() {
+SecondsLine::~SecondsLine() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -106,17 +112,14 @@ Progress::~Progress() {
   thread_.join();
 }
 
-void Progress::tick() {
-  using namespace std::chrono_literals;
+void SecondsLine::tick() {
   std::unique_lock lock(mutex_);
   for (int seconds = 1;; ++seconds) {
     if (changed_.wait_for(lock, 1s, [this] { return done_; })) {
-      if (seconds > 1) (void)std::fputs("\r\x1b[K", stderr);
+      if (seconds > 1) print_now(kClearLine);
       return;
     }
-    // Not fmt::print, which throws when the terminal is gone.
-    (void)std::fputs(fmt::format("\r{} ... {} s", label_, seconds).c_str(), stderr);
-    (void)std::fflush(stderr);
+    print_now(fmt::format("{}{} ... {} s", kClearLine, label_, seconds));
   }
 }
 

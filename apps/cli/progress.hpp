@@ -41,12 +41,12 @@ class ProgressBar {
 };
 
 // From one second on, and only on a terminal, a line on standard error says what is going on; gone when it is done.
-class Progress {
+class SecondsLine {
  public:
-  explicit Progress(std::string label);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  explicit SecondsLine(std::string label);
+  ~SecondsLine();
+  SecondsLine(const SecondsLine&) = delete;
+  SecondsLine& operator=(const SecondsLine&) = delete;
 
  private:
   void tick();
@@ -60,7 +60,7 @@ class Progress {
 // What `work` gives; the line is gone before anything else can be printed.
 template <class Work>
 auto with_progress(const char* label, const Work& work) {
-  const Progress progress(label);
+  const SecondsLine line(label);
   return work();
 }
 
