@@ -18,7 +18,7 @@ struct LatentAttentionConfig {
   std::int64_t heads = 1;
   std::int64_t q_rank = 0;                  // the query goes through this many numbers too; 0: straight from x
   std::int64_t kv_rank = 0;                 // what keys and values are made from, at most the width
-  std::int64_t nope_dim = 0, rope_dim = 0;  // of a head's query and key: without a position, and turned by RoPE
+  std::int64_t nope_dim = 0, rope_dim = 0;  // of a head's query and key: without a position, and rotated by RoPE
   std::int64_t value_dim = 0;
   double norm_eps = 1e-6;
   RopeStyle rope = RopeStyle::interleaved;
@@ -36,7 +36,7 @@ struct LatentAttentionParameters {
   Tensor wq_down;   // [q_rank, width]; empty without a q_rank
   Tensor q_norm;    // [q_rank]; empty without
   Tensor wq;        // [heads * (nope_dim + rope_dim), q_rank or width]
-  Tensor wkv_down;  // [kv_rank + rope_dim, width]: c_kv, then the key's turned part that all heads share
+  Tensor wkv_down;  // [kv_rank + rope_dim, width]: c_kv, then the RoPE key that all heads share
   Tensor kv_norm;   // [kv_rank]
   Tensor wkv_up;    // [heads * (nope_dim + value_dim), kv_rank]: each head's key part, then its values
   Tensor wo;        // [width, heads * value_dim]

@@ -89,8 +89,8 @@ struct RingGradients {
 ATTEND_API void ring_attention_backward(RingCommunicator comm, View dout, View q, View k, View v, View out, View lse,
                                         const RingGradients& gradients, const RingOptions& options = {});
 
-// MultiHeadAttention::forward for x [B, 1, L/P, width], self-attention: projections are local, RoPE turns by the places
-// of the rank's tokens. The layer's parameters must be the same on all ranks.
+// MultiHeadAttention::forward for x [B, 1, L/P, width], self-attention: projections are local, RoPE rotates by the
+// places of the rank's tokens. The layer's parameters must be the same on all ranks.
 ATTEND_API Tensor ring_multi_head_attention(RingCommunicator comm, const MultiHeadAttention& layer, View x,
                                             const RingOptions& options = {}, MultiHeadAttentionSaved* saved = nullptr);
 // dx is that of the rank's tokens; the gradients of the parameters are summed over the ranks in rising order, and the

@@ -16,27 +16,27 @@ enum class RopeStyle {
   interleaved,  // pairs (2i, 2i + 1): MiniMind v1, GPT-J
 };
 
-// How a model stretches its turns beyond the length it was trained with, as the configs of published models say it.
+// How a model stretches its rotations beyond the length it was trained with, as the configs of published models say it.
 struct RopeScaling {
   enum class Kind {
     none,
-    linear,  // every pair turns `factor` times slower
-    llama3,  // slow pairs (longer than original_length / low_frequency a turn) do, fast ones keep their turn
+    linear,  // every pair rotates `factor` times slower
+    llama3,  // slow pairs (longer than original_length / low_frequency a rotation) do, fast ones keep their speed
     yarn,    // the same by a ramp over the pairs, and q and k are multiplied by an attention factor
   };
   Kind kind = Kind::none;
   double factor = 1;
   std::int64_t original_length = 0;              // llama3, yarn: what the model was trained with
   double low_frequency = 1, high_frequency = 4;  // llama3
-  double beta_fast = 32, beta_slow = 1;          // yarn: turns over original_length at which the ramp begins and ends
-  bool truncate = true;                          // yarn: the ramp begins and ends at whole pairs
+  double beta_fast = 32, beta_slow = 1;  // yarn: rotations over original_length at which the ramp begins and ends
+  bool truncate = true;                  // yarn: the ramp begins and ends at whole pairs
   // yarn: what q and k are multiplied by. Default: m(mscale) / m(mscale_all_dim) where both are given, else m(1), with
   // m(s) = 0.1 s ln(factor) + 1 for a factor above 1, else 1.
   std::optional<double> attention_factor{};
   double mscale = 0, mscale_all_dim = 0;  // yarn, as DeepSeek has them; 0: not given
 };
 
-// How fast each pair turns, and what the result is multiplied by.
+// How fast each pair rotates, and what the result is multiplied by.
 struct RopeTurns {
   std::vector<double> per_position;  // angle of pair i per position, [rotary_dim / 2]
   double magnitude = 1;
@@ -46,7 +46,7 @@ ATTEND_API RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const Rop
 struct RopeOptions {
   RopeStyle style = RopeStyle::half_split;
   double theta = 10000.0;
-  std::int64_t rotary_dim = 0;            // R: the first R elements of each row turn, R even; 0 means all of dim
+  std::int64_t rotary_dim = 0;            // R: the first R elements of each row are rotated, R even; 0 means all of dim
   std::vector<std::int64_t> positions{};  // of each row along length; empty: first_position, first_position + 1, ...
   std::int64_t first_position = 0;
   RopeScaling scaling{};
@@ -78,13 +78,13 @@ class ATTEND_API RopeTable {
   std::vector<float> cosines_, sines_;
 };
 
-// Turns pair i of the row at position p by the angle p * theta^(-2i/R), or as the scaling says. y may be x.
+// Rotates pair i of the row at position p by the angle p * theta^(-2i/R), or as the scaling says. y may be x.
 ATTEND_API void rope(View x, MutableView y, const RopeOptions& options = {});
 // The same bits with a table: row i of x stands at its position first + i. What lies behind the table's pairs is
 // copied.
 ATTEND_API void rope(View x, MutableView y, const RopeTable& table, std::int64_t first = 0);
 
-// The gradient is the turn backwards (times the same magnitude). dx may be dy.
+// The gradient is the rotation backwards (times the same magnitude). dx may be dy.
 ATTEND_API void rope_backward(View dy, MutableView dx, const RopeOptions& options = {});
 ATTEND_API void rope_backward(View dy, MutableView dx, const RopeTable& table, std::int64_t first = 0);
 

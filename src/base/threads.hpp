@@ -11,7 +11,7 @@ inline constexpr int kMaxThreads = 1024;
 ATTEND_FOR_RING int thread_count();
 void set_thread_count(int count);  // 1 to kMaxThreads
 
-// One turn of waiting for another thread; `spin` counts the turns so far.
+// One step of waiting for another thread; `spin` counts the steps so far.
 void spin_wait(int spin);
 
 // For an item that takes long: true once the call is to stop, and the item may end at any point.

@@ -8,7 +8,7 @@
 
 namespace attend {
 
-// The split belongs to the problem, not to the machine: these two sizes decide the bits of every result.
+// Fixed sizes, which never depend on the thread count: these two decide the bits of every result.
 inline constexpr std::int64_t kKeyTile = 64;    // keys whose scores are made at once
 inline constexpr std::int64_t kKeySplit = 512;  // keys summed before the running state is merged
 
@@ -29,7 +29,7 @@ struct ScoreHook {  // a user's rule behind plain functions
                    std::int64_t cols, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 };
 
-// Who looks on: each row's sum of weight * f_n(i, j), and tiles of weights, behind plain functions.
+// Observers: each row's sum of weight * f_n(i, j), and tiles of weights, behind plain functions.
 struct RowObserver {
   void* context;
   std::int64_t count;  // functions f_n
@@ -43,8 +43,9 @@ struct WeightsVisitor {
                 std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 };
 
-// How numbers lie in a tile of keys: as the kernel's own cells, or smaller, to be widened when the tile is read.
-enum class StoredAs { cells, bf16, f16, int8 };
+// How numbers lie in a tile of keys: in the kernel's packed operand format, or smaller, to be widened when the tile is
+// read.
+enum class StoredAs { packed, bf16, f16, int8 };
 
 // Keys and values in tiles, as the kernel reads them: packed once for all rows of the heads [first_head, ...) of the
 // batch*Hk list, or the pages of a cache.
@@ -99,7 +100,7 @@ struct AttentionProblem {
   Operand dk, dv;
 };
 
-// The G query heads of a KV head and their tokens form one list of rows, token-major: row r is token r / G of head
+// The G query heads that share a KV head are packed into one row dimension, token-major: row r is token r / G of head
 // hk * G + r % G. K and V are read once for all of them.
 struct RowRange {
   std::int64_t b, hk;

@@ -5,7 +5,7 @@
 
 #include "core/attention_problem.hpp"
 #include "core/weight_layout.hpp"
-#include "cpu/linear_kernels.hpp"
+#include "cpu/linear_attention_kernels.hpp"
 #include "cpu/row_kernels.hpp"
 
 namespace attend {
@@ -16,11 +16,11 @@ struct KeyTile {  // keys [j0, j0 + kKeyTile) of one KV head
 
 // A tile of keys on its way through backward, from backward_begin to backward_end, in memory of the caller's: its keys
 // and values as the products read them, and the gradients that backward_rows adds to. Dp and Ep are D and E rounded up
-// to whole vectors; cells are the kernel's own, floats or pairs of bf16.
+// to whole vectors; elements are those of the packed operand format, floats or pairs of bf16.
 struct BackwardTile {
   KeyTile keys;
-  void *k_t, *v_t;  // cells, to sum over dimensions: [depth(D)][kKeyTile], [depth(E)][kKeyTile]
-  void* k;          // cells, to sum over keys: [kKeyTile / kPack][Dp]
+  void *k_t, *v_t;  // elements, to sum over dimensions: [depth(D)][kKeyTile], [depth(E)][kKeyTile]
+  void* k;          // elements, to sum over keys: [kKeyTile / kPack][Dp]
   bool k_finite;    // no inf or NaN among the keys
   float *dk, *dv;   // [kKeyTile][Dp], [kKeyTile][Ep]
 };
@@ -117,15 +117,17 @@ struct KernelTable {
   std::int64_t (*weight_scratch_bytes)(std::int64_t rows);
   void (*weight_product)(const WeightProduct&, std::int64_t row, std::int64_t rows, std::int64_t n, void* scratch);
 
-  LinearKernels linear;  // see kernels/linear_attention.inl
-  RowKernels rows;       // see kernels/rms_norm.inl, layer_norm.inl, activation.inl and their neighbours
+  LinearAttentionKernels linear_attention;  // see kernels/linear_attention.inl
+  RowKernels rows;  // see kernels/rms_norm.inl, layer_norm.inl, activation.inl and their neighbours
   // Additive attention: see kernels/additive.inl.
   void (*additive_exponents)(const float* x, float* y, std::int64_t n);
   void (*additive_scores)(const AdditiveTile&, const float* w, float half_sum, float factor, float* scores);
   void (*additive_gradients)(const AdditiveTile&, const float* ds, float* dq, float* dk, float* dw);
 
-  // For tests, which bound its error, and for benchmarks, which print the ceiling beside a figure.
+  // For tests, which bound their errors, and for benchmarks, which print the ceiling beside a figure. exp2_bf16 makes
+  // weights that are rounded to bf16; it is exp2 where there are none.
   void (*exp2)(const float* x, float* y, std::int64_t n);
+  void (*exp2_bf16)(const float* x, float* y, std::int64_t n);
   void (*exp)(const float* x, float* y, std::int64_t n);
   double (*fma_burst)(std::int64_t rounds);
   double (*pair_burst)(std::int64_t rounds);  // products of bf16; the same as fma_burst where there are none

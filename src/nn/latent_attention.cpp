@@ -46,7 +46,7 @@ LatentAttentionConfig checked(const LatentAttentionConfig& c) {
     fail(kOp, "rope is " + std::to_string(static_cast<int>(c.rope)) + ", expected half_split or interleaved");
   }
   if (c.rope_dim % 2 != 0) {
-    fail(kOp, "rope_dim is " + std::to_string(c.rope_dim) + ", expected an even number (RoPE turns pairs)");
+    fail(kOp, "rope_dim is " + std::to_string(c.rope_dim) + ", expected an even number (RoPE rotates pairs)");
   }
   rope_turns(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
   if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
@@ -88,7 +88,7 @@ RopeTable rotations(const LatentAttentionConfig& c, std::int64_t first_position,
           {.style = c.rope, .theta = c.rope_theta, .first_position = first_position, .scaling = c.rope_scaling}};
 }
 
-// The query side of some tokens; the turned part is not turned yet.
+// The query side of some tokens, before RoPE.
 struct Queries {
   Tensor down, latent, q;
 };
@@ -328,17 +328,17 @@ LatentAttentionGradients LatentAttention::backward(View dout, const LatentAttent
   // Back through the keys' and values' side.
   const Tensor dlatent = project_backward(dkv_up, s.latent, p.wkv_up, dp.wkv_up);
   Tensor dkv_down(c.dtype, s.kv_down.shape());
-  const MutableView turned = part_of(dkv_down.view(), c.kv_rank, c.rope_dim);
-  sum_heads(part_of(View(k_heads), c.nope_dim, c.rope_dim), turned);
-  const RopeTable table = rotations(c, 0, turned.length());
-  rope_backward(turned, turned, table);
+  const MutableView rope_key = part_of(dkv_down.view(), c.kv_rank, c.rope_dim);
+  sum_heads(part_of(View(k_heads), c.nope_dim, c.rope_dim), rope_key);
+  const RopeTable table = rotations(c, 0, rope_key.length());
+  rope_backward(rope_key, rope_key, table);
   rms_norm_backward(dlatent, part_of(s.kv_down.view(), 0, c.kv_rank), p.kv_norm, part_of(dkv_down.view(), 0, c.kv_rank),
                     dp.kv_norm, c.norm_eps);
   g.dx = project_backward(dkv_down, s.x, p.wkv_down, dp.wkv_down);
 
   // And through the query's.
-  const MutableView q_turned = part_of(q_heads, c.nope_dim, c.rope_dim);
-  rope_backward(q_turned, q_turned, table);
+  const MutableView q_rope = part_of(q_heads, c.nope_dim, c.rope_dim);
+  rope_backward(q_rope, q_rope, table);
   if (c.q_rank == 0) {
     add(g.dx, project_backward(dq, s.x, p.wq, dp.wq), g.dx);
     return g;

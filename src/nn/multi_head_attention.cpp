@@ -54,7 +54,7 @@ MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
     fail(kOp, "rope is " + std::to_string(static_cast<int>(*c.rope)) + ", expected half_split or interleaved");
   }
   if (c.rope && c.head_dim % 2 != 0) {
-    fail(kOp, "head_dim is " + std::to_string(c.head_dim) + ", expected an even number (RoPE turns pairs)");
+    fail(kOp, "head_dim is " + std::to_string(c.head_dim) + ", expected an even number (RoPE rotates pairs)");
   }
   if (c.rope && (!(c.rope_theta > 0) || !std::isfinite(c.rope_theta))) {
     fail(kOp, "rope_theta is " + std::to_string(c.rope_theta) + ", expected a finite number above 0");
@@ -101,8 +101,8 @@ RopeTable rotations(const MultiHeadAttentionConfig& config, std::int64_t first_p
 }
 
 // Norm and RoPE over the heads of `rows`, in place; `raw` keeps them as they were where backward will need it.
-void norm_and_turn(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& norm,
-                   const RopeTable& table, Tensor* raw) {
+void norm_and_rotate(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& norm,
+                     const RopeTable& table, Tensor* raw) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.qk_norm) {
     if (raw != nullptr) *raw = rows.clone();
@@ -120,8 +120,8 @@ Projections make_projections(const MultiHeadAttentionConfig& config, const Multi
   if (factored) y.v_down = project(context, p.wv_down, std::nullopt);
   y.v = project(factored ? y.v_down.view() : context, p.wv, optional_view(config.qkv_bias, p.bv));
   const RopeTable table = rotations(config, first_position, std::max(x.length(), context.length()));
-  norm_and_turn(config, y.q, config.heads, p.q_norm, table, keep_raw ? &y.q_raw : nullptr);
-  norm_and_turn(config, y.k, config.kv_heads, p.k_norm, table, keep_raw ? &y.k_raw : nullptr);
+  norm_and_rotate(config, y.q, config.heads, p.q_norm, table, keep_raw ? &y.q_raw : nullptr);
+  norm_and_rotate(config, y.k, config.kv_heads, p.k_norm, table, keep_raw ? &y.k_raw : nullptr);
   return y;
 }
 
@@ -218,9 +218,9 @@ Tensor project_backward(const View& dy, const View& x, const Tensor& weight, Ten
   return dx;
 }
 
-// `rows` holds the gradient of what norm_and_turn made, and becomes that of what it was given.
-void norm_and_turn_backward(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads, const Tensor& raw,
-                            const Tensor& norm, const RopeTable& table, Tensor& dnorm) {
+// `rows` holds the gradient of what norm_and_rotate made, and becomes that of what it was given.
+void norm_and_rotate_backward(const MultiHeadAttentionConfig& config, Tensor& rows, std::int64_t heads,
+                              const Tensor& raw, const Tensor& norm, const RopeTable& table, Tensor& dnorm) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.rope) rope_backward(view, view, table);
   if (config.qk_norm) {
@@ -347,8 +347,8 @@ MultiHeadAttentionGradients MultiHeadAttention::backward(View dout, const MultiH
   attention_gradients(config_, saved, d_out, dq, dk, dv, g);
 
   const RopeTable table = rotations(config_, 0, std::max(saved.x.shape()[2], source.length()));
-  norm_and_turn_backward(config_, dq, H, saved.q_raw, p.q_norm, table, dp.q_norm);
-  norm_and_turn_backward(config_, dk, Hk, saved.k_raw, p.k_norm, table, dp.k_norm);
+  norm_and_rotate_backward(config_, dq, H, saved.q_raw, p.q_norm, table, dp.q_norm);
+  norm_and_rotate_backward(config_, dk, Hk, saved.k_raw, p.k_norm, table, dp.k_norm);
 
   g.dx = project_backward(dq, saved.x, p.wq, dp.wq, when(config_.qkv_bias, dp.bq));
   Tensor dsource_k = project_backward(dk, source, p.wk, dp.wk, when(config_.qkv_bias, dp.bk));

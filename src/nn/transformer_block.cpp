@@ -155,7 +155,7 @@ class Pass {
   }
 
   // Norm and RoPE over the heads of rows that begin at `first`, in place.
-  void norm_and_turn(const MutableView& rows, const Tensor& norm, std::int64_t first) const {
+  void norm_and_rotate(const MutableView& rows, const Tensor& norm, std::int64_t first) const {
     if (c_.qk_norm) rms_norm(rows, norm, rows, c_.norm_eps);
     if (c_.rope) rope(rows, rows, rotations_, first);
   }
@@ -165,7 +165,7 @@ class Pass {
     const MutableView keys = slice_length(keys_.view(), first, count),
                       values = slice_length(values_.view(), first, count);
     linear(norm1, a_.wk, optional_view(a_.bk), keys);
-    norm_and_turn(split_heads(keys, c_.kv_heads), a_.k_norm, first);
+    norm_and_rotate(split_heads(keys, c_.kv_heads), a_.k_norm, first);
     if (c_.value_rank > 0) {
       linear(projected(norm1, a_.wv_down, {}), a_.wv, optional_view(a_.bv), values);
     } else {
@@ -192,7 +192,7 @@ class Pass {
     s.norm1 = normed(s.x, p_.norm1);
     s.q = projected(s.norm1, a_.wq, a_.bq);
     if (backward && c_.qk_norm) s.q_raw = s.q.clone();
-    norm_and_turn(split_heads(s.q.view(), H), a_.q_norm, first);
+    norm_and_rotate(split_heads(s.q.view(), H), a_.q_norm, first);
     s.out = Tensor(c_.dtype, {B, 1, count, H * c_.value_dim});
     if (backward) s.lse = Tensor(DType::f32, {B, H, count, 1});
     for (const RowPiece& rows : cut_rows(options_, M_, M_, first, count)) {
@@ -290,9 +290,9 @@ class BackwardPass : public Pass {
     accumulate(part, dweight);
   }
 
-  // The gradient of what norm_and_turn made becomes that of what it was given, `raw`.
-  void turn_backward(Tensor& rows, std::int64_t heads, const Tensor& raw, const Tensor& norm, Tensor& dnorm,
-                     std::int64_t first) const {
+  // The gradient of what norm_and_rotate made becomes that of what it was given, `raw`.
+  void rotate_backward(Tensor& rows, std::int64_t heads, const Tensor& raw, const Tensor& norm, Tensor& dnorm,
+                       std::int64_t first) const {
     const MutableView view = split_heads(rows.view(), heads);
     if (c_.rope) rope_backward(view, view, rotations_, first);
     if (c_.qk_norm) norm_backward(view, split_heads(View(raw), heads), norm, dnorm, c_.norm_eps);
@@ -344,7 +344,7 @@ class BackwardPass : public Pass {
       if (options_.bias) accumulate(dbias, bias_rows(g_.dbias.view(), rows.first, rows.count));
       if (options_.sinks) accumulate(dsinks, g_.dsinks);
     }
-    turn_backward(dq, H, s.q_raw, a_.q_norm, da.q_norm, first);
+    rotate_backward(dq, H, s.q_raw, a_.q_norm, da.q_norm, first);
     Tensor dnorm1 = project_backward(dq, s.norm1, a_.wq, da.wq, da.bq);
     norm_backward(dnorm1, s.x, p_.norm1, g_.parameters.norm1, config_.norm_eps);
     add(dy, dnorm1, slice_length(dx_.view(), first, count));
@@ -357,7 +357,7 @@ class BackwardPass : public Pass {
     Tensor dk = rounded(slice_length(View(dkeys_), first, count), c_.dtype);
     const Tensor dv = rounded(slice_length(View(dvalues_), first, count), c_.dtype);
     const Tensor k_raw = c_.qk_norm ? projected(norm1, a_.wk, a_.bk) : Tensor();
-    turn_backward(dk, c_.kv_heads, k_raw, a_.k_norm, da.k_norm, first);
+    rotate_backward(dk, c_.kv_heads, k_raw, a_.k_norm, da.k_norm, first);
     Tensor dnorm1 = project_backward(dk, norm1, a_.wk, da.wk, da.bk);
     if (c_.value_rank > 0) {
       const Tensor down = projected(norm1, a_.wv_down, {});

@@ -39,10 +39,10 @@ void activate(Activation kind, View gate, std::optional<View> up, MutableView y)
   const MutableFloatRows to(y);
   const RowKernels& table = kernels().rows;
   for_each_piece(y.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
-    float room[kPiece], factor_room[kPiece];
-    table.activation(kind, from.read(r, first, n, room), up ? with.read(r, first, n, factor_room) : nullptr, n,
-                     to.place(r, first, room));
-    to.written(r, first, n, room);
+    float buffer[kPiece], factor_buffer[kPiece];
+    table.activation(kind, from.read(r, first, n, buffer), up ? with.read(r, first, n, factor_buffer) : nullptr, n,
+                     to.place(r, first, buffer));
+    to.written(r, first, n, buffer);
   });
 }
 
@@ -56,12 +56,12 @@ void activate_backward(Activation kind, View dy, View gate, std::optional<View> 
   const MutableFloatRows to(dgate), to_factor(dfactor);
   const RowKernels& table = kernels().rows;
   for_each_piece(dy.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
-    float rooms[3][kPiece];
-    table.activation_backward(kind, given.read(r, first, n, rooms[0]), from.read(r, first, n, rooms[1]),
-                              up ? with.read(r, first, n, rooms[2]) : nullptr, n, to.place(r, first, rooms[0]),
-                              to_factor.place(r, first, rooms[1]));
-    to.written(r, first, n, rooms[0]);
-    if (up) to_factor.written(r, first, n, rooms[1]);
+    float buffers[3][kPiece];
+    table.activation_backward(kind, given.read(r, first, n, buffers[0]), from.read(r, first, n, buffers[1]),
+                              up ? with.read(r, first, n, buffers[2]) : nullptr, n, to.place(r, first, buffers[0]),
+                              to_factor.place(r, first, buffers[1]));
+    to.written(r, first, n, buffers[0]);
+    if (up) to_factor.written(r, first, n, buffers[1]);
   });
 }
 

@@ -37,9 +37,9 @@ void add(View x, View y, MutableView z) {
   const MutableFloatRows to(z);
   const RowKernels& table = kernels().rows;
   for_each_piece(z.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
-    float room[kPiece], other[kPiece];
-    table.add(a.read(r, first, n, room), b.read(r, first, n, other), n, to.place(r, first, room));
-    to.written(r, first, n, room);
+    float buffer[kPiece], other[kPiece];
+    table.add(a.read(r, first, n, buffer), b.read(r, first, n, other), n, to.place(r, first, buffer));
+    to.written(r, first, n, buffer);
   });
 }
 
@@ -56,8 +56,8 @@ void convert(View x, MutableView y) {
   const MutableFloatRows to(y);
   const RowKernels& table = kernels().rows;
   for_each_piece(y.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
-    float room[kPiece];
-    float* place = to.place(r, first, room);
+    float buffer[kPiece];
+    float* place = to.place(r, first, buffer);
     const float* numbers = from.read(r, first, n, place);
     if (to.in_place() && numbers != place) table.store(DType::f32, place, 1, n, numbers);
     to.written(r, first, n, numbers);

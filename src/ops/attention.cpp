@@ -119,7 +119,7 @@ void forward_by_rows(AttentionProblem& p, const KernelTable& table, const RowTil
       table.forward(p, order[item], 0, splits, nullptr, scratch.of(worker));
     });
   };
-  PackedTiles packed{nullptr, table.tile_bytes(p), divide_up(p.N, kKeyTile), 0, StoredAs::cells, nullptr};
+  PackedTiles packed{nullptr, table.tile_bytes(p), divide_up(p.N, kKeyTile), 0, StoredAs::packed, nullptr};
   // By division: repeated keys (stride 0) may be more than there is memory for.
   const bool fits = packed.tiles_per_head > 0 && packed.tiles_per_head <= kMaxPackedBytes / packed.tile_bytes;
   constexpr std::int64_t kWorthPacking = 3;

@@ -1,4 +1,4 @@
-// Attention backward: keys are cut into tiles that work side by side; dq is handed from tile to tile in order.
+// Attention backward: tiles of keys run side by side; dq accumulates in key-tile order.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -22,21 +22,21 @@ namespace attend {
 namespace {
 
 constexpr std::int64_t kMaxSumsBytes = 32 << 20;
-constexpr std::int64_t kRowsPerTurn = 192;  // rows between two looks at the turnstile
+constexpr std::int64_t kRowsPerPiece = 192;  // rows that wait together for the tile before
 
-// For each piece of rows, whose turn it is: key tile j may add to dq when the piece's tiles before it have. The order
-// of addition is then fixed, whoever does it.
-class Turnstile {
+// For each piece of rows the tile that comes next: key tile j may add to dq when the piece's tiles before it have. The
+// order of addition is then fixed, whichever thread does it.
+class TileOrder {
  public:
-  explicit Turnstile(std::int64_t pieces) : turns_(pieces) {}
-  void open(std::int64_t piece, std::int64_t first) { new (&turns_[piece]) std::atomic<std::int64_t>(first); }
-  void wait(std::int64_t piece, std::int64_t turn) const {
-    for (int spin = 0; turns_[piece].load(std::memory_order_acquire) != turn; ++spin) spin_wait(spin);
+  explicit TileOrder(std::int64_t pieces) : next_(pieces) {}
+  void open(std::int64_t piece, std::int64_t first) { new (&next_[piece]) std::atomic<std::int64_t>(first); }
+  void wait(std::int64_t piece, std::int64_t tile) const {
+    for (int spin = 0; next_[piece].load(std::memory_order_acquire) != tile; ++spin) spin_wait(spin);
   }
-  void pass(std::int64_t piece, std::int64_t next) { turns_[piece].store(next, std::memory_order_release); }
+  void pass(std::int64_t piece, std::int64_t next) { next_[piece].store(next, std::memory_order_release); }
 
  private:
-  Buffer<std::atomic<std::int64_t>> turns_;
+  Buffer<std::atomic<std::int64_t>> next_;
 };
 
 // Which tiles of keys each piece of rows looks into: from first to last where the mask is an interval, which is the
@@ -86,13 +86,13 @@ class PieceTiles {
     return (heads_ == 1 ? head / p_.Hk : head) * pieces_ + piece;
   }
   MaskTile tile_of(std::int64_t row, std::int64_t head) const {
-    const std::int64_t begin = row % pieces_ * kRowsPerTurn, end = std::min(p_.M * p_.G, begin + kRowsPerTurn);
+    const std::int64_t begin = row % pieces_ * kRowsPerPiece, end = std::min(p_.M * p_.G, begin + kRowsPerPiece);
     const std::int64_t hk = head % p_.Hk;
     return {head / p_.Hk, hk * p_.G, (hk + 1) * p_.G, begin / p_.G, (end - 1) / p_.G + 1, 0, p_.N};
   }
   void fill_span(std::int64_t row, std::int64_t head) {
     const MaskTile tile = tile_of(row, head);
-    std::array<std::int64_t, kRowsPerTurn + 1> lo, hi;
+    std::array<std::int64_t, kRowsPerPiece + 1> lo, hi;
     fill_intervals(*p_.mask, tile.b, tile.i0, tile.i1 - tile.i0, lo.data(), hi.data());
     Span span{p_.N, -1};
     for (std::size_t t = 0; t < static_cast<std::size_t>(tile.i1 - tile.i0); ++t) {
@@ -140,13 +140,13 @@ class DistanceGradient {
         strips_(checked_product("ddistance_bias", {heads_, strip_, std::int64_t{sizeof(double)}}), workers),
         sums_(checked_product("ddistance_bias", {at_once, heads_, all_})),
         total_(to ? checked_product("ddistance_bias", {to->heads(), all_}) : 0),
-        turns_(at_once) {
+        order_(at_once) {
     std::fill_n(total_.data(), to ? to->heads() * all_ : 0, 0.0);
   }
 
   void begin_heads(std::int64_t count) {
     std::fill_n(sums_.data(), count * heads_ * all_, 0.0);
-    for (std::int64_t local = 0; local < count; ++local) turns_.open(local, 0);
+    for (std::int64_t local = 0; local < count; ++local) order_.open(local, 0);
   }
 
   struct Tile {
@@ -169,12 +169,12 @@ class DistanceGradient {
   void end_tile(const Tile& tile, std::int64_t local, std::int64_t number) {
     if (!to_) return;
     const std::int64_t hi = std::min(tile.hi, all_ - number * kKeyTile);  // keys past the last one have none
-    turns_.wait(local, number);
+    order_.wait(local, number);
     for (std::int64_t g = 0; g < heads_; ++g) {
       double* sums = sums_.data() + (local * heads_ + g) * all_ + number * kKeyTile;
       for (std::int64_t x = tile.lo; x < hi; ++x) sums[x] += tile.sums[g * strip_ + x];
     }
-    turns_.pass(local, number + 1);
+    order_.pass(local, number + 1);
   }
 
   void end_heads(std::int64_t first, std::int64_t count) {
@@ -197,12 +197,12 @@ class DistanceGradient {
   std::int64_t strip_, all_;
   Scratch strips_;
   Buffer<double> sums_, total_;
-  Turnstile turns_;
+  TileOrder order_;
 };
 
 RowRange piece_of(const AttentionProblem& p, std::int64_t head, std::int64_t piece) {
-  const std::int64_t begin = piece * kRowsPerTurn;
-  return {head / p.Hk, head % p.Hk, begin, std::min(p.M * p.G, begin + kRowsPerTurn)};
+  const std::int64_t begin = piece * kRowsPerPiece;
+  return {head / p.Hk, head % p.Hk, begin, std::min(p.M * p.G, begin + kRowsPerPiece)};
 }
 
 // A worker's tile of keys, and what it needs for a piece of rows against it.
@@ -220,7 +220,7 @@ struct BackwardMemory {
 // Many heads: each is an item of its own, from its first tile to its last, and nobody waits for anybody.
 void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen,
                           const Operand& dq, std::int64_t sums_each, const BackwardMemory& memory) {
-  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
+  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerPiece), tiles = divide_up(p.N, kKeyTile);
   const Scratch sums(checked_product("dq", {sums_each, std::int64_t{sizeof(float)}}), memory.workers());
   parallel_for(p.B * p.Hk, memory.workers(), [&](std::int64_t head, int worker) {
     auto* dq_sums = static_cast<float*>(sums.of(worker));
@@ -241,14 +241,14 @@ void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, c
 void backward_heads(const AttentionProblem& p, const KernelTable& table, const PieceTiles& seen, const Operand& dq,
                     std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
                     DistanceGradient& distances, const BackwardMemory& memory) {
-  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerTurn), tiles = divide_up(p.N, kKeyTile);
+  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerPiece), tiles = divide_up(p.N, kKeyTile);
   std::fill_n(dq_sums, count * sums_each, 0.0F);
-  Turnstile turnstile(count * pieces);
+  TileOrder order(count * pieces);
   for (std::int64_t local = 0; local < count; ++local)
     for (std::int64_t piece = 0; piece < pieces; ++piece)
-      turnstile.open(local * pieces + piece, seen.first(first + local, piece));
+      order.open(local * pieces + piece, seen.first(first + local, piece));
   distances.begin_heads(count);
-  // Items are handed out in rising order, so the tile a worker waits for is always in somebody's hands already.
+  // Items are handed out in rising order, so the tile a worker waits for is always being worked on already.
   parallel_for(tiles * count, memory.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / count, local = item % count, head = first + local;
     DistanceGradient::Tile by_distance = distances.begin_tile(worker);
@@ -257,9 +257,9 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
       if (!seen.sees(head, piece, tile)) continue;
       const RowRange range = piece_of(p, head, piece);
       const DistanceSums reached = distances.reach(by_distance, range);
-      turnstile.wait(local * pieces + piece, tile);
+      order.wait(local * pieces + piece, tile);
       table.backward_rows(p, keys, range, dq_sums + local * sums_each, reached, memory.scratch.of(worker));
-      turnstile.pass(local * pieces + piece, seen.next(head, piece, tile));
+      order.pass(local * pieces + piece, seen.next(head, piece, tile));
     }
     table.backward_end(p, keys);
     distances.end_tile(by_distance, local, tile);
@@ -275,8 +275,8 @@ void backward_qkv(const AttentionProblem& p, const KernelTable& table, const Ope
   const std::int64_t heads = p.B * p.Hk, tiles = divide_up(p.N, kKeyTile);
   const std::int64_t padded = divide_up(p.D, table.lanes) * table.lanes;
   const std::int64_t sums_each = checked_product("dq", {p.M, p.G, padded});
-  const BackwardMemory memory(p, table, kRowsPerTurn);
-  const PieceTiles seen(p, divide_up(p.M * p.G, kRowsPerTurn));
+  const BackwardMemory memory(p, table, kRowsPerPiece);
+  const PieceTiles seen(p, divide_up(p.M * p.G, kRowsPerPiece));
   constexpr std::int64_t kManyHeads =
       16;  // for each thread: what the last one leaves the others waiting is then little
   if (heads >= kManyHeads * thread_count() && !ddistance_bias)
@@ -380,10 +380,10 @@ void run_attention_backward(const AttentionCall& call, const View& dout, const V
   p.delta = delta.data();
 
   const Scratch scratch(table.backward_scratch_bytes(p, 0));
-  const std::int64_t pieces = divide_up(call.rows(), kRowsPerTurn);
+  const std::int64_t pieces = divide_up(call.rows(), kRowsPerPiece);
   parallel_for(p.B * p.Hk * pieces, scratch.workers(), [&](std::int64_t item, int worker) {
-    const std::int64_t head = item / pieces, begin = item % pieces * kRowsPerTurn;
-    table.delta_rows(p, {head / p.Hk, head % p.Hk, begin, std::min(call.rows(), begin + kRowsPerTurn)}, delta.data(),
+    const std::int64_t head = item / pieces, begin = item % pieces * kRowsPerPiece;
+    table.delta_rows(p, {head / p.Hk, head % p.Hk, begin, std::min(call.rows(), begin + kRowsPerPiece)}, delta.data(),
                      scratch.of(worker));
   });
   backward_qkv(p, table, operand_of(gradients.dq), gradients.ddistance_bias);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/checked.hpp"
 #include "core/attention_problem.hpp"
 
 namespace attend {
@@ -20,7 +21,7 @@ struct RowTiles {
     rows_each = std::min(rows_each, std::max<std::int64_t>(rows, 1));
   }
 
-  std::int64_t per_head() const { return (rows + rows_each - 1) / rows_each; }
+  std::int64_t per_head() const { return divide_up(rows, rows_each); }
   std::int64_t count() const { return B * Hk * per_head(); }
   RowRange range(std::int64_t head, std::int64_t nth) const {  // nth from the end
     const std::int64_t tile = per_head() - 1 - nth;

@@ -65,7 +65,7 @@ std::optional<DilatedMask> dilation_of(const Mask& mask, std::int64_t M, std::in
 }
 
 // The dilation may be the whole mask, or a part of the one union in it.
-std::optional<DilatedMask> split_dilated(const Mask& mask, std::int64_t M, std::int64_t N) {
+std::optional<DilatedMask> find_dilation(const Mask& mask, std::int64_t M, std::int64_t N) {
   if (auto whole = dilation_of(mask, M, N)) return whole;
   const AnyRule* any = nullptr;
   Mask beside;
@@ -100,15 +100,15 @@ bool may_be_dilated(const Mask& mask) {
   });
 }
 
-std::optional<DilatedMask> split_call(const View& q, const View& k, const AttentionOptions& options) {
+std::optional<DilatedMask> dilated_call(const View& q, const View& k, const AttentionOptions& options) {
   if (!may_be_dilated(options.mask)) return std::nullopt;
   if (q.length() * k.length() < kLeastScores) return std::nullopt;
   if (options.rule || options.bias || options.distance_bias || options.alibi_slopes || options.sinks ||
       options.dropout.probability > 0)
     return std::nullopt;
-  auto split = split_dilated(options.mask, q.length(), k.length());
-  if (split && std::min(q.length(), k.length()) / split->step < kLeastClass) return std::nullopt;
-  return split;
+  auto dilated = find_dilation(options.mask, q.length(), k.length());
+  if (dilated && std::min(q.length(), k.length()) / dilated->step < kLeastClass) return std::nullopt;
+  return dilated;
 }
 
 // Classes with as many rows and keys each: rows from `row` on, keys from `key` on, one after the other.
@@ -294,12 +294,12 @@ bool attention_by_classes(const AttentionCall& call, const MutableView& out, con
   const View &q = call.q, &k = call.k, &v = call.v;
   const AttentionOptions& options = call.options;
   if (extras.weights || extras.row_sums) return false;
-  const std::optional<DilatedMask> split = split_call(q, k, options);
-  if (!split) return false;
+  const std::optional<DilatedMask> dilated = dilated_call(q, k, options);
+  if (!dilated) return false;
   const std::int64_t B = q.batch(), M = q.length(), N = k.length();
   const auto run = [&](const View& queries, const View& keys, const View& values, const MutableView& to,
                        const std::optional<MutableView>& lse) {
-    for_classes(*split, options, B, M, N,
+    for_classes(*dilated, options, B, M, N,
                 [&](const auto& rows, const auto& of_keys, const AttentionOptions& within, auto, const auto&) {
                   AttentionExtras own;
                   if (lse) own.lse = rows(*lse);
@@ -307,7 +307,7 @@ bool attention_by_classes(const AttentionCall& call, const MutableView& out, con
                   attention(of_class, rows(to), own);
                 });
   };
-  if (!split->rest) {
+  if (!dilated->rest) {
     run(q, k, v, out, extras.lse);
     return true;
   }
@@ -320,7 +320,7 @@ bool attention_by_classes(const AttentionCall& call, const MutableView& out, con
   Tensor near(DType::f32, out.shape), far(DType::f32, out.shape);
   Tensor near_lse(DType::f32, {B, q.heads(), M, 1}), far_lse(DType::f32, {B, q.heads(), M, 1});
   AttentionOptions rest = options;
-  rest.mask = *split->rest;
+  rest.mask = *dilated->rest;
   AttentionExtras near_extras;
   near_extras.lse = near_lse.view();
   const AttentionCall near_call(queries, keys, values, rest);
@@ -330,7 +330,7 @@ bool attention_by_classes(const AttentionCall& call, const MutableView& out, con
   for (std::int64_t r = 0; r < lse.size(); ++r)
     lse.data<float>()[r] = merged_lse(near_lse.data<float>()[r], far_lse.data<float>()[r]);
   std::optional<PartStates> states;
-  if (!all_suffice(lse.data<float>(), lse.size())) states.emplace(*split, queries, keys, options, lse.data<float>());
+  if (!all_suffice(lse.data<float>(), lse.size())) states.emplace(*dilated, queries, keys, options, lse.data<float>());
   merge_parts(near, near_lse, far, far_lse, lse.data<float>(), states ? &*states : nullptr, out);
   if (extras.lse) copy_rows(lse, *extras.lse);
   return true;
@@ -340,23 +340,23 @@ bool attention_backward_by_classes(const AttentionCall& call, const View& dout, 
                                    const AttentionGradients& gradients) {
   const View &q = call.q, &k = call.k, &v = call.v;
   const AttentionOptions& options = call.options;
-  const std::optional<DilatedMask> split = split_call(q, k, options);
-  if (!split) return false;
+  const std::optional<DilatedMask> dilated = dilated_call(q, k, options);
+  if (!dilated) return false;
   // A part's gradients are those of the one softmax over its own keys: the out and LSE of the whole make them so.
   const auto run = [&](const View& grad, const View& queries, const View& keys, const View& values, const View& result,
                        const AttentionGradients& to, const RowState* whole) {
-    for_classes(*split, options, q.batch(), q.length(), k.length(),
+    for_classes(*dilated, options, q.batch(), q.length(), k.length(),
                 [&](const auto& rows, const auto& of_keys, const AttentionOptions& within, auto b, const auto& at) {
                   const Buffer<RowState> states(whole ? at.count * q.heads() * at.M : 0);
                   if (whole)
-                    PartStates::for_class_rows(*split, q, b, at, [&](auto n, auto row) { states[n] = whole[row]; });
+                    PartStates::for_class_rows(*dilated, q, b, at, [&](auto n, auto row) { states[n] = whole[row]; });
                   const AttentionCall of_class(rows(queries), of_keys(keys), of_keys(values), within);
                   attention_backward(of_class, rows(grad), rows(result), rows(lse),
                                      {rows(to.dq), of_keys(to.dk), of_keys(to.dv), {}, {}},
                                      whole ? states.data() : nullptr);
                 });
   };
-  if (!split->rest) {
+  if (!dilated->rest) {
     run(dout, q, k, v, out, gradients, nullptr);
     return true;
   }
@@ -368,12 +368,12 @@ bool attention_backward_by_classes(const AttentionCall& call, const View& dout, 
     part->dv = Tensor(DType::f32, v.shape);
   }
   AttentionOptions rest = options;
-  rest.mask = *split->rest;
+  rest.mask = *dilated->rest;
   const Buffer<float> lse_rows(row_count(lse.shape));
   load_lse(lse, lse_rows.data());
   std::optional<PartStates> states;
   if (!all_suffice(lse_rows.data(), row_count(lse.shape))) {
-    states.emplace(*split, wide_q, wide_k, options, lse_rows.data());
+    states.emplace(*dilated, wide_q, wide_k, options, lse_rows.data());
     for (std::int64_t r = 0; r < row_count(lse.shape); ++r)
       if (!lse_suffices(lse_rows[r])) states->near[r] = merge(states->near[r], states->far[r]);
   }

@@ -28,10 +28,10 @@ void dropout(View x, MutableView y, const Dropout& options) {
   const RowKernels& table = kernels().rows;
   constexpr std::int64_t kAtOnce = 4096;
   for_each_piece(y.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
-    float room[kPiece];
-    table.dropout(from.read(r, first, n, room), n, static_cast<std::uint64_t>(r * x.dim() + first), options.seed,
-                  threshold, scale, to.place(r, first, room));
-    to.written(r, first, n, room);
+    float buffer[kPiece];
+    table.dropout(from.read(r, first, n, buffer), n, static_cast<std::uint64_t>(r * x.dim() + first), options.seed,
+                  threshold, scale, to.place(r, first, buffer));
+    to.written(r, first, n, buffer);
   });
 }
 

@@ -29,10 +29,10 @@ std::int64_t rows_of(const View& x) {
 
 // A row that is written from floats.
 void put_row(const MutableFloatRows& to, std::int64_t r, std::int64_t n, const float* from) {
-  float room[kPiece];
+  float buffer[kPiece];
   for (std::int64_t first = 0; first < n; first += kPiece) {
     const std::int64_t count = std::min(kPiece, n - first);
-    float* place = to.place(r, first, room);
+    float* place = to.place(r, first, buffer);
     std::copy_n(from + first, count, place);
     to.written(r, first, count, place);
   }
@@ -53,9 +53,9 @@ void embedding(View table, std::span<const std::int64_t> tokens, MutableView y) 
   const std::int64_t D = table.dim();
   const FloatRows from(table);
   const MutableFloatRows to(y);
-  const RowRooms rooms(1, D);
-  for_each_row(row_count(y.shape), D, rooms.workers(), [&](std::int64_t r, int worker) {
-    put_row(to, r, D, from.read(tokens[static_cast<std::size_t>(r)], 0, D, rooms.of(worker, 0)));
+  const RowBuffers buffers(1, D);
+  for_each_row(row_count(y.shape), D, buffers.workers(), [&](std::int64_t r, int worker) {
+    put_row(to, r, D, from.read(tokens[static_cast<std::size_t>(r)], 0, D, buffers.of(worker, 0)));
   });
 }
 
@@ -67,9 +67,9 @@ void embedding(const Weight& table, std::span<const std::int64_t> tokens, Mutabl
   check_tokens(op, tokens, rows_of(y), "rows of y", table.out());
   const std::int64_t D = table.in();
   const MutableFloatRows to(y);
-  const RowRooms rooms(1, D);
-  for_each_row(row_count(y.shape), D, rooms.workers(), [&](std::int64_t r, int worker) {
-    float* place = to.place(r, 0, rooms.of(worker, 0));
+  const RowBuffers buffers(1, D);
+  for_each_row(row_count(y.shape), D, buffers.workers(), [&](std::int64_t r, int worker) {
+    float* place = to.place(r, 0, buffers.of(worker, 0));
     table.row(tokens[static_cast<std::size_t>(r)], place);
     to.written(r, 0, D, place);
   });
@@ -97,13 +97,13 @@ void embedding_backward(View dy, std::span<const std::int64_t> tokens, MutableVi
 
   const FloatRows from(dy);
   const MutableFloatRows to(dtable);
-  const RowRooms rooms(4, D);  // a row as floats, and the sums in double before they are floats
-  for_each_row(V, D, rooms.workers(), [&](std::int64_t t, int worker) {
-    float *room = rooms.of(worker, 0), *result = rooms.of(worker, 1);
-    auto* sums = reinterpret_cast<double*>(rooms.of(worker, 2));
+  const RowBuffers buffers(4, D);  // a row as floats, and the sums in double before they are floats
+  for_each_row(V, D, buffers.workers(), [&](std::int64_t t, int worker) {
+    float *buffer = buffers.of(worker, 0), *result = buffers.of(worker, 1);
+    auto* sums = reinterpret_cast<double*>(buffers.of(worker, 2));
     std::fill_n(sums, D, 0.0);
     for (std::int64_t k = begin[static_cast<std::size_t>(t)]; k < begin[static_cast<std::size_t>(t) + 1]; ++k)
-      kernels().rows.accumulate(from.read(order[static_cast<std::size_t>(k)], 0, D, room), D, sums);
+      kernels().rows.accumulate(from.read(order[static_cast<std::size_t>(k)], 0, D, buffer), D, sums);
     for (std::int64_t d = 0; d < D; ++d) result[d] = static_cast<float>(sums[d]);
     put_row(to, t, D, result);
   });

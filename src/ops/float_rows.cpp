@@ -17,7 +17,7 @@ FloatVector::FloatVector(const std::optional<View>& x) {
   data_ = copy_.data();
 }
 
-RowRooms::RowRooms(std::int64_t count, std::int64_t cols)
+RowBuffers::RowBuffers(std::int64_t count, std::int64_t cols)
     : cols_((cols + 15) / 16 * 16), scratch_(checked_product("rows", {count, cols_, std::int64_t{sizeof(float)}})) {}
 
 bool is_contiguous(const View& x) {

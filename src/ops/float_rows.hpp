@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attend/tensor.hpp"
+#include "base/checked.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/rows.hpp"
@@ -27,18 +28,18 @@ class RowsOf {
 
   bool in_place() const { return in_place_; }
 
-  // Elements [first, first + count) of row r, copied to `room` unless they lie as they should.
-  const float* read(std::int64_t r, std::int64_t first, std::int64_t count, float* room) const {
+  // Elements [first, first + count) of row r, copied to `buffer` unless they lie as they should.
+  const float* read(std::int64_t r, std::int64_t first, std::int64_t count, float* buffer) const {
     if (in_place_) return static_cast<const float*>(at(r, first));
-    kernels_.load(x_.dtype, at(r, first), stride_, count, room);
-    return room;
+    kernels_.load(x_.dtype, at(r, first), stride_, count, buffer);
+    return buffer;
   }
-  // Where these elements are to be written, `room` if not in their place: then written() puts them there.
-  float* place(std::int64_t r, std::int64_t first, float* room) const {
-    return in_place_ ? static_cast<float*>(at(r, first)) : room;
+  // Where these elements are to be written, `buffer` if not in their place: then written() puts them there.
+  float* place(std::int64_t r, std::int64_t first, float* buffer) const {
+    return in_place_ ? static_cast<float*>(at(r, first)) : buffer;
   }
-  void written(std::int64_t r, std::int64_t first, std::int64_t count, const float* room) const {
-    if (!in_place_) kernels_.store(x_.dtype, at(r, first), stride_, count, room);
+  void written(std::int64_t r, std::int64_t first, std::int64_t count, const float* buffer) const {
+    if (!in_place_) kernels_.store(x_.dtype, at(r, first), stride_, count, buffer);
   }
 
  private:
@@ -67,9 +68,9 @@ class FloatVector {
 };
 
 // Memory for `count` rows of `cols` floats for each worker.
-class RowRooms {
+class RowBuffers {
  public:
-  RowRooms(std::int64_t count, std::int64_t cols);
+  RowBuffers(std::int64_t count, std::int64_t cols);
   int workers() const { return scratch_.workers(); }
   float* of(int worker, std::int64_t n) const { return static_cast<float*>(scratch_.of(worker)) + n * cols_; }
 
@@ -98,9 +99,9 @@ void flatten(Views&... views) {
 // many as are worth the start of a thread.
 template <class F>
 void for_each_piece(const Shape& shape, std::int64_t at_once, const F& f) {
-  const std::int64_t cols = shape[3], per_row = (cols + kPiece - 1) / kPiece, pieces = row_count(shape) * per_row;
+  const std::int64_t cols = shape[3], per_row = divide_up(cols, kPiece), pieces = row_count(shape) * per_row;
   const std::int64_t together = std::max<std::int64_t>(1, at_once / std::max<std::int64_t>(1, std::min(cols, kPiece)));
-  parallel_for((pieces + together - 1) / together, [&](std::int64_t item, int) {
+  parallel_for(divide_up(pieces, together), [&](std::int64_t item, int) {
     const std::int64_t end = std::min(pieces, (item + 1) * together);
     for (std::int64_t piece = item * together; piece < end; ++piece) {
       const std::int64_t first = piece % per_row * kPiece;

@@ -40,12 +40,12 @@ void layer_norm(View x, View weight, std::optional<View> bias, MutableView y, do
   const FloatRows from(x);
   const MutableFloatRows to(y);
   const FloatVector weights(weight), shifts(bias);
-  const RowRooms rooms(1, cols);
-  for_each_row(row_count(x.shape), cols, rooms.workers(), [&](std::int64_t r, int worker) {
-    float* room = rooms.of(worker, 0);
-    kernels().rows.layer_norm(from.read(r, 0, cols, room), weights.data(), shifts.data(), eps, cols,
-                              to.place(r, 0, room));
-    to.written(r, 0, cols, room);
+  const RowBuffers buffers(1, cols);
+  for_each_row(row_count(x.shape), cols, buffers.workers(), [&](std::int64_t r, int worker) {
+    float* buffer = buffers.of(worker, 0);
+    kernels().rows.layer_norm(from.read(r, 0, cols, buffer), weights.data(), shifts.data(), eps, cols,
+                              to.place(r, 0, buffer));
+    to.written(r, 0, cols, buffer);
   });
 }
 
@@ -73,14 +73,14 @@ void layer_norm_backward(View dy, View x, View weight, const LayerNormGradients&
   const FloatRows given(dy), from(x);
   const MutableFloatRows to(dx);
   const FloatVector weights(weight);
-  const RowRooms rooms(2, cols);
+  const RowBuffers buffers(2, cols);
   const std::vector<double> sums =
-      sum_rows(row_count(x.shape), cols + bias_at, rooms.workers(), [&](std::int64_t r, double* partial, int worker) {
-        float* room = rooms.of(worker, 0);
-        kernels().rows.layer_norm_backward(given.read(r, 0, cols, room), from.read(r, 0, cols, rooms.of(worker, 1)),
-                                           weights.data(), eps, cols, to.place(r, 0, room), partial,
+      sum_rows(row_count(x.shape), cols + bias_at, buffers.workers(), [&](std::int64_t r, double* partial, int worker) {
+        float* buffer = buffers.of(worker, 0);
+        kernels().rows.layer_norm_backward(given.read(r, 0, cols, buffer), from.read(r, 0, cols, buffers.of(worker, 1)),
+                                           weights.data(), eps, cols, to.place(r, 0, buffer), partial,
                                            bias_at > 0 ? partial + cols : nullptr);
-        to.written(r, 0, cols, room);
+        to.written(r, 0, cols, buffer);
       });
   for (std::int64_t j = 0; j < cols; ++j) {
     store(dweight, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);

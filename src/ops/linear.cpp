@@ -88,9 +88,9 @@ void sum_columns(const View& dy, const MutableView& dbias) {
     });
   } else {
     const FloatRows from(dy);
-    const RowRooms rooms(1, cols);
-    sums = sum_rows(rows, cols, rooms.workers(), [&](std::int64_t r, double* partial, int worker) {
-      kernels().rows.accumulate(from.read(r, 0, cols, rooms.of(worker, 0)), cols, partial);
+    const RowBuffers buffers(1, cols);
+    sums = sum_rows(rows, cols, buffers.workers(), [&](std::int64_t r, double* partial, int worker) {
+      kernels().rows.accumulate(from.read(r, 0, cols, buffers.of(worker, 0)), cols, partial);
     });
   }
   for (std::int64_t j = 0; j < cols; ++j) store(dbias, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);

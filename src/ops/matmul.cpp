@@ -44,7 +44,7 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
   const KernelTable& table = kernels();
   const MatrixRef bias_ref = bias ? ref(*bias) : MatrixRef{};
   const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), bias ? &bias_ref : nullptr, add};
-  const std::int64_t row_items = (c.rows + kRowsPerItem - 1) / kRowsPerItem;
+  const std::int64_t row_items = divide_up(c.rows, kRowsPerItem);
   const std::int64_t col_items = divide_up(c.cols, kKeyTile);
   const Scratch scratch(table.matmul_scratch_bytes(std::min(c.rows, kRowsPerItem)));
   // Columns that several items read are packed once before, as many at a time as fit.
@@ -63,7 +63,7 @@ void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias,
       });
     // As many tiles an item as leave everyone several items: rows of a are then read, or copied, once for them.
     const std::int64_t most = std::max<std::int64_t>(1, row_items * count / (kItemsPerThread * scratch.workers()));
-    const std::int64_t groups = (count + most - 1) / most, tiles_each = (count + groups - 1) / groups;
+    const std::int64_t groups = divide_up(count, most), tiles_each = divide_up(count, groups);
     parallel_for(row_items * groups, scratch.workers(), [&](std::int64_t item, int worker) {
       const std::int64_t row = item / groups * kRowsPerItem, tile = item % groups * tiles_each;
       const std::int64_t end = std::min(first + std::min(tile + tiles_each, count), col_items) * kKeyTile;

@@ -10,7 +10,7 @@
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/interrupt.hpp"
-#include "base/long_memory.hpp"
+#include "base/long_lived_memory.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/scratch.hpp"
@@ -121,7 +121,7 @@ PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(new Stat
   s.tile_bytes = table.cache_tile_bytes(s.shape);
   s.page_bytes = checked_product("PagedKvCache: a page", {s.tile_bytes, options.kv_heads});
   const std::int64_t bytes = checked_product("PagedKvCache: pages", {s.page_bytes, options.pages});
-  s.memory = long_memory(bytes);
+  s.memory = long_lived_memory(bytes);
   s.holders.resize(static_cast<std::size_t>(options.pages));
   s.free.reserve(static_cast<std::size_t>(options.pages));
   for (std::int64_t page = options.pages; page-- > 0;) s.free.push_back(static_cast<std::int32_t>(page));

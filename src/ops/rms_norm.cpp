@@ -37,11 +37,11 @@ void rms_norm(View x, View weight, MutableView y, double eps) {
   const FloatRows from(x);
   const MutableFloatRows to(y);
   const FloatVector weights(weight);
-  const RowRooms rooms(1, cols);
-  for_each_row(row_count(x.shape), cols, rooms.workers(), [&](std::int64_t r, int worker) {
-    float* room = rooms.of(worker, 0);
-    kernels().rows.rms_norm(from.read(r, 0, cols, room), weights.data(), eps, cols, to.place(r, 0, room));
-    to.written(r, 0, cols, room);
+  const RowBuffers buffers(1, cols);
+  for_each_row(row_count(x.shape), cols, buffers.workers(), [&](std::int64_t r, int worker) {
+    float* buffer = buffers.of(worker, 0);
+    kernels().rows.rms_norm(from.read(r, 0, cols, buffer), weights.data(), eps, cols, to.place(r, 0, buffer));
+    to.written(r, 0, cols, buffer);
   });
 }
 
@@ -63,13 +63,13 @@ void rms_norm_backward(View dy, View x, View weight, MutableView dx, MutableView
   const FloatRows given(dy), from(x);
   const MutableFloatRows to(dx);
   const FloatVector weights(weight);
-  const RowRooms rooms(2, cols);
+  const RowBuffers buffers(2, cols);
   const std::vector<double> sums =
-      sum_rows(row_count(x.shape), cols, rooms.workers(), [&](std::int64_t r, double* partial, int worker) {
-        float* room = rooms.of(worker, 0);
-        kernels().rows.rms_norm_backward(given.read(r, 0, cols, room), from.read(r, 0, cols, rooms.of(worker, 1)),
-                                         weights.data(), eps, cols, to.place(r, 0, room), partial);
-        to.written(r, 0, cols, room);
+      sum_rows(row_count(x.shape), cols, buffers.workers(), [&](std::int64_t r, double* partial, int worker) {
+        float* buffer = buffers.of(worker, 0);
+        kernels().rows.rms_norm_backward(given.read(r, 0, cols, buffer), from.read(r, 0, cols, buffers.of(worker, 1)),
+                                         weights.data(), eps, cols, to.place(r, 0, buffer), partial);
+        to.written(r, 0, cols, buffer);
       });
   for (std::int64_t j = 0; j < cols; ++j) store(dweight, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);
 }

@@ -1,4 +1,4 @@
-// Rotary position embedding, and its gradient: the turn backwards.
+// Rotary position embedding, and its gradient: the rotation backwards.
 #include "attend/rope.hpp"
 
 #include <algorithm>
@@ -55,11 +55,11 @@ void check_table(const char* op, const char* in, const View& x, const RopeTable&
   }
   if (2 * table.pairs() > x.dim()) {
     fail(op, std::string(in) + " dim is " + std::to_string(x.dim()) + ", expected at least " +
-                 std::to_string(2 * table.pairs()) + " (the table turns as many)");
+                 std::to_string(2 * table.pairs()) + " (the table rotates as many)");
   }
 }
 
-void turn_rows(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, bool backward) {
+void rotate_rows(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, bool backward) {
   const std::int64_t D = x.dim(), P = table.pairs(), H = x.heads(), L = x.length(), rows = row_count(x.shape);
   if (rows == 0) return;
   const bool interleaved = table.style() == RopeStyle::interleaved;
@@ -67,13 +67,13 @@ void turn_rows(const View& x, const MutableView& y, const RopeTable& table, std:
   const bool by_position = std::abs(x.strides[1]) < std::abs(x.strides[2]);
   const FloatRows from(x);
   const MutableFloatRows to(y);
-  const RowRooms rooms(1, D);
-  for_each_row(rows, D, rooms.workers(), [&](std::int64_t n, int worker) {
+  const RowBuffers buffers(1, D);
+  for_each_row(rows, D, buffers.workers(), [&](std::int64_t n, int worker) {
     const std::int64_t r = by_position ? (n / H / L * H + n % H) * L + n / H % L : n;
     const std::int64_t at = (first + r % L) * P;
-    float* room = rooms.of(worker, 0);
-    const float* numbers = from.read(r, 0, D, room);
-    float* place = to.place(r, 0, room);
+    float* buffer = buffers.of(worker, 0);
+    const float* numbers = from.read(r, 0, D, buffer);
+    float* place = to.place(r, 0, buffer);
     kernels().rows.rope(numbers, table.cosines() + at, table.sines() + at, P, interleaved, backward, place);
     if (place != numbers) std::copy(numbers + 2 * P, numbers + D, place + 2 * P);
     to.written(r, 0, D, place);
@@ -101,7 +101,7 @@ RopeTable::RopeTable(const RopeTurns& turns, RopeStyle style, std::span<const st
   fill(turns, style, positions);
 }
 
-// Angles are made in double: a position far out would otherwise lose the fraction of its turn.
+// Angles are made in double: a position far out would otherwise lose the fraction of its rotation.
 void RopeTable::fill(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions) {
   style_ = style;
   turns_ = turns;
@@ -123,14 +123,14 @@ void rope(View x, MutableView y, const RopeTable& table, std::int64_t first) {
   check_rows("rope", "x", x, "y", y);
   check_table("rope", "x", x, table, first);
   if (x.dtype == DType::f64) return reference::rope(x, y, table, first);
-  turn_rows(x, y, table, first, false);
+  rotate_rows(x, y, table, first, false);
 }
 
 void rope_backward(View dy, MutableView dx, const RopeTable& table, std::int64_t first) {
   check_rows("rope_backward", "dy", dy, "dx", dx);
   check_table("rope_backward", "dy", dy, table, first);
   if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, table, first);
-  turn_rows(dy, dx, table, first, true);
+  rotate_rows(dy, dx, table, first, true);
 }
 
 void rope(View x, MutableView y, const RopeOptions& options) {
@@ -138,7 +138,7 @@ void rope(View x, MutableView y, const RopeOptions& options) {
   check_options("rope", "x", x.dim(), x.length(), options);
   if (row_count(x.shape) == 0) return;
   if (x.dtype == DType::f64) return reference::rope(x, y, options);
-  turn_rows(x, y, RopeTable(x.dim(), x.length(), options), 0, false);
+  rotate_rows(x, y, RopeTable(x.dim(), x.length(), options), 0, false);
 }
 
 void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
@@ -146,7 +146,7 @@ void rope_backward(View dy, MutableView dx, const RopeOptions& options) {
   check_options("rope_backward", "dy", dy.dim(), dy.length(), options);
   if (row_count(dy.shape) == 0) return;
   if (dy.dtype == DType::f64) return reference::rope_backward(dy, dx, options);
-  turn_rows(dy, dx, RopeTable(dy.dim(), dy.length(), options), 0, true);
+  rotate_rows(dy, dx, RopeTable(dy.dim(), dy.length(), options), 0, true);
 }
 
 }  // namespace attend

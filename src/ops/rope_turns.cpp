@@ -1,4 +1,4 @@
-// How far each pair of a head turns from one position to the next, in every scaling.
+// How far each pair of a head rotates from one position to the next, in every scaling.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -61,7 +61,7 @@ double llama3_turn(double turn, const RopeScaling& s) {
 // The pairs between which YaRN's ramp rises.
 struct Ramp {
   Ramp(double R, double theta, const RopeScaling& s) {
-    // The pair that makes `rotations` turns over the length the model was trained with.
+    // The pair that makes so many `rotations` over the length the model was trained with.
     const auto pair_of = [&](double rotations) {
       return R * std::log(static_cast<double>(s.original_length) / (rotations * kTwoPi)) / (2 * std::log(theta));
     };
@@ -87,7 +87,7 @@ double yarn_magnitude(const RopeScaling& s) {
 
 RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& scaling) {
   using Kind = RopeScaling::Kind;
-  constexpr std::int64_t kMost = 1 << 20;  // wider than any head; the turns take memory
+  constexpr std::int64_t kMost = 1 << 20;  // wider than any head; the angles take memory
   if (rotary_dim < 0 || rotary_dim > kMost || rotary_dim % 2 != 0) {
     fail("rope", "rotary_dim is " + std::to_string(rotary_dim) + ", expected an even number from 0 to " +
                      std::to_string(kMost));

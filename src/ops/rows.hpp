@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attend/tensor.hpp"
+#include "base/checked.hpp"
 #include "base/export.hpp"
 #include "base/half.hpp"
 #include "base/sum_terms.hpp"
@@ -108,7 +109,7 @@ template <class F>
 void for_each_row(std::int64_t rows, std::int64_t cols, int workers, const F& f) {
   constexpr std::int64_t kChunkElements = 4096;
   const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / std::max<std::int64_t>(1, cols));
-  parallel_for((rows + chunk - 1) / chunk, workers, [&](std::int64_t item, int worker) {
+  parallel_for(divide_up(rows, chunk), workers, [&](std::int64_t item, int worker) {
     const std::int64_t end = std::min(rows, (item + 1) * chunk);
     for (std::int64_t r = item * chunk; r < end; ++r) f(r, worker);
   });
@@ -125,7 +126,7 @@ template <class F>
 std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, int workers, const F& add_row) {
   // At least 32 rows a block, so that the partial sums stay small beside the rows.
   const std::int64_t block = std::max<std::int64_t>(32, 4096 / std::max<std::int64_t>(1, cols));
-  const std::int64_t blocks = std::max<std::int64_t>(1, (rows + block - 1) / block);
+  const std::int64_t blocks = std::max<std::int64_t>(1, divide_up(rows, block));
   std::vector<double> sums(static_cast<std::size_t>(blocks * cols));
   parallel_for(blocks, workers, [&](std::int64_t item, int worker) {
     const std::int64_t end = std::min(rows, (item + 1) * block);

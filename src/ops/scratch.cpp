@@ -5,6 +5,7 @@
 #include <new>
 
 #include "attend/runtime.hpp"
+#include "base/checked.hpp"
 
 namespace attend {
 namespace {
@@ -78,7 +79,7 @@ thread_local Shelf shelf;
 
 Scratch::Scratch(std::int64_t bytes_each, int workers)
     : workers_(workers),
-      each_((bytes_each + kAlign - 1) / kAlign * kAlign),
+      each_(divide_up(bytes_each, kAlign) * kAlign),
       bytes_(checked_product("scratch", {each_, workers}) + kAlign),
       memory_(shelf.take(bytes_)) {
   if (memory_ == nullptr) memory_ = allocate(bytes_);

@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "base/elements.hpp"
-#include "base/long_memory.hpp"
+#include "base/long_lived_memory.hpp"
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/scratch.hpp"
@@ -120,7 +120,7 @@ Weight::Weight(WeightFormat format, std::int64_t out, std::int64_t in, std::span
   check_equal(kOp, "data bytes", static_cast<std::int64_t>(data.size()), expected, name(format));
   state_.reset(new State{format, out, in, weight_tile_bytes(format, in), nullptr});
   if (bytes == 0) return;
-  state_->tiles = long_memory(bytes);
+  state_->tiles = long_lived_memory(bytes);
   char* tiles = state_->tiles.get();
   const std::int64_t tile_bytes = state_->tile_bytes;
   parallel_for(tiles_of(out), [&](std::int64_t n, int) {

@@ -114,16 +114,16 @@ LatentAttentionGradients latent_attention_backward(const LatentAttentionConfig& 
   copy(dv, part_of(split_heads(dup.view(), H), c.nope_dim, c.value_dim));
   const Tensor dlatent = linear_backward(dup, s.latent, p.wkv_up, dp.wkv_up);
   Tensor dkv_down = zeros(s.kv_down);
-  const MutableView turned = part_of(dkv_down.view(), c.kv_rank, c.rope_dim);
-  for (std::int64_t h = 0; h < H; ++h) add(head_of(part_of(View(dk), c.nope_dim, c.rope_dim), h), turned);
-  reference::rope_backward(turned, turned, rope_options(c));
+  const MutableView rope_key = part_of(dkv_down.view(), c.kv_rank, c.rope_dim);
+  for (std::int64_t h = 0; h < H; ++h) add(head_of(part_of(View(dk), c.nope_dim, c.rope_dim), h), rope_key);
+  reference::rope_backward(rope_key, rope_key, rope_options(c));
   dp.kv_norm = zeros(p.kv_norm);
   reference::rms_norm_backward(dlatent, part_of(s.kv_down.view(), 0, c.kv_rank), p.kv_norm,
                                part_of(dkv_down.view(), 0, c.kv_rank), dp.kv_norm, c.norm_eps);
   g.dx = linear_backward(dkv_down, x, p.wkv_down, dp.wkv_down);
 
-  const MutableView q_turned = part_of(dq.view(), c.nope_dim, c.rope_dim);
-  reference::rope_backward(q_turned, q_turned, rope_options(c));
+  const MutableView q_rope = part_of(dq.view(), c.nope_dim, c.rope_dim);
+  reference::rope_backward(q_rope, q_rope, rope_options(c));
   Tensor dq_rows(DType::f64, {B, 1, L, H * (c.nope_dim + c.rope_dim)});
   copy(dq, split_heads(dq_rows.view(), H));
   if (c.q_rank == 0) {

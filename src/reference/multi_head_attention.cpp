@@ -26,8 +26,8 @@ Tensor linear(const View& x, const Tensor& weight, const Tensor& bias) {
 }
 
 // What turns a projected q or k into the one attention sees.
-Tensor norm_and_turn(const MultiHeadAttentionConfig& config, const Tensor& raw, const Tensor& norm,
-                     std::int64_t heads) {
+Tensor norm_and_rotate(const MultiHeadAttentionConfig& config, const Tensor& raw, const Tensor& norm,
+                       std::int64_t heads) {
   Tensor y = raw.clone();
   const MutableView rows = split_heads(y.view(), heads);
   if (config.qk_norm) reference::rms_norm(rows, norm, rows, config.norm_eps);
@@ -36,9 +36,9 @@ Tensor norm_and_turn(const MultiHeadAttentionConfig& config, const Tensor& raw, 
   return y;
 }
 
-// The gradient of norm_and_turn: dy becomes the gradient of `raw`, dnorm that of the norm.
-void norm_and_turn_backward(const MultiHeadAttentionConfig& config, Tensor& dy, const Tensor& raw, const Tensor& norm,
-                            Tensor& dnorm, std::int64_t heads) {
+// The gradient of norm_and_rotate: dy becomes the gradient of `raw`, dnorm that of the norm.
+void norm_and_rotate_backward(const MultiHeadAttentionConfig& config, Tensor& dy, const Tensor& raw, const Tensor& norm,
+                              Tensor& dnorm, std::int64_t heads) {
   const MutableView rows = split_heads(dy.view(), heads);
   if (config.rope)
     reference::rope_backward(rows, rows,
@@ -57,8 +57,8 @@ Steps run(const MultiHeadAttentionConfig& config, const MultiHeadAttentionParame
   s.k_raw = linear(context, p.wk, p.bk);
   if (config.value_rank > 0) s.v_down = linear(context, p.wv_down, {});
   s.v = linear(config.value_rank > 0 ? s.v_down : context, p.wv, p.bv);
-  s.q = norm_and_turn(config, s.q_raw, p.q_norm, H);
-  s.k = norm_and_turn(config, s.k_raw, p.k_norm, Hk);
+  s.q = norm_and_rotate(config, s.q_raw, p.q_norm, H);
+  s.k = norm_and_rotate(config, s.k_raw, p.k_norm, Hk);
 
   s.out = Tensor(DType::f64, {x.batch(), 1, x.length(), H * config.value_dim});
   reference::attention(split_heads(s.q.view(), H), split_heads(s.k.view(), Hk), split_heads(s.v.view(), Hk),
@@ -116,8 +116,8 @@ MultiHeadAttentionGradients multi_head_attention_backward(const MultiHeadAttenti
   reference::attention_backward(split_heads(d_attention.view(), H), split_heads(s.q.view(), H),
                                 split_heads(s.k.view(), Hk), split_heads(s.v.view(), Hk), of, options);
 
-  norm_and_turn_backward(config, dq, s.q_raw, p.q_norm, dp.q_norm, H);
-  norm_and_turn_backward(config, dk, s.k_raw, p.k_norm, dp.k_norm, Hk);
+  norm_and_rotate_backward(config, dq, s.q_raw, p.q_norm, dp.q_norm, H);
+  norm_and_rotate_backward(config, dk, s.k_raw, p.k_norm, dp.k_norm, Hk);
 
   g.dx = linear_backward(dq, x, p.wq, p.bq, dp.wq, dp.bq);
   Tensor dsource = linear_backward(dk, source, p.wk, p.bk, dp.wk, dp.bk);

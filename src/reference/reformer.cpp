@@ -167,8 +167,8 @@ void reformer_backward(const View& dout, const View& q, const View& v, const std
       double along = 0;
       for (int64_t d = 0; d < D; ++d) along += head.k[at(j * D + d)] * dk[at(j * D + d)];
       for (int64_t d = 0; d < D; ++d) {
-        const double turned = dk[at(j * D + d)] - head.k[at(j * D + d)] * along;
-        const double through = head.norm[at(j)] > 0 ? turned / head.norm[at(j)] : 0;
+        const double across = dk[at(j * D + d)] - head.k[at(j * D + d)] * along;
+        const double through = head.norm[at(j)] > 0 ? across / head.norm[at(j)] : 0;
         store(gradients.dq, b, h, j, d, dq[at(j * D + d)] + through);
       }
     }

@@ -12,8 +12,8 @@ namespace attend::reference {
 namespace {
 
 // Row i stands at positions[i], or at first_position + i.
-void turn(const View& x, const MutableView& y, const RopeTurns& turns, RopeStyle style,
-          std::span<const std::int64_t> positions, std::int64_t first_position, double direction) {
+void rotate(const View& x, const MutableView& y, const RopeTurns& turns, RopeStyle style,
+            std::span<const std::int64_t> positions, std::int64_t first_position, double direction) {
   const std::int64_t D = x.dim(), R = 2 * std::ssize(turns.per_position);
   const bool interleaved = style == RopeStyle::interleaved;
   for_each_row(x.shape, [&](std::int64_t b, std::int64_t h, std::int64_t i) {
@@ -30,27 +30,27 @@ void turn(const View& x, const MutableView& y, const RopeTurns& turns, RopeStyle
     for (std::int64_t j = R; j < D; ++j) store(y, b, h, i, j, load(x, b, h, i, j));
   });
 }
-void turn(const View& x, const MutableView& y, const RopeOptions& o, double direction) {
-  turn(x, y, rope_turns(o.rotary_dim == 0 ? x.dim() : o.rotary_dim, o.theta, o.scaling), o.style, o.positions,
-       o.first_position, direction);
+void rotate(const View& x, const MutableView& y, const RopeOptions& o, double direction) {
+  rotate(x, y, rope_turns(o.rotary_dim == 0 ? x.dim() : o.rotary_dim, o.theta, o.scaling), o.style, o.positions,
+         o.first_position, direction);
 }
-void turn(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, double direction) {
-  turn(x, y, table.turns(), table.style(), table.positions().subspan(static_cast<std::size_t>(first)), 0, direction);
+void rotate(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, double direction) {
+  rotate(x, y, table.turns(), table.style(), table.positions().subspan(static_cast<std::size_t>(first)), 0, direction);
 }
 
 }  // namespace
 
 void rope(const View& x, const MutableView& y, const RopeOptions& options) {
-  turn(x, y, options, 1.0);
+  rotate(x, y, options, 1.0);
 }
 void rope_backward(const View& dy, const MutableView& dx, const RopeOptions& options) {
-  turn(dy, dx, options, -1.0);
+  rotate(dy, dx, options, -1.0);
 }
 void rope(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first) {
-  turn(x, y, table, first, 1.0);
+  rotate(x, y, table, first, 1.0);
 }
 void rope_backward(const View& dy, const MutableView& dx, const RopeTable& table, std::int64_t first) {
-  turn(dy, dx, table, first, -1.0);
+  rotate(dy, dx, table, first, -1.0);
 }
 
 }  // namespace attend::reference

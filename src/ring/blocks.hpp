@@ -9,7 +9,7 @@
 #include "attend/tensor.hpp"
 #include "ops/rows.hpp"
 #include "ring/link.hpp"
-#include "ring/split.hpp"
+#include "ring/shards.hpp"
 
 namespace attend::ring {
 

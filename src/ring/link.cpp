@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/check.hpp"
+#include "base/checked.hpp"
 
 namespace attend::ring {
 namespace {
@@ -300,7 +301,7 @@ void Link::check_silence(const Messages& messages, Clock::time_point start, cons
 }
 
 void Link::wait(Messages& messages, const std::string& for_what) {
-  constexpr double kPatience = 0.5;  // seconds until waiting turns to sleeping between looks
+  constexpr double kPatience = 0.5;  // seconds until waiting becomes sleeping between looks
   const Clock::time_point start = Clock::now();
   while (!finished(messages)) {
     const double waited = seconds_since(start);
@@ -383,7 +384,7 @@ void Link::agree(const std::function<void(Facts&)>& local) {
 
 // Each rank sums one share of the values for all: the sum of ranks 0, 1, 2, ... in double, rounded once.
 void Link::sum(float* values, std::int64_t count) {
-  const std::int64_t P = ranks(), share = (count + P - 1) / P;
+  const std::int64_t P = ranks(), share = divide_up(count, P);
   if (P == 1 || count == 0) return;
   const auto first = [&](std::int64_t r) { return std::min(count, r * share); };
   const auto bytes = [&](std::int64_t r) {

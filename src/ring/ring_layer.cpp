@@ -11,7 +11,7 @@
 #include "ops/rows.hpp"
 #include "ring/blocks.hpp"
 #include "ring/link.hpp"
-#include "ring/split.hpp"
+#include "ring/shards.hpp"
 
 namespace attend::ring {
 namespace {
@@ -48,8 +48,8 @@ RopeTable rotations(const Config& config, const std::vector<std::int64_t>& posit
 }
 
 // Norm and RoPE over the heads of `rows`, in place; `raw` keeps them as they were for backward.
-void norm_and_turn(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& norm, const RopeTable& table,
-                   Tensor& raw) {
+void norm_and_rotate(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& norm, const RopeTable& table,
+                     Tensor& raw) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.qk_norm) {
     raw = rows.clone();
@@ -81,8 +81,8 @@ void make_projections(const Link& link, const MultiHeadAttention& layer, const V
   if (factored) s.v_down = project(x, p.wv_down, std::nullopt);
   s.v = project(factored ? s.v_down.view() : x, p.wv, optional_view(p.bv));
   const RopeTable table = rotations(config, positions_of(link, options, x.length()));
-  norm_and_turn(config, s.q, config.heads, p.q_norm, table, s.q_raw);
-  norm_and_turn(config, s.k, config.kv_heads, p.k_norm, table, s.k_raw);
+  norm_and_rotate(config, s.q, config.heads, p.q_norm, table, s.q_raw);
+  norm_and_rotate(config, s.k, config.kv_heads, p.k_norm, table, s.k_raw);
   s.options = options.attention;
 }
 
@@ -136,9 +136,9 @@ Tensor project_backward(const View& dy, const View& x, const Tensor& weight, Ten
   return dx;
 }
 
-// `rows` holds the gradient of what norm_and_turn made, and becomes that of what it was given.
-void norm_and_turn_backward(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& raw,
-                            const Tensor& norm, const RopeTable& table, Tensor& dnorm) {
+// `rows` holds the gradient of what norm_and_rotate made, and becomes that of what it was given.
+void norm_and_rotate_backward(const Config& config, Tensor& rows, std::int64_t heads, const Tensor& raw,
+                              const Tensor& norm, const RopeTable& table, Tensor& dnorm) {
   const MutableView view = split_heads(rows.view(), heads);
   if (config.rope) rope_backward(view, view, table);
   if (config.qk_norm) rms_norm_backward(view, split_heads(raw.view(), heads), norm, view, dnorm, config.norm_eps);
@@ -185,8 +185,8 @@ MultiHeadAttentionGradients backward(Link& link, RingCommunicator comm, const Mu
                           split_heads(saved.out.view(), H), saved.lse,
                           {split_heads(dq.view(), H), split_heads(dk.view(), Hk), split_heads(dv.view(), Hk)}, options);
   const RopeTable table = rotations(config, positions_of(link, options, saved.x.shape()[2]));
-  norm_and_turn_backward(config, dq, H, saved.q_raw, p.q_norm, table, dp.q_norm);
-  norm_and_turn_backward(config, dk, Hk, saved.k_raw, p.k_norm, table, dp.k_norm);
+  norm_and_rotate_backward(config, dq, H, saved.q_raw, p.q_norm, table, dp.q_norm);
+  norm_and_rotate_backward(config, dk, Hk, saved.k_raw, p.k_norm, table, dp.k_norm);
   g.dx = project_backward(dq, saved.x, p.wq, dp.wq, dp.bq);
   const Tensor dx_k = project_backward(dk, saved.x, p.wk, dp.wk, dp.bk);
   Tensor dx_v;

@@ -10,7 +10,7 @@
 #include "base/elements.hpp"
 #include "base/interrupt.hpp"
 #include "reference/linear_attention.hpp"
-#include "variants/linear_chunks.hpp"
+#include "variants/linear_attention_chunks.hpp"
 
 namespace attend {
 namespace {

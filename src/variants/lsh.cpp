@@ -136,7 +136,7 @@ SortedHeads::SortedHeads(const LshPlan& plan, std::int64_t heads)
 
 void SortedHeads::sort(const WidenedInput& q, const Tensor& rotations, std::int64_t round, std::int64_t first,
                        std::int64_t count) {
-  const std::int64_t L = plan_.L, H = plan_.H, blocks = (L + kHashBlock - 1) / kHashBlock;
+  const std::int64_t L = plan_.L, H = plan_.H, blocks = divide_up(L, kHashBlock);
   const Scratch scratch(std::max(lsh_scratch_bytes(plan_), (plan_.buckets + 1) * std::int64_t{sizeof(std::int32_t)}));
   parallel_for(count * blocks, scratch.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t n = item / blocks, head = first + n, begin = item % blocks * kHashBlock;

@@ -71,8 +71,8 @@ struct Segment {
 
 struct Segments {
   explicit Segments(const LshPlan& plan) : L(plan.L), chunk(plan.chunk) {
-    each = (kSegment + chunk - 1) / chunk * chunk;
-    count = (L + each - 1) / each;
+    each = divide_up(kSegment, chunk) * chunk;
+    count = divide_up(L, each);
   }
   Segment operator[](std::int64_t number) const {
     const std::int64_t begin = number * each;

@@ -51,7 +51,7 @@ double held(DType dtype, double x) {
   return one.read()[0];
 }
 
-// Rows by turns: masked at all keys, at all keys and at half of them twice, at some keys, at none.
+// Rows, alternating: masked at all keys, at all keys and at half of them twice, at some keys, at none.
 void add_bias(LargeScores& p, double mask, std::uint64_t seed) {
   const double once = held(p.bias_dtype, mask), twice = held(p.bias_dtype, 2 * mask);
   p.bias.resize(static_cast<std::size_t>(p.B * p.H * p.M * p.N));

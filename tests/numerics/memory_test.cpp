@@ -159,7 +159,7 @@ TEST(Memory, MisalignedPointers) {
   }
 }
 
-// A stride of 0 repeats: each dimension of each input in turn, against a copy that is written out.
+// A stride of 0 repeats: each dimension of each input, one at a time, against a copy that is written out.
 TEST(Memory, RepeatedInputs) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     const Problem p(sized_case(19, 70, 24, 24, MaskKind::causal_last));

@@ -93,9 +93,9 @@ class Cover {
   std::vector<bool> met_;
 };
 
-// Every value of the given parameters in turn, starting at a place that moves with `turn`: ties are then broken
+// Every value of the given parameters, starting at a place that moves with `shift`: ties are then broken
 // differently each time, and all values are used alike.
-std::vector<SweepIndex> vary(const SweepIndex& base, const std::vector<Parameter>& parameters, std::size_t turn) {
+std::vector<SweepIndex> vary(const SweepIndex& base, const std::vector<Parameter>& parameters, std::size_t shift) {
   std::vector<SweepIndex> all = {base};
   for (const Parameter parameter : parameters) {
     std::vector<SweepIndex> next;
@@ -107,7 +107,7 @@ std::vector<SweepIndex> vary(const SweepIndex& base, const std::vector<Parameter
     }
     all = std::move(next);
   }
-  std::rotate(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(turn * 7 % all.size()), all.end());
+  std::rotate(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shift * 7 % all.size()), all.end());
   return all;
 }
 
@@ -196,12 +196,12 @@ std::vector<SweepIndex> whole_sweep() {
 // so that the oracle works once for all of them.
 std::vector<SweepIndex> cover_sweep() {
   Cover cover;
-  std::size_t turn = 0;
+  std::size_t shift = 0;
   for (const SweepIndex& base : vary({}, {kDim, kLength, kMask}, 0)) {
-    cover.add_best(vary(base, {kHead, kCap, kDType, kLayout}, ++turn));
+    cover.add_best(vary(base, {kHead, kCap, kDType, kLayout}, ++shift));
     const SweepIndex problem = cover.cases.back();
     const int more = is_long(base) ? 1 : 2;
-    for (int n = 0; n < more; ++n) cover.add_best(vary(problem, {kDType, kLayout}, ++turn));
+    for (int n = 0; n < more; ++n) cover.add_best(vary(problem, {kDType, kLayout}, ++shift));
   }
   return std::move(cover.cases);
 }

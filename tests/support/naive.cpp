@@ -251,7 +251,7 @@ class Naive {
     }
   }
 
-  // From dot products to weights: the whole way of a score.
+  // From dot products to weights.
   void weigh(int64_t b, int64_t h, int64_t i, int64_t t, int64_t first, int64_t last) {
     const int64_t row = (b * c_.H + h) * c_.M + i;
     const std::uint8_t* visible = p_.visible_row(b, h, i);

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "attend/patterns.hpp"
+#include "base/checked.hpp"
 #include "base/random.hpp"
 #include "reference/attention.hpp"
 
@@ -48,13 +49,9 @@ std::vector<float> draw(std::uint64_t seed, const Shape& shape, float gain) {
   return values;
 }
 
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 Mask random_blocks(std::uint64_t seed, int64_t block_queries, int64_t block_keys, int64_t heads, int64_t M, int64_t N) {
-  const int64_t rows = ceil_div(M, block_queries);
-  const int64_t cols = ceil_div(N, block_keys);
+  const int64_t rows = divide_up(M, block_queries);
+  const int64_t cols = divide_up(N, block_keys);
   std::vector<std::uint8_t> bits(static_cast<std::size_t>(heads * rows * cols));
   for (std::size_t n = 0; n < bits.size(); ++n) bits[n] = uniform(seed, n) < 0.6;
   return blocks(block_queries, block_keys, heads, rows, cols, std::move(bits));

@@ -194,7 +194,7 @@ TEST(Gguf, RefusesBrokenFilesEachInItsOwnWords) {
   EXPECT_GE(said.size(), cases.size() - 4);
 }
 
-// Cut anywhere: refused. Any bit turned: refused, or read as something whose pieces lie inside the file.
+// Cut anywhere: refused. Any bit flipped: refused, or read as something whose pieces lie inside the file.
 TEST(Gguf, EveryTruncationAndEveryBit) {
   const std::string whole = good_file().bytes();
   const std::size_t needed = whole.size() - 12;  // the padding behind the last tensor is nobody's

@@ -224,7 +224,7 @@ TEST(LatentAttention, RefusesBadArguments) {
             "latent_attention: q_rank is 30, expected at most 24 (the width): a rank above it compresses nothing");
   EXPECT_EQ(refused([](auto& c) { c.kv_rank = 0; }), "latent_attention: kv_rank is 0, expected at least 1");
   EXPECT_EQ(refused([](auto& c) { c.rope_dim = 3; }),
-            "latent_attention: rope_dim is 3, expected an even number (RoPE turns pairs)");
+            "latent_attention: rope_dim is 3, expected an even number (RoPE rotates pairs)");
   EXPECT_EQ(refused([](auto& c) { c.rope_scaling = {.kind = RopeScaling::Kind::yarn}; }),
             "rope: scaling original_length is 0, expected the length the model was trained with");
   EXPECT_NE(refused([](auto& c) { c.heads = std::int64_t{1} << 60; }), "");

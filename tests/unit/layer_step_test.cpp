@@ -54,9 +54,9 @@ Tensor step_through(const MultiHeadAttention& layer, const Tensor& x, const Mask
   const std::int64_t B = x.shape()[0], L = x.shape()[2];
   KvCache cache(layer.config(), B, L);
   Tensor all(x.dtype(), {B, 1, L, layer.config().output_width});
-  std::size_t turn = 0;
-  for (std::int64_t at = 0; at < L; ++turn) {
-    const std::int64_t count = std::min(chunks[turn % chunks.size()], L - at);
+  std::size_t piece = 0;
+  for (std::int64_t at = 0; at < L; ++piece) {
+    const std::int64_t count = std::min(chunks[piece % chunks.size()], L - at);
     const Tensor part = layer.step(rows(x, at, count), cache, {.mask = mask});
     EXPECT_EQ(part.shape(), (Shape{B, 1, count, layer.config().output_width}));
     for_each_element(part.shape(),

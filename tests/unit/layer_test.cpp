@@ -107,7 +107,7 @@ TEST(LayerParameters, RefusesSizesThatDoNotFit) {
   EXPECT_EQ(text({.width = 12, .heads = 2, .kv_heads = 4}), op + "heads is 2, expected a multiple of kv_heads, 4");
   EXPECT_EQ(text({.width = 10, .heads = 4}), op + "width is 10, expected a multiple of heads, 4 (or a head_dim)");
   EXPECT_EQ(text({.width = 15, .heads = 3, .rope = RopeStyle::half_split}),
-            op + "head_dim is 5, expected an even number (RoPE turns pairs)");
+            op + "head_dim is 5, expected an even number (RoPE rotates pairs)");
   EXPECT_EQ(text({.width = 8, .norm_eps = -1}), op + "norm_eps is -1.000000, expected a finite number from 0 up");
   EXPECT_EQ(text({.width = 8, .rope = RopeStyle::half_split, .rope_theta = 0}),
             op + "rope_theta is 0.000000, expected a finite number above 0");

@@ -298,7 +298,7 @@ TEST(MiniMindYarn, IsThatOfItsGeneration) {
   const std::vector<double> autumn = slowdown({{"inference_rope_scaling", "true"}, {"rope_scaling", kAutumn}});
   const std::vector<double> later = slowdown({{"inference_rope_scaling", "true"}, {"rope_scaling", kLater}});
   ASSERT_EQ(autumn.size(), 32U);
-  // Pair 13 is the last to turn once within 2048 tokens: 2 pi 10^(6 * 13 / 32) < 2048.
+  // Pair 13 is the last to rotate once within 2048 tokens: 2 pi 10^(6 * 13 / 32) < 2048.
   for (std::size_t i = 0; i < 32; ++i) {
     const double beta = 1 + 3 * static_cast<double>(i) / 31;
     EXPECT_NEAR(autumn[i], i < 14 ? beta * 4 / (beta * 4 - beta + 1) : 4, 1e-9) << i;

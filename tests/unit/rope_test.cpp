@@ -68,8 +68,8 @@ std::vector<RopeCase> cases() {
 }
 
 // The definition once more, by complex numbers.
-std::complex<double> turned(const View& x, const RopeOptions& o, std::int64_t b, std::int64_t h, std::int64_t i,
-                            std::int64_t pair, double direction) {
+std::complex<double> rotated(const View& x, const RopeOptions& o, std::int64_t b, std::int64_t h, std::int64_t i,
+                             std::int64_t pair, double direction) {
   const std::int64_t R = o.rotary_dim == 0 ? x.dim() : o.rotary_dim;
   const auto position =
       static_cast<double>(o.positions.empty() ? o.first_position + i : o.positions[static_cast<std::size_t>(i)]);
@@ -80,19 +80,19 @@ std::complex<double> turned(const View& x, const RopeOptions& o, std::int64_t b,
   return z * std::polar(magnitude_of(o.scaling), direction * position * frequency);
 }
 
-Tensor expected_turn(const View& x, const RopeOptions& o, double direction) {
+Tensor expected_rotation(const View& x, const RopeOptions& o, double direction) {
   Tensor y = to_dtype(x, DType::f64);
   const std::int64_t R = o.rotary_dim == 0 ? x.dim() : o.rotary_dim;
   const bool split = o.style == RopeStyle::half_split;
   for_each_element({x.batch(), x.heads(), x.length(), R / 2}, [&](auto b, auto h, auto i, auto pair) {
-    const std::complex<double> z = turned(x, o, b, h, i, pair, direction);
+    const std::complex<double> z = rotated(x, o, b, h, i, pair, direction);
     store(y, b, h, i, split ? pair : 2 * pair, z.real());
     store(y, b, h, i, split ? pair + R / 2 : 2 * pair + 1, z.imag());
   });
   return y;
 }
 
-TEST(Rope, TurnsByTheAngleOfThePosition) {
+TEST(Rope, RotatesByTheAngleOfThePosition) {
   Tensor x(DType::f32, {1, 1, 3, 2}), y(DType::f32, {1, 1, 3, 2});
   for (std::int64_t i = 0; i < 3; ++i) store(x, 0, 0, i, 0, 1.0);
   for (const RopeStyle style : kStyles) {
@@ -109,14 +109,14 @@ TEST(Rope, MatchesComplexNumbersPerElement) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
       const Tensor x = random_tensor(dtype, c.shape, 1);
       for (const double direction : {1.0, -1.0}) {
-        const Tensor expected = expected_turn(x, c.options, direction);
+        const Tensor expected = expected_rotation(x, c.options, direction);
         const std::int64_t R = c.options.rotary_dim == 0 ? c.shape[3] : c.options.rotary_dim;
         // cos or sin and its product are rounded to f32 (f64); |u cos| + |v sin| <= |(u, v)|.
         const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
         const auto bound = [&](auto b, auto h, auto i, auto j) {
           if (j >= R) return 0.0;
           const std::int64_t pair = c.options.style == RopeStyle::half_split ? j % (R / 2) : j / 2;
-          const double length = std::abs(turned(x, c.options, b, h, i, pair, direction));
+          const double length = std::abs(rotated(x, c.options, b, h, i, pair, direction));
           const double both = dtype == DType::f64 ? 2 : 1;  // the expectation is rounded as well
           // Another way to the same frequency: a few roundings of it, times the position.
           const double angle = c.options.scaling.kind == RopeScaling::Kind::none ? 0.0 : 8 * 0x1p-53 * 5003;
@@ -199,7 +199,7 @@ TEST(Rope, ATableOfOtherTurnsAndPositions) {
   EXPECT_EQ(error_of([&] { rope_backward(x, y, table, -1); }),
             "rope_backward: dy has 2 rows from -1 on, expected rows 0 to 2 of the table");
   EXPECT_EQ(error_of([&] { rope_backward(thin, thin, table); }),
-            "rope_backward: dy dim is 6, expected at least 8 (the table turns as many)");
+            "rope_backward: dy dim is 6, expected at least 8 (the table rotates as many)");
   EXPECT_EQ(error_of([&] { RopeTable(7, 2); }),
             "RopeTable: rotary_dim is 7, expected an even number from 0 to 7 (dim of the rows)");
   EXPECT_EQ(error_of([&] { RopeTable(8, -1); }), "RopeTable: length is -1, expected at least 0");

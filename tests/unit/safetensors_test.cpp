@@ -148,7 +148,7 @@ TEST(Safetensors, RefusesBrokenFilesEachInItsOwnWords) {
   EXPECT_GE(said.size(), cases.size() - 4);  // a few share their words
 }
 
-// A file of 4 KB, cut anywhere, or with any bit of its header turned: refused, or read as something that holds
+// A file of 4 KB, cut anywhere, or with any bit of its header flipped: refused, or read as something that holds
 // together.
 TEST(Safetensors, EveryTruncationAndEveryBit) {
   std::string header = "{";

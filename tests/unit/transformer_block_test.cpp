@@ -196,7 +196,7 @@ TEST(TransformerBlock, MatchesTheReference) {
       const Shape shape = {kB, 1, kM, c.config.attention.width};
       const Tensor x = random_tensor(dtype, shape, 6), dout = random_tensor(dtype, shape, 7);
       const AllOptions all(c.config.attention.heads, dtype);
-      // Every option with one config; every config gets its turn.
+      // Every option with one config; every config once.
       for (std::size_t n = c.config.feed_forward == FeedForward::swiglu ? 0
                            : c.name == "gelu"                           ? 1
                                                                         : 2;

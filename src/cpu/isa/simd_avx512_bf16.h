@@ -1,10 +1,10 @@
 // Pairs of bf16: VDPBF16PS multiplies sixteen pairs of a and b and adds both products to sixteen floats. Included after
 // simd_avx512.h.
-struct PairCells {
-  using Cell = std::uint32_t;  // two neighbours along the sum, the first in the low half
+struct PairFormat {
+  using Element = std::uint32_t;  // two neighbours along the sum, the first in the low half
   using Vector = __m512bh;
-  using Stored = Cell;
-  static constexpr bool kCallsNext = false;
+  using Stored = Element;
+  static constexpr bool kPrefetchesNext = false;
   static constexpr int kRows = 1;
   static Vector from_bits(V x) { return reinterpret_cast<__m512bh>(x); }
 };
@@ -12,10 +12,10 @@ inline __m512bh as_cells(__m512i x) {
   return reinterpret_cast<__m512bh>(x);
 }
 
-inline __m512bh load_cells(const std::uint32_t* p) {
+inline __m512bh load_elements(const std::uint32_t* p) {
   return as_cells(_mm512_loadu_si512(p));
 }
-inline __m512bh set1_cell(std::uint32_t x) {
+inline __m512bh set1_element(std::uint32_t x) {
   return as_cells(_mm512_set1_epi32(static_cast<int>(x)));
 }
 inline V multiply_add(__m512bh a, __m512bh b, V c) {
@@ -41,7 +41,7 @@ inline void store_halves(std::uint16_t* p, V x) {
 inline __m512i interleave(__m256i low, __m256i high) {
   return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
 }
-// Sixteen cells from two rows.
+// Sixteen elements from two rows.
 inline void store_pairs(std::uint32_t* p, V low, V high) {
   _mm512_storeu_si512(p, interleave(to_halves(low), to_halves(high)));
 }
@@ -52,15 +52,15 @@ inline __m512i interleave(const std::uint16_t* low, const std::uint16_t* high) {
 inline void store_pairs(std::uint32_t* p, const std::uint16_t* low, const std::uint16_t* high) {
   _mm512_storeu_si512(p, interleave(low, high));
 }
-// The sixteen cells hold no inf or NaN.
-inline bool finite_cells(const std::uint32_t* p) {
+// The sixteen elements hold no inf or NaN.
+inline bool finite_elements(const std::uint32_t* p) {
   const __m512i exponent = _mm512_set1_epi16(0x7F80);
   return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) == 0;
 }
 
-// 2^t to 3 ULP in eight operations, for weights that are rounded to bf16: 2^floor(t) times a fit of 2^r, 0 <= r < 1,
+// 2^t to 3.1 ULP in eight operations, for weights that are rounded to bf16: 2^floor(t) times a fit of 2^r, 0 <= r < 1,
 // that is exactly 1 at 0. -inf gives 0; NaN stays NaN.
-inline V quick_exp2(V t) {
+inline V exp2_bf16(V t) {
   const V r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   V p = fma(r, set1(1.867130166e-3F), set1(9.017029777e-3F));
   p = fma(r, p, set1(5.579991266e-2F));
@@ -70,7 +70,7 @@ inline V quick_exp2(V t) {
   return _mm512_scalef_ps(p, t);
 }
 
-// Sixteen cells from 32 int8: whole numbers below 2^8 fit bf16 exactly.
+// Sixteen elements from 32 int8: whole numbers below 2^8 fit bf16 exactly.
 inline __m512i load_int8_pairs(const void* src) {
   const __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(src)));
   const V low = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, 24), 24));

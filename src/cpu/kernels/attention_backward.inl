@@ -4,13 +4,13 @@
 // A tile's memory: BackwardTile says what it holds.
 template <class Math>
 inline BackwardTile take_backward_tile(const AttentionProblem& p, const KeyTile& keys, Carver& carver) {
-  using Cell = typename Math::Cell;
+  using Element = typename Math::Element;
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   BackwardTile tile{};
   tile.keys = keys;
-  tile.k_t = carver.take<Cell>(Math::depth(p.D) * kKeyTile);
-  tile.v_t = carver.take<Cell>(Math::depth(p.E) * kKeyTile);
-  tile.k = carver.take<Cell>(kKeyTile / Math::kPack * Dp);
+  tile.k_t = carver.take<Element>(Math::depth(p.D) * kKeyTile);
+  tile.v_t = carver.take<Element>(Math::depth(p.E) * kKeyTile);
+  tile.k = carver.take<Element>(kKeyTile / Math::kPack * Dp);
   tile.dk = carver.take<float>(kKeyTile * Dp);
   tile.dv = carver.take<float>(kKeyTile * Ep);
   return tile;
@@ -25,23 +25,23 @@ std::int64_t backward_tile_bytes_with(const AttentionProblem& p) {
 // A block of rows against a tile.
 template <class Math>
 struct BackwardScratch {
-  using Cell = typename Math::Cell;
-  Cell* tile_rows;                   // of keys before they are packed
-  Cell *q, *dout;                    // a block of rows
-  Cell *q_rows, *dout_rows;          // the same, to sum over the rows
+  using Element = typename Math::Element;
+  Element* tile_rows;                // of keys before they are packed
+  Element *q, *dout;                 // a block of rows
+  Element *q_rows, *dout_rows;       // the same, to sum over the rows
   float *scores, *dscores, *before;  // [kBlockRows][kKeyTile]
   float* seen;                       // the same: 0 where hidden, for the user's rule
-  Cell *weights, *dscores_keys, *dscores_rows;
+  Element *weights, *dscores_keys, *dscores_rows;
   RowKeys keys;
 };
 
 template <class Math>
 inline BackwardScratch<Math> carve_backward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
-  using Cell = typename Math::Cell;
+  using Element = typename Math::Element;
   BackwardScratch<Math> s{};
   s.tile_rows = take_tile_rows<Math>(p, carver);
-  s.q = carver.take<Cell>(kBlockRows * Math::row_cells(p.D));
-  s.dout = carver.take<Cell>(kBlockRows * Math::row_cells(p.E));
+  s.q = carver.take<Element>(kBlockRows * Math::row_elements(p.D));
+  s.dout = carver.take<Element>(kBlockRows * Math::row_elements(p.E));
   s.q_rows = Math::take_along_rows(s.q, kBlockRows, p.D, carver);
   s.dout_rows = Math::take_along_rows(s.dout, kBlockRows, p.E, carver);
   s.scores = carver.take<float>(kBlockRows * kKeyTile);
@@ -65,17 +65,17 @@ std::int64_t backward_scratch_bytes_with(const AttentionProblem& p, std::int64_t
 // What the products of a block and a tile multiply: M rows of the block, N columns [c0, c1) of the tile.
 template <class Math>
 struct BackwardTiles {
-  using Cells = typename Math::Cells;
-  using Cell = typename Math::Cell;
+  using Format = typename Math::Format;
+  using Element = typename Math::Element;
 
   BackwardTiles(const AttentionProblem& p, const Block& block, const BackwardTile& tile, const BackwardScratch<Math>& s)
       : Dp(round_up(p.D, kLanes)),
         Ep(round_up(p.E, kLanes)),
         first(block.c0),
-        q{s.q, Math::row_cells(p.D)},
-        dout{s.dout, Math::row_cells(p.E)},
-        k_t{static_cast<const Cell*>(tile.k_t) + first, kKeyTile},
-        v_t{static_cast<const Cell*>(tile.v_t) + first, kKeyTile},
+        q{s.q, Math::row_elements(p.D)},
+        dout{s.dout, Math::row_elements(p.E)},
+        k_t{static_cast<const Element*>(tile.k_t) + first, kKeyTile},
+        v_t{static_cast<const Element*>(tile.v_t) + first, kKeyTile},
         scores{s.scores + first, kKeyTile},
         dscores{s.dscores + first, kKeyTile},
         weights_by_key{s.weights + first, 1, kKeyTile},
@@ -83,19 +83,19 @@ struct BackwardTiles {
         dscores_by_row{s.dscores_keys + first / Math::kPack, Math::kWeightRow},
         q_rows{s.q_rows, Dp},
         dout_rows{s.dout_rows, Ep},
-        k{static_cast<const Cell*>(tile.k) + first / Math::kPack * Dp, Dp},
+        k{static_cast<const Element*>(tile.k) + first / Math::kPack * Dp, Dp},
         dk{tile.dk + first * Dp, Dp},
         dv{tile.dv + first * Ep, Ep} {}
 
   std::int64_t Dp, Ep, first;
-  LeftTile<Cells> q, dout;                         // (M,D), (M,E)
-  RightTile<Cells> k_t, v_t;                       // (D,N), (E,N)
-  FloatTile scores, dscores;                       // (M,N)
-  LeftTile<Cells> weights_by_key, dscores_by_key;  // (N,M)
-  LeftTile<Cells> dscores_by_row;                  // (M,N)
-  RightTile<Cells> q_rows, dout_rows;              // (M,D), (M,E)
-  RightTile<Cells> k;                              // (N,D)
-  FloatTile dk, dv;                                // (N,D), (N,E)
+  LeftTile<Format> q, dout;                         // (M,D), (M,E)
+  RightTile<Format> k_t, v_t;                       // (D,N), (E,N)
+  FloatTile scores, dscores;                        // (M,N)
+  LeftTile<Format> weights_by_key, dscores_by_key;  // (N,M)
+  LeftTile<Format> dscores_by_row;                  // (M,N)
+  RightTile<Format> q_rows, dout_rows;              // (M,D), (M,E)
+  RightTile<Format> k;                              // (N,D)
+  FloatTile dk, dv;                                 // (N,D), (N,E)
 };
 
 // delta = sum over e of dout * out, for rows of the range.
@@ -115,13 +115,13 @@ void delta_rows(const AttentionProblem& p, const RowRange& range, float* delta, 
 
 template <class Math>
 inline BackwardTile load_backward_tile(const AttentionProblem& p, const KeyTile& keys, Carver& memory,
-                                       typename Math::Cell* tile_rows) {
-  using Cell = typename Math::Cell;
+                                       typename Math::Element* tile_rows) {
+  using Element = typename Math::Element;
   BackwardTile tile = take_backward_tile<Math>(p, keys, memory);
   const std::int64_t count = keys_in_tile(p, keys);
-  Math::pack_along_dim(p.k, keys, count, p.D, tile_rows, static_cast<Cell*>(tile.k_t));
-  Math::pack_along_dim(p.v, keys, count, p.E, tile_rows, static_cast<Cell*>(tile.v_t));
-  tile.k_finite = Math::pack_along_keys(p.k, keys, count, p.D, tile_rows, static_cast<Cell*>(tile.k));
+  Math::pack_along_dim(p.k, keys, count, p.D, tile_rows, static_cast<Element*>(tile.k_t));
+  Math::pack_along_dim(p.v, keys, count, p.E, tile_rows, static_cast<Element*>(tile.v_t));
+  tile.k_finite = Math::pack_along_keys(p.k, keys, count, p.D, tile_rows, static_cast<Element*>(tile.k));
   return tile;
 }
 
@@ -247,7 +247,7 @@ void backward_rows_with(const AttentionProblem& p, const BackwardTile& tile, con
     const RowsFinite finite = load_row_block(p, block, s);
     const BackwardTiles<Math> t(p, block, tile, s);
     weight_gradients(p, block, t, s);
-    const std::int64_t columns = block.c1 - block.c0, row_cells = (block.rows + Math::kPack - 1) / Math::kPack;
+    const std::int64_t columns = block.c1 - block.c0, row_elements = (block.rows + Math::kPack - 1) / Math::kPack;
     if (distances.sums)
       for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
         add_diagonals(s.dscores + at, stride, rows, columns,
@@ -255,12 +255,12 @@ void backward_rows_with(const AttentionProblem& p, const BackwardTile& tile, con
       });
     Math::along_rows(s.dout, block.rows, p.E, s.dout_rows);
     Math::weights_along_rows(s.scores, block.rows, block.c0, block.c1, s.weights);
-    add_product(t.dv, t.weights_by_key, t.dout_rows, {columns, t.Ep, row_cells},
+    add_product(t.dv, t.weights_by_key, t.dout_rows, {columns, t.Ep, row_elements},
                 finite.dout);  // (N,E) += (N,M) . (M,E)
     score_gradients(p, block, s);
     Math::along_rows(s.q, block.rows, p.D, s.q_rows);
     Math::weights_along_rows(s.dscores, block.rows, block.c0, block.c1, s.dscores_rows);
-    add_product(t.dk, t.dscores_by_key, t.q_rows, {columns, t.Dp, row_cells}, finite.q);  // (N,D) += (N,M) . (M,D)
+    add_product(t.dk, t.dscores_by_key, t.q_rows, {columns, t.Dp, row_elements}, finite.q);  // (N,D) += (N,M) . (M,D)
     Math::weights_along_keys(s.dscores, block.rows, block.c0, block.c1, s.dscores_keys);
     add_product({dq + block.row * t.Dp, t.Dp}, t.dscores_by_row, t.k, {block.rows, t.Dp, columns / Math::kPack},
                 tile.k_finite);  // (M,D) += (M,N) . (N,D)

@@ -19,8 +19,8 @@ inline std::int64_t acc_row(const AttentionProblem& p) {
 
 // Room for the rows of a tile before they are packed.
 template <class Math>
-inline typename Math::Cell* take_tile_rows(const AttentionProblem& p, Carver& carver) {
-  return carver.take<typename Math::Cell>(kKeyTile * Math::row_cells(p.D > p.E ? p.D : p.E));
+inline typename Math::Element* take_tile_rows(const AttentionProblem& p, Carver& carver) {
+  return carver.take<typename Math::Element>(kKeyTile * Math::row_elements(p.D > p.E ? p.D : p.E));
 }
 inline std::int64_t keys_in_tile(const AttentionProblem& p, const KeyTile& at) {
   return p.N - at.j0 < kKeyTile ? p.N - at.j0 : kKeyTile;
@@ -35,7 +35,7 @@ std::int64_t tile_bytes_with(const AttentionProblem& p) {
 template <class Math>
 void pack_tile_with(const AttentionProblem& p, const KeyTile& at, char* dst, void* scratch) {
   Carver scratch_carver{static_cast<char*>(scratch)}, carver{dst};
-  typename Math::Cell* rows = take_tile_rows<Math>(p, scratch_carver);
+  typename Math::Element* rows = take_tile_rows<Math>(p, scratch_carver);
   const PackedTile<Math> tile = take_tile<Math>(p.D, p.E, carver);
   Math::pack_along_dim(p.k, at, keys_in_tile(p, at), p.D, rows, tile.k);
   if (const auto* v = Math::in_place(p.v, at, keys_in_tile(p, at), p.E))
@@ -46,28 +46,28 @@ void pack_tile_with(const AttentionProblem& p, const KeyTile& at, char* dst, voi
 
 template <class Math>
 struct ForwardScratch {
-  typename Math::Cell *tile_rows, *q, *weights;
-  const typename Math::Cell* queries;  // the range's rows, query_row cells apart
+  typename Math::Element *tile_rows, *q, *weights;
+  const typename Math::Element* queries;  // the range's rows, query_row elements apart
   std::int64_t query_row;
   PackedTile<Math> tile;
   float* scores;
-  float* next_scores;                   // the other block's, where two are worked on at once (overlap.inl)
-  typename Math::Cell* before_weights;  // and its weights
+  float* next_scores;                      // the other block's, where two are worked on at once (overlap.inl)
+  typename Math::Element* before_weights;  // and its weights
   RunningRows part;
   RowSoftmax* total;  // [rows]
   float* total_acc;   // [rows][acc_row]
-  float* acc_before;  // of few rows
+  float* acc_before;  // of the decode path
   RowKeys keys;
 };
 
 template <class Math>
 inline ForwardScratch<Math> carve_forward(const AttentionProblem& p, std::int64_t rows, Carver& carver) {
-  using Cell = typename Math::Cell;
+  using Element = typename Math::Element;
   const std::int64_t Ap = acc_row(p);
   ForwardScratch<Math> s{};
   s.tile_rows = take_tile_rows<Math>(p, carver);
   s.tile = take_tile<Math>(p.D, p.E, carver);
-  s.q = carver.take<Cell>(rows * Math::row_cells(p.D));
+  s.q = carver.take<Element>(rows * Math::row_elements(p.D));
   s.scores = carver.take<float>(kBlockRows * kKeyTile);
   s.weights = Math::take_weights(s.scores, kBlockRows, carver);
 #ifdef ATTEND_TILE_DOT
@@ -93,7 +93,7 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 // Math's products want them or, as floats, in place of the scores: where somebody has yet to see them.
 template <class Math>
 inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
-                          typename Math::Cell* weights, const RunningRows& state, std::int64_t at) {
+                          typename Math::Element* weights, const RunningRows& state, std::int64_t at) {
   const std::int64_t Ap = acc_row(p);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* s = scores + r * kKeyTile;
@@ -194,7 +194,7 @@ inline void observe_block(const AttentionProblem& p, const Block& block, const f
 // Keys and values of a tile, wherever they are: packed before, in place, or packed here.
 template <class Math>
 struct TileOperands {
-  const typename Math::Cell *k, *v;
+  const typename Math::Element *k, *v;
   std::int64_t v_row;
   bool v_finite;
   const float *k_scales, *v_scales;  // of an int8 cache, for each key; else null
@@ -209,7 +209,7 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
     const bool halves = p.packed->stored == StoredAs::bf16 || p.packed->stored == StoredAs::f16;
     if (more && !halves)
       for (std::int64_t n = 0; n < p.packed->tile_bytes; n += 64) __builtin_prefetch(next + n, 0, 2);
-    if (p.packed->stored != StoredAs::cells) {
+    if (p.packed->stored != StoredAs::packed) {
       const StoredTile t = widen_tile<Math>(p, data, next - data, s.tile);
       return {s.tile.k, s.tile.v, Ep, *t.v_finite, t.k_scales, t.v_scales};
     }
@@ -226,7 +226,7 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
 }
 
 // Scores to weights as the product with the values wants them: what the options and the mask say, the softmax, and
-// whoever looks on. Row 0 of the block is row `at` of the range.
+// the observer. Row 0 of the block is row `at` of the range.
 template <class Math>
 inline void weigh_block(const AttentionProblem& p, const Block& block, const float* k_scales, const float* v_scales,
                         ForwardScratch<Math>& s, std::int64_t at) {
@@ -242,9 +242,9 @@ inline void weigh_block(const AttentionProblem& p, const Block& block, const flo
 
 // The products of a block: its scores, and what its weights add to the sums.
 template <class Math>
-inline ProductArgs<typename Math::Cells> score_args(const AttentionProblem& p, const Block& block, const Term& term,
-                                                    const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
-                                                    std::int64_t at, float* scores) {
+inline ProductArgs<typename Math::Format> score_args(const AttentionProblem& p, const Block& block, const Term& term,
+                                                     const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
+                                                     std::int64_t at, float* scores) {
   const std::int64_t depth = Math::depth(p.D);
   return {.a = {s.queries + at * s.query_row + term.a * depth, s.query_row},  // (M,D) q
           .b = {tile.k + term.b * depth * kKeyTile + block.c0, kKeyTile},     // (D,N) k, transposed
@@ -252,14 +252,14 @@ inline ProductArgs<typename Math::Cells> score_args(const AttentionProblem& p, c
           .inner = depth};
 }
 template <class Math>
-inline ProductArgs<typename Math::Cells> value_args(const AttentionProblem& p, const Block& block, const Term& term,
-                                                    const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
-                                                    std::int64_t at, const typename Math::Cell* weights) {
-  constexpr std::int64_t kTileCells = kKeyTile / Math::kPack;
+inline ProductArgs<typename Math::Format> value_args(const AttentionProblem& p, const Block& block, const Term& term,
+                                                     const TileOperands<Math>& tile, const ForwardScratch<Math>& s,
+                                                     std::int64_t at, const typename Math::Element* weights) {
+  constexpr std::int64_t kTileElements = kKeyTile / Math::kPack;
   const std::int64_t first = block.c0 / Math::kPack;
-  return {.a = {weights + term.a * kTileCells + first, Math::kWeightRow},          // (M,N) weights
-          .b = {tile.v + (term.b * kTileCells + first) * tile.v_row, tile.v_row},  // (N,E) v
-          .c = {s.part.acc + at * acc_row(p), acc_row(p)},                         // (M,E) sums
+  return {.a = {weights + term.a * kTileElements + first, Math::kWeightRow},          // (M,N) weights
+          .b = {tile.v + (term.b * kTileElements + first) * tile.v_row, tile.v_row},  // (N,E) v
+          .c = {s.part.acc + at * acc_row(p), acc_row(p)},                            // (M,E) sums
           .inner = (block.c1 - block.c0) / Math::kPack};
 }
 
@@ -291,7 +291,7 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
   } while (next_block(p, s.keys, range.end, block));
 }
 
-#include "cpu/kernels/few_rows.inl"
+#include "cpu/kernels/decode.inl"
 
 template <class Math>
 inline void clear_part(const ForwardScratch<Math>& s, std::int64_t rows, std::int64_t Ap) {
@@ -305,7 +305,7 @@ template <class Math>
 inline void load_queries(const AttentionProblem& p, const RowRange& range, ForwardScratch<Math>& s) {
   const MatrixRef rows{p.q.dtype, const_cast<char*>(element(p.q, range.b, range.hk * p.G, 0)), p.q.row_stride,
                        p.q.dim_stride};
-  const typename Math::Cell* in_place = p.G == 1 ? Math::rows_in_place(rows, range.begin, 0, p.D) : nullptr;
+  const typename Math::Element* in_place = p.G == 1 ? Math::rows_in_place(rows, range.begin, 0, p.D) : nullptr;
   if (in_place && p.q.dim_stride == 1) {
     s.queries = in_place;
     s.query_row = p.q.row_stride / Math::kPack;
@@ -313,7 +313,7 @@ inline void load_queries(const AttentionProblem& p, const RowRange& range, Forwa
   }
   load_rows<Math>(p, p.q, range.b, range.hk, range.begin, range.end - range.begin, p.D, s.q);
   s.queries = s.q;
-  s.query_row = Math::row_cells(p.D);
+  s.query_row = Math::row_elements(p.D);
 }
 
 // The state of a split that merge_partials takes up: RowSoftmax[rows], then acc[rows][Ap], where the products add to it
@@ -354,7 +354,7 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
     }
     clear_part(s, rows, Ap);
     for (std::int64_t j = next; j < end; j = next_seen(p, range, j / kKeyTile * kKeyTile + kKeyTile, end))
-      if (const std::int64_t j0 = j / kKeyTile * kKeyTile; !forward_few(p, range, j0, s))
+      if (const std::int64_t j0 = j / kKeyTile * kKeyTile; !decode_tile(p, range, j0, s))
         forward_tile<Math>(p, range, j0, s);
     for (std::int64_t r = 0; r < rows; ++r) {
       if (merging)
@@ -426,8 +426,8 @@ void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
       if (seen) {
         if (!packed) Floats::pack_along_dim(p.k, tile, count, p.D, s.tile_rows, s.tile.k);
         packed = true;
-        set_product({s.scores + block.c0, kKeyTile}, LeftTile<FloatCells>{s.q + (row - range.begin) * Dp, Dp},
-                    RightTile<FloatCells>{s.tile.k + block.c0, kKeyTile},
+        set_product({s.scores + block.c0, kKeyTile}, LeftTile<FloatFormat>{s.q + (row - range.begin) * Dp, Dp},
+                    RightTile<FloatFormat>{s.tile.k + block.c0, kKeyTile},
                     {block.rows, block.c1 - block.c0, p.D});  // (M,N) = (M,D) . (D,N)
         finish_scores(p, block, s.keys, s.scores, nullptr);
         for (std::int64_t r = 0; r < block.rows; ++r) {

@@ -19,20 +19,20 @@ double fma_burst(std::int64_t rounds) {
 #if defined(ATTEND_TILE_DOT)
 double pair_burst(std::int64_t rounds) {
   [[maybe_unused]] const TileSession session{};
-  alignas(64) std::uint32_t cells[kTileSide][kTileSide] = {};
+  alignas(64) std::uint32_t numbers[kTileSide][kTileSide] = {};
   ATTEND_TILE_ZERO(0);
   ATTEND_TILE_ZERO(1);
   ATTEND_TILE_ZERO(2);
   ATTEND_TILE_ZERO(3);
-  ATTEND_TILE_LOAD(4, cells, 64);
-  ATTEND_TILE_LOAD(5, cells, 64);
+  ATTEND_TILE_LOAD(4, numbers, 64);
+  ATTEND_TILE_LOAD(5, numbers, 64);
   for (std::int64_t round = 0; round < rounds; ++round) {
     ATTEND_TILE_DOT(0, 4, 5);
     ATTEND_TILE_DOT(1, 4, 5);
     ATTEND_TILE_DOT(2, 4, 5);
     ATTEND_TILE_DOT(3, 4, 5);
   }
-  ATTEND_TILE_STORE(0, cells, 64);
+  ATTEND_TILE_STORE(0, numbers, 64);
   return static_cast<double>(rounds) * 4 * kTileSide * kTileSide * kTileSide * 2 * 2;
 }
 #elif defined(ATTEND_HAS_PAIRS)
@@ -41,7 +41,7 @@ double pair_burst(std::int64_t rounds) {
   V chain[std::size_t{kChains}];
 #pragma GCC unroll 24
   for (int c = 0; c < kChains; ++c) chain[c] = set1(1e-3F * static_cast<float>(c + 1));
-  const PairCells::Vector a = set1_cell(0x3C003C00U);
+  const PairFormat::Vector a = set1_element(0x3C003C00U);
   for (std::int64_t round = 0; round < rounds; ++round)
 #pragma GCC unroll 24
     for (int c = 0; c < kChains; ++c) chain[c] = multiply_add(a, a, chain[c]);

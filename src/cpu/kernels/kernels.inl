@@ -23,9 +23,9 @@ constexpr int kColumnStep = kLanes;
 using Pairs = Floats;  // half types are widened
 #endif
 #ifdef ATTEND_TILE_DOT
-#include "cpu/kernels/split.inl"
+#include "cpu/kernels/hi_lo.inl"
 #else
-using Split = Floats;  // three products of pairs would be slower than one of floats
+using HiLo = Floats;  // three products of pairs would be slower than one of floats
 #endif
 #include "cpu/kernels/tiles.inl"
 #include "cpu/kernels/attention_forward.inl"
@@ -46,10 +46,15 @@ using Split = Floats;  // three products of pairs would be slower than one of fl
 #include "cpu/kernels/ceiling.inl"
 // clang-format on
 
+template <class Math>
 void exp2_row(const float* x, float* y, std::int64_t n) {
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(y + i, exp2(load(x + i)));
-  for (; i < n; ++i) y[i] = exp2_one(x[i]);
+  for (; i + kLanes <= n; i += kLanes) store(y + i, Math::power_of_two(load(x + i)));
+  float last[kLanes];
+  for (; i < n; ++i) {
+    store(last, Math::power_of_two(set1(x[i])));
+    y[i] = last[0];
+  }
 }
 
 constexpr RowKernels row_kernels() {
@@ -81,8 +86,8 @@ inline bool paired(DType dtype, std::int64_t D, std::int64_t E) {
 inline bool paired(const AttentionProblem& p) {
   return paired(p.q.dtype, p.D, p.E);
 }
-// Forward alone, and not over the pages of a cache, which hold other cells.
-inline bool split(const AttentionProblem& p) {
+// Forward alone, and not over the pages of a cache, which are packed otherwise.
+inline bool hi_lo(const AttentionProblem& p) {
   const bool wanted = p.split_bf16 && p.q.dtype != DType::bf16 && !(p.packed && p.packed->pages);
   return wanted && p.D >= 2 * kLanes && p.E >= 2 * kLanes;
 }
@@ -90,7 +95,7 @@ inline bool split(const AttentionProblem& p) {
 template <class F>
 inline auto with_forward_math(const AttentionProblem& p, F&& f) {
   if (paired(p)) return f(Pairs{});
-  if (split(p)) return f(Split{});
+  if (hi_lo(p)) return f(HiLo{});
   return f(Floats{});
 }
 inline bool paired(const CacheShape& shape) {
@@ -198,12 +203,13 @@ constexpr KernelTable table(const char* name) {
       .round_row = round_row,
       .weight_scratch_bytes = weight_scratch_bytes,
       .weight_product = weight_product,
-      .linear = linear_kernels(),
+      .linear_attention = linear_attention_kernels(),
       .rows = row_kernels(),
       .additive_exponents = additive_exponents,
       .additive_scores = additive_scores,
       .additive_gradients = additive_gradients,
-      .exp2 = exp2_row,
+      .exp2 = exp2_row<Floats>,
+      .exp2_bf16 = exp2_row<Pairs>,
       .exp = exp_row,
       .fma_burst = fma_burst,
       .pair_burst = pair_burst,

@@ -15,11 +15,11 @@ bool linear_product(const LinearProduct& p, void* scratch) {
   const std::int64_t width = along ? p.cols : kKeyTile;
   for (std::int64_t n = 0; n < p.cols; n += width) {
     if (!along) transpose_tile(p.b + n * p.b_col, p.b_col, p.inner, columns);
-    ProductArgs<FloatCells> args{
+    ProductArgs<FloatFormat> args{
         {p.a, p.a_row, p.a_inner}, {along ? p.b : columns, along ? p.b_row : kKeyTile}, {p.c + n, p.c_row}, 0};
     for (std::int64_t k = 0; k < p.inner; k += kMatmulStep) {
       args.inner = p.inner - k < kMatmulStep ? p.inner - k : kMatmulStep;
-      ProductArgs<FloatCells> part = args;
+      ProductArgs<FloatFormat> part = args;
       for (std::int64_t r = 0; r < p.rows; r += kTileRows) {
         const std::int64_t rows = p.rows - r < kTileRows ? p.rows - r : kTileRows;
         for (const RowsAhead& ahead : p.ahead)
@@ -254,7 +254,7 @@ void linear_step_state(float* s, std::int64_t s_row, std::int64_t rows, std::int
   step_columns<true>(s, s_row, rows, cols, a, rest, k, u, q, y);
 }
 
-constexpr LinearKernels linear_kernels() {
+constexpr LinearAttentionKernels linear_attention_kernels() {
   return {linear_product,  linear_load_rows, linear_store_rows, linear_features,   linear_feature_gradient,
           linear_chain,    linear_scale,     linear_scale_rows, linear_shift_rows, linear_sum_rows,
           linear_dot_rows, linear_cut_rows,  linear_solve,      linear_read_state, linear_step_state};

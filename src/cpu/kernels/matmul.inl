@@ -5,16 +5,16 @@ constexpr std::int64_t kMatmulStep = 128;   // of which so many at once: b's par
 
 template <class Math>
 struct MatmulScratch {
-  typename Math::Cell *a, *b, *b_rows;
+  typename Math::Element *a, *b, *b_rows;
   float *part, *total;
 };
 
 template <class Math>
 inline MatmulScratch<Math> carve_matmul(std::int64_t rows, Carver& carver) {
-  using Cell = typename Math::Cell;
-  constexpr std::int64_t kCells = kMatmulInner / Math::kPack;
-  return {carver.take<Cell>(round_up(rows, kLanes) * kCells), carver.take<Cell>(kCells * kKeyTile),
-          carver.take<Cell>(kCells * kKeyTile), carver.take<float>(rows * kKeyTile),
+  using Element = typename Math::Element;
+  constexpr std::int64_t kElements = kMatmulInner / Math::kPack;
+  return {carver.take<Element>(round_up(rows, kLanes) * kElements), carver.take<Element>(kElements * kKeyTile),
+          carver.take<Element>(kElements * kKeyTile), carver.take<float>(rows * kKeyTile),
           carver.take<float>(rows * kKeyTile)};
 }
 
@@ -40,7 +40,7 @@ inline Operand shifted(Operand x, std::int64_t columns) {
 // b[k0 .. k0+inner][n0 .. n0+cols] into dst[depth(inner)][kKeyTile], read along whichever way is contiguous.
 template <class Math>
 inline void pack_b(const MatrixRef& b, std::int64_t k0, std::int64_t inner, std::int64_t n0, std::int64_t cols,
-                   typename Math::Cell* rows, typename Math::Cell* dst) {
+                   typename Math::Element* rows, typename Math::Element* dst) {
   if (b.col_stride == 1 && cols == kKeyTile) {  // rows of b are contiguous: sum over them
     for (std::int64_t k = 0; k < inner; k += kKeyTile) {
       const std::int64_t count = inner - k < kKeyTile ? inner - k : kKeyTile;
@@ -57,17 +57,18 @@ void matmul_pack_with(const MatmulProblem& p, std::int64_t n0, char* dst, void* 
   Carver carver{static_cast<char*>(scratch)};
   const MatmulScratch<Math> s = carve_matmul<Math>(0, carver);
   const std::int64_t cols = p.cols - n0 < kKeyTile ? p.cols - n0 : kKeyTile;
-  auto* cells = reinterpret_cast<typename Math::Cell*>(dst);
+  auto* columns = reinterpret_cast<typename Math::Element*>(dst);
   for (std::int64_t k0 = 0; k0 < p.inner; k0 += kMatmulInner) {
     const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
-    pack_b<Math>(p.b, k0, inner, n0, cols, s.b_rows, cells + k0 / Math::kPack * kKeyTile);
+    pack_b<Math>(p.b, k0, inner, n0, cols, s.b_rows, columns + k0 / Math::kPack * kKeyTile);
   }
 }
 
 // Bytes of kKeyTile packed columns.
 template <class Math>
 std::int64_t matmul_packed_bytes_with(const MatmulProblem& p) {
-  return round_up(Math::depth(round_up(p.inner, kKeyTile)) * kKeyTile * std::int64_t{sizeof(typename Math::Cell)}, 64);
+  return round_up(Math::depth(round_up(p.inner, kKeyTile)) * kKeyTile * std::int64_t{sizeof(typename Math::Element)},
+                  64);
 }
 
 // a's rows [row, row + rows) of k0 .. k0+inner: where they lie if a row can be read there, else copied. Rows that are
@@ -75,7 +76,7 @@ std::int64_t matmul_packed_bytes_with(const MatmulProblem& p) {
 // L1.
 template <class Math>
 inline void place_a(const MatrixRef& a, std::int64_t row, std::int64_t rows, std::int64_t k0, std::int64_t inner,
-                    const MatmulScratch<Math>& s, ProductArgs<typename Math::Cells>& args) {
+                    const MatmulScratch<Math>& s, ProductArgs<typename Math::Format>& args) {
   args.a.data = s.a;
   if (a.row_stride == 1 && a.col_stride != 1) {
     args.a.row = 1;
@@ -83,12 +84,12 @@ inline void place_a(const MatrixRef& a, std::int64_t row, std::int64_t rows, std
     for (std::int64_t k = 0; k < inner; k += kKeyTile)
       Math::pack_along_keys(shifted(columns_of(a), row), {0, 0, k0 + k}, inner - k < kKeyTile ? inner - k : kKeyTile,
                             rows, s.b_rows, s.a + k / Math::kPack * args.a.step);
-  } else if (const typename Math::Cell* in_place = Math::rows_in_place(a, row, k0, inner)) {
+  } else if (const typename Math::Element* in_place = Math::rows_in_place(a, row, k0, inner)) {
     args.a.data = in_place;
     args.a.row = a.row_stride / Math::kPack;
     args.a.step = Math::kPack == 1 ? a.col_stride : 1;
   } else {
-    args.a.row = Math::row_cells(inner);
+    args.a.row = Math::row_elements(inner);
     args.a.step = 1;
     Math::load_head_rows(shifted(rows_of(a), k0), 0, 0, row, rows, inner, s.a);
   }
@@ -102,21 +103,21 @@ inline char* matrix_element(const MatrixRef& m, std::int64_t r, std::int64_t c) 
 template <class Math>
 void sum_products(const MatmulProblem& p, std::int64_t row, std::int64_t rows, std::int64_t n0, std::int64_t n1,
                   const char* packed, float* total, std::int64_t total_row, const MatmulScratch<Math>& s) {
-  using Cell = typename Math::Cell;
+  using Element = typename Math::Element;
   for (std::int64_t k0 = 0; k0 < p.inner; k0 += kMatmulInner) {
     const std::int64_t inner = p.inner - k0 < kMatmulInner ? p.inner - k0 : kMatmulInner;
     const std::int64_t depth = Math::depth(inner);
-    ProductArgs<typename Math::Cells> panel{};
+    ProductArgs<typename Math::Format> panel{};
     place_a<Math>(p.a, row, rows, k0, inner, s, panel);
     for (std::int64_t n = n0; n < n1; n += kKeyTile) {
       const std::int64_t cols = n1 - n < kKeyTile ? n1 - n : kKeyTile, whole = round_up(cols, kLanes);
-      const Cell* b = s.b;
+      const Element* b = s.b;
       if (packed)
-        b = reinterpret_cast<const Cell*>(packed + (n - n0) / kKeyTile * matmul_packed_bytes_with<Math>(p)) +
+        b = reinterpret_cast<const Element*>(packed + (n - n0) / kKeyTile * matmul_packed_bytes_with<Math>(p)) +
             k0 / Math::kPack * kKeyTile;
       else
         pack_b<Math>(p.b, k0, inner, n, cols, s.b_rows, s.b);
-      ProductArgs<typename Math::Cells> args = panel;
+      ProductArgs<typename Math::Format> args = panel;
       args.b.data = b;
       args.b.row = kKeyTile;
       args.c.data = k0 == 0 ? total + (n - n0) : s.part;

@@ -1,16 +1,16 @@
-// How rows and tiles of keys are held for the products: as floats here, as pairs of bf16 in pairs.inl.
+// The packed operand formats of the products: floats here, pairs of bf16 in pairs.inl, hi + lo in hi_lo.inl.
 //
-// A cell holds kPack numbers that follow each other along the sum. For q.k the sum runs along the head dimension, for
-// p.v along the keys, and in backward along the rows too: what is summed over must be packed.
+// An element holds kPack numbers that follow each other along the sum. For q.k the sum runs along the head dimension,
+// for p.v along the keys, and in backward along the rows too: what is summed over must be packed.
 
-// Packed rows as the products broadcast them: [rows][row_cells(n)].
+// Packed rows as the products broadcast them: [rows][row_elements(n)].
 template <class Math>
 inline bool load_rows(const AttentionProblem& p, const Operand& x, std::int64_t b, std::int64_t hk, std::int64_t row,
-                      std::int64_t rows, std::int64_t n, typename Math::Cell* dst) {
+                      std::int64_t rows, std::int64_t n, typename Math::Element* dst) {
   bool finite = true;
   for (std::int64_t r = 0; r < rows; ++r)
-    finite &=
-        Math::load_head_rows(x, b, head_of(p, hk, row + r), token_of(p, row + r), 1, n, dst + r * Math::row_cells(n));
+    finite &= Math::load_head_rows(x, b, head_of(p, hk, row + r), token_of(p, row + r), 1, n,
+                                   dst + r * Math::row_elements(n));
   return finite;
 }
 
@@ -20,36 +20,36 @@ struct Term {
 };
 
 struct Floats {
-  using Cells = FloatCells;
-  using Cell = float;
+  using Format = FloatFormat;
+  using Element = float;
   struct Session {};  // alive while products run
   static constexpr std::int64_t kPack = 1;
   static constexpr int kTerms = 1;
   static constexpr Term kProducts[] = {{0, 0}};
 
-  static std::int64_t depth(std::int64_t n) { return n; }  // cells of a sum over n numbers, one term
-  static std::int64_t row_cells(std::int64_t n) { return round_up(n, kLanes); }
+  static std::int64_t depth(std::int64_t n) { return n; }  // elements of a sum over n numbers, one term
+  static std::int64_t row_elements(std::int64_t n) { return round_up(n, kLanes); }
 
   // `count` rows of one head, from i on. True when all are finite.
   static bool load_head_rows(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t count,
                              std::int64_t n, float* dst) {
-    return load_tile(x, b, h, i, count, n, dst, row_cells(n), count);
+    return load_tile(x, b, h, i, count, n, dst, row_elements(n), count);
   }
 
   // A tile of keys (or values) to sum over its dimension: dst[depth(n)][kKeyTile]. `rows` has room for
-  // kKeyTile * row_cells(n) cells.
+  // kKeyTile * row_elements(n) elements.
   static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, float* rows,
                              float* dst) {
     if (whole_vectors(x, count, n))
       return transpose_tile(reinterpret_cast<const float*>(element(x, tile.b, tile.hk, tile.j0)), x.row_stride, n, dst,
                             kKeyTile * x.row_stride);
-    load_tile(x, tile.b, tile.hk, tile.j0, count, n, rows, row_cells(n), kKeyTile);
-    transpose_tile(rows, row_cells(n), n, dst);
+    load_tile(x, tile.b, tile.hk, tile.j0, count, n, rows, row_elements(n), kKeyTile);
+    transpose_tile(rows, row_elements(n), n, dst);
   }
   // The same to sum over its keys: dst[kKeyTile / kPack][round_up(n, kLanes)]. True when all are finite.
   static bool pack_along_keys(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, float*,
                               float* dst) {
-    return load_tile(x, tile.b, tile.hk, tile.j0, count, n, dst, row_cells(n), kKeyTile);
+    return load_tile(x, tile.b, tile.hk, tile.j0, count, n, dst, row_elements(n), kKeyTile);
   }
   // Where a tile lies ready to be summed over its keys; null: it must be packed.
   static const float* in_place(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n) {
@@ -65,13 +65,14 @@ struct Floats {
       }
     return reduce_add(bad) == 0.0F;
   }
-  // For few rows (few_rows.inl), calls f with the Cells that read keys, values or the tiles of a cache as they lie.
+  // On the decode path (decode.inl), calls f with the Format that reads keys, values or the tiles of a cache as they
+  // lie.
   static constexpr bool kReadsInPlace = true;
   template <class F>
   static void with_keys(DType dtype, F&& f) {
-    if (dtype == DType::f32) return f(Streamed<FloatCells, float>{});
-    if (dtype == DType::bf16) return f(Streamed<FloatCells, BF16>{});
-    f(Streamed<FloatCells, F16>{});
+    if (dtype == DType::f32) return f(Streamed<FloatFormat, float>{});
+    if (dtype == DType::bf16) return f(Streamed<FloatFormat, BF16>{});
+    f(Streamed<FloatFormat, F16>{});
   }
   template <class F>
   static void with_values(DType dtype, F&& f) {
@@ -79,16 +80,16 @@ struct Floats {
   }
   template <class F>
   static void with_stored(StoredAs stored, F&& f) {
-    if (stored == StoredAs::int8) return f(Streamed<FloatCells, Int8>{});
-    with_keys(stored == StoredAs::cells ? DType::f32 : stored == StoredAs::bf16 ? DType::bf16 : DType::f16, f);
+    if (stored == StoredAs::int8) return f(Streamed<FloatFormat, Int8>{});
+    with_keys(stored == StoredAs::packed ? DType::f32 : stored == StoredAs::bf16 ? DType::bf16 : DType::f16, f);
   }
   static bool readable_rows(const Operand& x, std::int64_t n) {
     const bool aligned = x.dtype == DType::f32 ? lies_at<float>(x.data) : lies_at<std::uint16_t>(x.data);
     return x.dim_stride == 1 && n % kLanes == 0 && aligned;
   }
-  // int8 numbers to cells, exactly: their scales are applied to scores and weights.
-  static void widen_int8(const std::int8_t* src, std::int64_t cells, float* dst) {
-    for (std::int64_t n = 0; n < cells; n += kLanes) store(dst + n, load_int8(src + n));
+  // int8 numbers to elements, exactly: their scales are applied to scores and weights.
+  static void widen_int8(const std::int8_t* src, std::int64_t elements, float* dst) {
+    for (std::int64_t n = 0; n < elements; n += kLanes) store(dst + n, load_int8(src + n));
   }
   // Rows of a matrix where the products can broadcast them from; null: they must be loaded.
   static const float* rows_in_place(const MatrixRef& m, std::int64_t row, std::int64_t column, std::int64_t) {

@@ -1,4 +1,4 @@
-// Tiles and vectors at the same time: while vectors turn the scores of one block of rows into weights, the tile unit
+// Tiles and vectors at the same time: while vectors make weights of the scores of one block of rows, the tile unit
 // makes the scores of the next block and multiplies the weights of the block before with the values. A core runs ahead
 // of a busy tile unit by some hundred instructions, so a step of the products stands before every few rows of the
 // softmax. The sums are the same as one after the other.
@@ -27,15 +27,15 @@ inline void forward_overlapped(const AttentionProblem& p, const RowRange& range,
                                const TileOperands<Math>& tile, const ForwardScratch<Math>& s) {
   if constexpr (Math::kTerms == 1 && Math::kPack == 2) {
     constexpr const Term& kTerm = Math::kProducts[0];
-    constexpr ProductArgs<PairCells> kNothing{};
+    constexpr ProductArgs<PairFormat> kNothing{};
     const std::int64_t Ep = round_up(p.E, kLanes);
     const auto row_of = [&](const Block& x) { return x.row - range.begin; };
     const auto scores_of = [&](const Block& x, float* to) { return score_args(p, x, kTerm, tile, s, row_of(x), to); };
-    const auto values_of = [&](const Block& x, const typename Math::Cell* weights) {
+    const auto values_of = [&](const Block& x, const typename Math::Element* weights) {
       return value_args(p, x, kTerm, tile, s, row_of(x), weights);
     };
     float *scores = s.scores, *next_scores = s.next_scores;
-    typename Math::Cell *weights = s.weights, *before_weights = s.before_weights;
+    typename Math::Element *weights = s.weights, *before_weights = s.before_weights;
     product<false>(scores_of(block, scores), block.rows, block.c1 - block.c0);
     Block before{};
     for (bool more = true; more;) {

@@ -10,7 +10,7 @@ template <class Math>
 inline void sweep_states(const AttentionProblem& p, const RowRange& range, std::int64_t first, std::int64_t last,
                          ForwardScratch<Math>& s, RowState* states) {
   const RowRange part{range.b, range.hk, first, last};
-  const std::int64_t rows = last - first, query_row = Math::row_cells(p.D);
+  const std::int64_t rows = last - first, query_row = Math::row_elements(p.D);
   const KeyRange seen = visible_range(p, s.keys, first, last);
   for (std::int64_t begin = seen.lo / kKeySplit * kKeySplit; begin < seen.hi; begin += kKeySplit) {
     const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
@@ -22,8 +22,8 @@ inline void sweep_states(const AttentionProblem& p, const RowRange& range, std::
       if (!place_block(p, s.keys, block)) continue;
       Math::pack_along_dim(p.k, tile, keys_in_tile(p, tile), p.D, s.tile_rows, s.tile.k);
       set_product({s.scores + block.c0, kKeyTile},
-                  LeftTile<typename Math::Cells>{s.q + (first - range.begin) * query_row, query_row},
-                  RightTile<typename Math::Cells>{s.tile.k + block.c0, kKeyTile},
+                  LeftTile<typename Math::Format>{s.q + (first - range.begin) * query_row, query_row},
+                  RightTile<typename Math::Format>{s.tile.k + block.c0, kKeyTile},
                   {rows, block.c1 - block.c0, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
       finish_scores(p, block, s.keys, s.scores, nullptr);
       softmax_block<Math>(p, block, s.scores, true, s.weights, s.part, 0);

@@ -142,7 +142,7 @@ inline bool load_tile(const Operand& x, std::int64_t b, std::int64_t h, std::int
 }
 
 // dst[d][row] = src[row][d]: columns of kKeyTile rows, so that a vector holds one dimension of many keys. The same rows
-// `ahead` cells further on, which come next, are called into the cache.
+// `ahead` elements further on, which come next, are prefetched.
 inline void transpose_tile(const float* src, std::int64_t padded, std::int64_t n, float* dst, std::int64_t ahead = 0) {
   for (std::int64_t r = 0; r < kKeyTile; r += kLanes)
     for (std::int64_t d = 0; d < n; d += kLanes) {

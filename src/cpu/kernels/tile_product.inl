@@ -1,12 +1,12 @@
 // The product of pairs on tiles: 32 x 32 results at a time, of 16 pairs each.
 
-constexpr std::int64_t kTileSide = 16;  // rows, and cells in a row
+constexpr std::int64_t kTileSide = 16;  // rows, and elements in a row
 
-// Up to 16 rows of a as the tiles read them: where they are, or staged as [inner / 16][16 rows][16 cells] with zeros
+// Up to 16 rows of a as the tiles read them: where they are, or staged as [inner / 16][16 rows][16 elements] with zeros
 // where there is nothing.
 class TileRows {
  public:
-  TileRows(const ProductArgs<PairCells>& args, std::int64_t row, std::int64_t rows, std::uint32_t* staged)
+  TileRows(const ProductArgs<PairFormat>& args, std::int64_t row, std::int64_t rows, std::uint32_t* staged)
       : in_place_(rows == kTileSide && args.a.step == 1 && args.inner % kTileSide == 0),
         data_(in_place_ ? args.a.data + row * args.a.row : staged),
         row_(in_place_ ? args.a.row : kTileSide) {
@@ -42,18 +42,18 @@ constexpr std::int64_t kTileInner = 256;  // pairs of the sum whose rows are sta
 
 // The last, incomplete 16 pairs of b for two tiles of columns, filled up with zeros.
 struct TileRemainder {
-  alignas(64) std::uint32_t cells[kTileSide][2 * kTileSide];
+  alignas(64) std::uint32_t padded[kTileSide][2 * kTileSide];
 
   void fill(const std::uint32_t* b, std::int64_t b_row, std::int64_t pairs, std::int64_t cols) {
-    __builtin_memset(cells, 0, sizeof cells);
+    __builtin_memset(padded, 0, sizeof padded);
     for (std::int64_t k = 0; k < pairs; ++k)
-      __builtin_memcpy(cells[k], b + k * b_row, static_cast<std::size_t>(cols) * sizeof(std::uint32_t));
+      __builtin_memcpy(padded[k], b + k * b_row, static_cast<std::size_t>(cols) * sizeof(std::uint32_t));
   }
 };
 
 // One or two tiles of rows by one or two of columns: c = (c +) a . b.
 template <bool Accumulate>
-inline void tile_block(const TileRows& top, const TileRows* bottom, const ProductArgs<PairCells>& args, float* c_top,
+inline void tile_block(const TileRows& top, const TileRows* bottom, const ProductArgs<PairFormat>& args, float* c_top,
                        float* c_bottom, std::int64_t c_row, bool two_columns) {
   const std::int64_t c_bytes = c_row * std::int64_t{sizeof(float)};
   ATTEND_TILE_ZERO(0);
@@ -72,7 +72,7 @@ inline void tile_block(const TileRows& top, const TileRows* bottom, const Produc
     std::int64_t b_row = args.b.row;
     if (args.inner - k < kTileSide) {
       remainder.fill(b, b_row, args.inner - k, two_columns ? 2 * kTileSide : kTileSide);
-      b = remainder.cells[0];
+      b = remainder.padded[0];
       b_row = 2 * kTileSide;
     }
     const std::int64_t b_bytes = b_row * std::int64_t{sizeof(std::uint32_t)};
@@ -111,7 +111,7 @@ struct TileOverhang {
 template <bool Accumulate>
 class TileProduct {
  public:
-  TileProduct(const ProductArgs<PairCells>& args, std::int64_t rows, std::int64_t cols)
+  TileProduct(const ProductArgs<PairFormat>& args, std::int64_t rows, std::int64_t cols)
       : args_(args),
         cols_(cols),
         top_rows_(rows < kTileSide ? rows : kTileSide),
@@ -125,7 +125,7 @@ class TileProduct {
   void step(std::int64_t which) const {
     const std::int64_t n = which * 2 * kTileSide;
     const bool two_columns = cols_ - n > kTileSide;
-    ProductArgs<PairCells> block = args_;
+    ProductArgs<PairFormat> block = args_;
     block.b.data += n;
     float* c = args_.c.data + n;
     float* c_bottom = c + kTileSide * args_.c.row;
@@ -147,27 +147,27 @@ class TileProduct {
   }
 
  private:
-  ProductArgs<PairCells> args_;
+  ProductArgs<PairFormat> args_;
   std::int64_t cols_, top_rows_, bottom_rows_;
   alignas(64) std::uint32_t staged_[2][kTileSide * kTileInner];
   TileRows top_, bottom_;
 };
 
 template <bool Accumulate>
-inline void tile_rows_product(const ProductArgs<PairCells>& args, std::int64_t rows, std::int64_t cols) {
+inline void tile_rows_product(const ProductArgs<PairFormat>& args, std::int64_t rows, std::int64_t cols) {
   const TileProduct<Accumulate> product(args, rows, cols);
   for (std::int64_t n = 0; n < product.steps(); ++n) product.step(n);
 }
 
 // Chosen over the product of vectors for pairs.
 template <bool Accumulate>
-inline void product(ProductArgs<PairCells> args, std::int64_t rows, std::int64_t cols) {
+inline void product(ProductArgs<PairFormat> args, std::int64_t rows, std::int64_t cols) {
   const std::int64_t inner = args.inner;
   for (std::int64_t k = 0; k < inner; k += kTileInner) {
     args.inner = inner - k < kTileInner ? inner - k : kTileInner;
     for (std::int64_t row = 0; row < rows; row += 2 * kTileSide) {
       const std::int64_t count = rows - row < 2 * kTileSide ? rows - row : 2 * kTileSide;
-      ProductArgs<PairCells> some = args;
+      ProductArgs<PairFormat> some = args;
       some.a.data += row * args.a.row;
       some.c.data += row * args.c.row;
       if (Accumulate || k > 0)

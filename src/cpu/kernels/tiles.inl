@@ -3,14 +3,14 @@
 
 template <class Math>
 struct PackedTile {
-  typename Math::Cell *k, *v;
+  typename Math::Element *k, *v;
   bool* v_finite;
 };
 template <class Math>
 inline PackedTile<Math> take_tile(std::int64_t D, std::int64_t E, Carver& carver) {
-  using Cell = typename Math::Cell;
-  return {carver.take<Cell>(Math::kTerms * Math::depth(D) * kKeyTile),
-          carver.take<Cell>(Math::kTerms * kKeyTile / Math::kPack * round_up(E, kLanes)), carver.take<bool>(1)};
+  using Element = typename Math::Element;
+  return {carver.take<Element>(Math::kTerms * Math::depth(D) * kKeyTile),
+          carver.take<Element>(Math::kTerms * kKeyTile / Math::kPack * round_up(E, kLanes)), carver.take<bool>(1)};
 }
 
 // Numbers of a smaller type. int8 has a scale for each key.
@@ -30,7 +30,7 @@ inline StoredTile take_stored_tile(StoredAs stored, std::int64_t D, std::int64_t
 template <class Math>
 StoredAs cache_stored_as_with(const CacheShape& shape) {
   if (shape.int8) return StoredAs::int8;
-  if (shape.dtype == DType::f32 || Math::kPack == 2) return StoredAs::cells;
+  if (shape.dtype == DType::f32 || Math::kPack == 2) return StoredAs::packed;
   return shape.dtype == DType::bf16 ? StoredAs::bf16 : StoredAs::f16;
 }
 
@@ -38,7 +38,7 @@ template <class Math>
 std::int64_t cache_tile_bytes_with(const CacheShape& shape) {
   Carver carver{nullptr};
   const StoredAs stored = cache_stored_as_with<Math>(shape);
-  if (stored == StoredAs::cells)
+  if (stored == StoredAs::packed)
     take_tile<Math>(shape.D, shape.E, carver);
   else
     take_stored_tile<Math>(stored, shape.D, shape.E, carver);
@@ -51,8 +51,8 @@ void cache_clear_with(const CacheShape& shape, char* tile) {
   __builtin_memset(tile, 0, static_cast<std::size_t>(cache_tile_bytes_with<Math>(shape)));
   Carver carver{tile};
   const StoredAs stored = cache_stored_as_with<Math>(shape);
-  *(stored == StoredAs::cells ? take_tile<Math>(shape.D, shape.E, carver).v_finite
-                              : take_stored_tile<Math>(stored, shape.D, shape.E, carver).v_finite) = true;
+  *(stored == StoredAs::packed ? take_tile<Math>(shape.D, shape.E, carver).v_finite
+                               : take_stored_tile<Math>(stored, shape.D, shape.E, carver).v_finite) = true;
 }
 
 inline bool all_finite(const float* x, std::int64_t n) {
@@ -66,7 +66,7 @@ inline void store_number(StoredAs stored, bool pairs, char* numbers, std::int64_
   if (stored == StoredAs::int8) {
     // No scale: a row of zeros, or one that is not finite, whose scale makes all of it NaN.
     numbers[at] = static_cast<char>(per_scale == 0.0F ? 0 : static_cast<std::int8_t>(__builtin_rintf(x * per_scale)));
-  } else if (stored == StoredAs::cells && !pairs) {
+  } else if (stored == StoredAs::packed && !pairs) {
     __builtin_memcpy(numbers + 4 * at, &x, 4);
   } else {
     store_one(stored == StoredAs::f16 ? DType::f16 : DType::bf16, numbers + 2 * at, x);
@@ -93,9 +93,9 @@ void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& 
   const StoredAs stored = cache_stored_as_with<Math>(shape);
   Carver carver{tile};
   StoredTile t{};
-  if (stored == StoredAs::cells) {
-    const PackedTile<Math> cells = take_tile<Math>(shape.D, shape.E, carver);
-    t = {reinterpret_cast<char*>(cells.k), reinterpret_cast<char*>(cells.v), nullptr, nullptr, cells.v_finite};
+  if (stored == StoredAs::packed) {
+    const PackedTile<Math> own = take_tile<Math>(shape.D, shape.E, carver);
+    t = {reinterpret_cast<char*>(own.k), reinterpret_cast<char*>(own.v), nullptr, nullptr, own.v_finite};
   } else {
     t = take_stored_tile<Math>(stored, shape.D, shape.E, carver);
   }
@@ -117,7 +117,7 @@ void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& 
   }
 }
 
-// Calls the same place of the next tile into the cache as it goes: all of it at once would wait for its turn.
+// Prefetches the same place of the next tile as it goes: all of it at once would fill the queue of memory requests.
 inline void widen(StoredAs stored, const char* src, std::int64_t n, float* dst, std::int64_t to_next) {
   constexpr std::int64_t kLine = 32;  // numbers in a cache line
   const auto convert = [&](auto load_half) {
@@ -134,7 +134,8 @@ inline void widen(StoredAs stored, const char* src, std::int64_t n, float* dst, 
     convert([](const char* x) { return load_f16(x); });
 }
 
-// A stored tile into cells; what is left to apply are the scales of int8. The next one lies `to_next` bytes on.
+// A stored tile into packed operands; what is left to apply are the scales of int8. The next one lies `to_next` bytes
+// on.
 template <class Math>
 inline StoredTile widen_tile(const AttentionProblem& p, char* data, std::int64_t to_next, const PackedTile<Math>& dst) {
   const StoredAs stored = p.packed->stored;

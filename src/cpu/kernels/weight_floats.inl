@@ -28,7 +28,8 @@ inline void float_rows(const WeightProduct& p, const TileWork& work) {
     else
       for (std::int64_t n = 0; n < inner * kKeyTile; n += kLanes)
         store(widened + n, load_weights<Format>(numbers + n * kWeightBytes<Format>));
-    add_product({work.sums, kKeyTile}, LeftTile<FloatCells>{x + k, p.x_row_stride}, RightTile<FloatCells>{b, kKeyTile},
+    add_product({work.sums, kKeyTile}, LeftTile<FloatFormat>{x + k, p.x_row_stride},
+                RightTile<FloatFormat>{b, kKeyTile},
                 {work.rows, kKeyTile, inner});  // (rows, outputs) += (rows, inner) . (inner, outputs)
   }
   if (work.y == work.sums) return;

@@ -1,5 +1,5 @@
 // Stretches of address space in large pages, and pieces cut from them.
-#include "base/long_memory.hpp"
+#include "base/long_lived_memory.hpp"
 
 #include <sys/mman.h>
 
@@ -51,10 +51,10 @@ class Stretch {
 
 }  // namespace
 
-std::shared_ptr<char> long_memory(std::int64_t bytes) {
+std::shared_ptr<char> long_lived_memory(std::int64_t bytes) {
   // Room for rounding up, and for the large page that is lost to alignment.
   checked_product("memory", {bytes + 2 * kLargePage, 2});
-  const std::int64_t rounded = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  const std::int64_t rounded = std::max(kAlignment, divide_up(bytes, kAlignment) * kAlignment);
   if (rounded >= kStretch) {
     auto own = std::make_shared<Stretch>(rounded);
     char* piece = own->take(rounded);

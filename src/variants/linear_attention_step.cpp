@@ -5,7 +5,7 @@
 
 #include "base/interrupt.hpp"
 #include "base/threads.hpp"
-#include "variants/linear_chunks.hpp"
+#include "variants/linear_attention_chunks.hpp"
 
 namespace attend::linear {
 namespace {
@@ -31,7 +31,7 @@ class Tokens {
       : p_(p), w_(w), unit_(unit), state_(state), columns_(p.E + (p.normalise ? 1 : 0)) {}
 
   void run(std::int64_t t, const MutableView& out) {
-    const LinearKernels& kernel = rows_kernels();
+    const LinearAttentionKernels& kernel = rows_kernels();
     const double log_decay = p_.options.log_decay ? scalar_at(p_, *p_.options.log_decay, unit_, t) : 0;
     const auto decay = static_cast<float>(std::exp(log_decay));
     const float whole = log_decay > -0.5 ? 1.0F : 0.0F;  // decay = whole + rest

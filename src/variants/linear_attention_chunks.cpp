@@ -1,5 +1,5 @@
 // Chunks of linear attention: rows in f32, features, decays, states.
-#include "variants/linear_chunks.hpp"
+#include "variants/linear_attention_chunks.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "variants/linear_chunks.hpp"
+#include "base/checked.hpp"
+#include "variants/linear_attention_chunks.hpp"
 
 namespace attend::linear {
 
@@ -15,7 +16,7 @@ struct Windows {
   std::int64_t chunks;  // of all tokens
   std::int64_t units_at_once, chunks_at_once;
 
-  std::int64_t count() const { return (chunks + chunks_at_once - 1) / chunks_at_once; }
+  std::int64_t count() const { return divide_up(chunks, chunks_at_once); }
 };
 
 // Chunks side by side make what they add; then the states follow each other in order; chunks then read them side by

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/threads.hpp"
-#include "variants/linear_states.hpp"
+#include "variants/linear_attention_states.hpp"
 
 namespace attend::linear {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 void write_rows(const Problem& p, const States& states, std::int64_t u, std::int64_t c, Workers& workers, int worker,
                 const MutableView& out) {
   const Workspace w = workers.of(worker);
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = states.chunk(u, c);
   const std::int64_t n = place.rows;
   const float *S = states.before(u, c), *z = S + p.F * p.E;

@@ -8,9 +8,10 @@
 #include <cmath>
 #include <limits>
 
+#include "base/checked.hpp"
 #include "base/threads.hpp"
 #include "ops/rows.hpp"
-#include "variants/linear_states.hpp"
+#include "variants/linear_attention_states.hpp"
 
 namespace attend::linear {
 namespace {
@@ -152,7 +153,7 @@ void Backward::read_chunk(std::int64_t u, std::int64_t c, int worker) {
 }
 
 void Backward::read_head(std::int64_t u, std::int64_t c, std::int64_t g, const Workspace& w, const Decays& decays) {
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = states_.chunk(u, c);
   const std::int64_t n = place.rows, F = p_.F, E = p_.E, b = place.unit.b, h = place.unit.s * p_.G + g;
   const float *S = states_.before(u, c), *z = S + F * E, *v = p_.delta ? states_.written(u, c) : w.v;
@@ -206,7 +207,7 @@ void Backward::read_head(std::int64_t u, std::int64_t c, std::int64_t g, const W
 
 // dstate(u, c) goes from what chunk c adds to the gradient of the state after it.
 void Backward::chain_sum(std::int64_t count) {
-  const std::int64_t pieces = (size_ + kPiece - 1) / kPiece;
+  const std::int64_t pieces = divide_up(size_, kPiece);
   parallel_for(states_.units() * pieces, [&](std::int64_t item, int) {
     const std::int64_t u = item / pieces, at = item % pieces * kPiece, n = std::min(kPiece, size_ - at);
     for (std::int64_t c = count - 1; c >= 0; --c)
@@ -216,7 +217,7 @@ void Backward::chain_sum(std::int64_t count) {
 
 // dU = P^T dO + decay_to_end K dS, and dS before = total dS + (decay Q)^T dO - W^T dU.
 void Backward::chain_delta(std::int64_t count) {
-  const std::int64_t blocks = (p_.E + kColumns - 1) / kColumns;
+  const std::int64_t blocks = divide_up(p_.E, kColumns);
   parallel_for(states_.units() * blocks, workers_.count(), [&](std::int64_t item, int worker) {
     const Workspace w = workers_.of(worker);
     const std::int64_t u = item / blocks, at = item % blocks * kColumns, cols = std::min(kColumns, p_.E - at);
@@ -234,7 +235,7 @@ void Backward::chain_delta(std::int64_t count) {
 
 void Backward::finish_chunk(std::int64_t u, std::int64_t c, int worker) {
   const Workspace w = workers_.of(worker);
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = states_.chunk(u, c);
   const std::int64_t n = place.rows, F = p_.F, E = p_.E;
   const float *dS = dstate(u, c), *dz = dS + F * E;
@@ -265,7 +266,7 @@ void Backward::finish_chunk(std::int64_t u, std::int64_t c, int worker) {
 
 // From dU: dR = (I + T)^-T dU, with R = beta (V - decay_from_start K S); dT = -dR U^T below the diagonal.
 void Backward::finish_delta(std::int64_t u, std::int64_t c, const Workspace& w, const Decays& decays) {
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = states_.chunk(u, c);
   const std::int64_t n = place.rows, F = p_.F, E = p_.E;
   float *dk = dkeys(u, c), *dr = dvalues(u, c), *beta = w.row[0], *dots = w.row[1], *factors = w.row[2];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/linear_attention.hpp"
+#include "base/checked.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/matmul.hpp"
 #include "ops/scratch.hpp"
@@ -44,7 +45,7 @@ struct Problem {
 };
 
 inline std::int64_t chunks_of(std::int64_t length) {
-  return (length + kChunk - 1) / kChunk;
+  return divide_up(length, kChunk);
 }
 
 // The decays within a chunk, all at most 1: from before its first token to after token i, from after token j to its
@@ -88,8 +89,8 @@ class Workers {
   std::vector<std::int64_t> ratio_of_;  // the unit whose ratios of a whole chunk a worker holds
 };
 
-inline const LinearKernels& rows_kernels() {
-  return kernels().linear;
+inline const LinearAttentionKernels& rows_kernels() {
+  return kernels().linear_attention;
 }
 
 inline FloatMatrix matrix(const float* data, std::int64_t rows, std::int64_t cols) {

@@ -9,8 +9,8 @@ namespace attend {
 
 enum class FeatureKernel : std::int32_t { elu_plus_one, relu };
 
-// Rows in memory that are wanted soon: a product calls them into the cache, some with every few rows of its own, so
-// that memory works while it does. No more rows of them than the product has are called.
+// Rows in memory that are wanted soon: a product prefetches them, some with every few rows of its own, so that memory
+// works while it does. No more rows of them are prefetched than the product has.
 struct RowsAhead {
   const void* data = nullptr;  // null: none
   std::int64_t row_bytes = 0;  // from row to row
@@ -30,7 +30,7 @@ struct LinearProduct {
   RowsAhead ahead[2];
 };
 
-struct LinearKernels {
+struct LinearAttentionKernels {
   // Straight from where the matrices lie, if their sizes are whole vectors; else it does nothing and is false.
   // `scratch` as for matmul, of 96 rows.
   bool (*product)(const LinearProduct& p, void* scratch);

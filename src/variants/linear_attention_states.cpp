@@ -1,8 +1,9 @@
 // The states of causal linear attention before each chunk of a window of tokens.
-#include "variants/linear_states.hpp"
+#include "variants/linear_attention_states.hpp"
 
 #include <algorithm>
 
+#include "base/checked.hpp"
 #include "base/threads.hpp"
 
 namespace attend::linear {
@@ -21,7 +22,7 @@ Windows::Windows(const Problem& p, std::int64_t floats_per_chunk) : chunks(chunk
   // The delta rule makes a unit's states one after the other: a unit for every thread, as far as they fit.
   const std::int64_t fitting = kWindowFloats / std::max<std::int64_t>(1, kLeastChunks * floats_per_chunk);
   const std::int64_t side_by_side = p.delta ? std::min<std::int64_t>(thread_count(), fitting) : 1;
-  units_at_once = std::clamp(std::max((kItems + chunks - 1) / chunks, side_by_side), std::int64_t{1}, p.units);
+  units_at_once = std::clamp(std::max(divide_up(kItems, chunks), side_by_side), std::int64_t{1}, p.units);
   const std::int64_t fit = kWindowFloats / std::max<std::int64_t>(1, units_at_once * floats_per_chunk);
   chunks_at_once = std::min(chunks, std::clamp(fit, kLeastChunks, kItems));
 }
@@ -67,7 +68,7 @@ void States::fill(std::int64_t first, std::int64_t last) {
 // What a chunk adds to the state: the sum of decay_to_end k v^T, and of decay_to_end k.
 void States::prepare_sum(std::int64_t u, std::int64_t c, int worker) {
   const Workspace w = workers_.of(worker);
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = chunk(u, c);
   Decays decays;
   workers_.load_decays(worker, w, place, false, decays);
@@ -91,7 +92,7 @@ void make_triangle(const Decays& decays, const float* beta, std::int64_t rows, f
 
 void States::prepare_delta(std::int64_t u, std::int64_t c, int worker) {
   const Workspace w = workers_.of(worker);
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = chunk(u, c);
   const std::int64_t n = place.rows;
   Decays decays;
@@ -115,7 +116,7 @@ void States::prepare_delta(std::int64_t u, std::int64_t c, int worker) {
 }
 
 void States::chain_sum(std::int64_t count) {
-  const std::int64_t pieces = (size_ + kPiece - 1) / kPiece;
+  const std::int64_t pieces = divide_up(size_, kPiece);
   parallel_for(units_ * pieces, [&](std::int64_t item, int) {
     const std::int64_t u = item / pieces, at = item % pieces * kPiece, n = std::min(kPiece, size_ - at);
     for (std::int64_t c = 0; c < count; ++c) rows_kernels().chain(run(u) + at, before(u, c) + at, total(u, c), n);
@@ -124,7 +125,7 @@ void States::chain_sum(std::int64_t count) {
 
 // Columns of the state do not meet each other.
 void States::chain_delta(std::int64_t count) {
-  const std::int64_t blocks = (p_.E + kColumns - 1) / kColumns;
+  const std::int64_t blocks = divide_up(p_.E, kColumns);
   parallel_for(units_ * blocks, workers_.count(), [&](std::int64_t item, int worker) {
     const Workspace w = workers_.of(worker);
     const std::int64_t u = item / blocks, at = item % blocks * kColumns, cols = std::min(kColumns, p_.E - at);

@@ -9,6 +9,6 @@ namespace attend {
 
 // 64-byte-aligned, not initialised; freed with the last copy of the pointer. Small pieces lie side by side in one
 // stretch, which goes back to the system when all of them are gone. Throws bad_alloc.
-std::shared_ptr<char> long_memory(std::int64_t bytes);
+std::shared_ptr<char> long_lived_memory(std::int64_t bytes);
 
 }  // namespace attend

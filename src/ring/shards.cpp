@@ -1,5 +1,5 @@
 // Splits of a sequence and masks of pairs of blocks.
-#include "ring/split.hpp"
+#include "ring/shards.hpp"
 
 #include <algorithm>
 #include <bit>

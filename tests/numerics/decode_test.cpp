@@ -50,7 +50,7 @@ void expect_same_alone(DType dtype, const Dims& d, View k, View v, const Mask& m
   ASSERT_TRUE(same_bits(alone_lse, slice(View(whole_lse), 2, 59, 1))) << text(dtype, d);
 }
 
-TEST(FewRows, GiveTheBitsOfMany) {
+TEST(Decode, GiveTheBitsOfMany) {
   for (const DType dtype : kDTypes)
     for (int64_t group = 1; group <= 7; ++group)
       for (const auto& [N, D, E] : {std::tuple<int64_t, int64_t, int64_t>{64, 64, 64},
@@ -68,7 +68,7 @@ TEST(FewRows, GiveTheBitsOfMany) {
 }
 
 // Keys and values inside wider rows, and with heads that do not begin where a row of cells could.
-TEST(FewRows, ReadAnyLayout) {
+TEST(Decode, ReadAnyLayout) {
   for (const DType dtype : kDTypes)
     for (const auto& [wide, first] :
          {std::pair<int64_t, int64_t>{66, 0}, {66, 1}, {65, 0}, {65, 1}, {128, 64}, {192, 65}}) {
@@ -82,7 +82,7 @@ TEST(FewRows, ReadAnyLayout) {
 }
 
 // An inf or NaN among the values: hidden it changes nothing, seen it goes where it goes with many rows.
-TEST(FewRows, KeepHiddenValuesOut) {
+TEST(Decode, KeepHiddenValuesOut) {
   const float kBad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
   for (const DType dtype : kDTypes)
     for (const float bad : kBad)
@@ -108,7 +108,7 @@ TEST(FewRows, KeepHiddenValuesOut) {
 }
 
 // Over a cache of any kind: one query gives the bits it has among sixty.
-TEST(FewRows, GiveTheBitsOfManyOverCaches) {
+TEST(Decode, GiveTheBitsOfManyOverCaches) {
   for (const DType dtype : kDTypes)
     for (const bool int8 : {false, true})
       for (const Dims& d :

@@ -3,8 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/checked.hpp"
 #include "base/threads.hpp"
-#include "variants/linear_chunks.hpp"
+#include "variants/linear_attention_chunks.hpp"
 
 namespace attend::linear {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 struct Segments {
   explicit Segments(std::int64_t length) : chunks(chunks_of(length)) {
     each = std::max<std::int64_t>(8, (chunks + 63) / 64);
-    count = std::max<std::int64_t>(1, (chunks + each - 1) / each);
+    count = std::max<std::int64_t>(1, divide_up(chunks, each));
   }
   std::int64_t chunks, each, count;
 };
@@ -27,7 +28,7 @@ class Full {
         keys_(p.N),
         queries_(p.M),
         states_(partials(keys_)),
-        turned_(checked_product("linear_attention", {p.units, p.F, p.E})) {}
+        transposed_(checked_product("linear_attention", {p.units, p.F, p.E})) {}
 
   void sum_states();
   void load_states(const View& from);
@@ -51,8 +52,8 @@ class Full {
   // After merge() the first partial of a unit is its sum.
   void merge(float* partial, const Segments& segments);
   // The state of each unit, or its gradient, with rows and columns exchanged: products run along its rows.
-  void turn(const float* partial, const Segments& segments);
-  float* turned(std::int64_t u) const { return turned_.data() + u * p_.F * p_.E; }
+  void transpose(const float* partial, const Segments& segments);
+  float* transposed(std::int64_t u) const { return transposed_.data() + u * p_.F * p_.E; }
   float* state(std::int64_t u) const { return states_.data() + u * keys_.count * size_; }
   void add_keys(std::int64_t u, std::int64_t c, const Workspace& w, float* sum, bool first);
   void factors_of(const Workspace& w, const float* z, std::int64_t n, float scale, float* factors) const;
@@ -64,7 +65,7 @@ class Full {
   Workers workers_;
   std::int64_t size_;
   Segments keys_, queries_;
-  Buffer<float> states_, turned_;
+  Buffer<float> states_, transposed_;
 };
 
 void Full::merge(float* partial, const Segments& segments) {
@@ -74,11 +75,11 @@ void Full::merge(float* partial, const Segments& segments) {
   });
 }
 
-void Full::turn(const float* partial, const Segments& segments) {
+void Full::transpose(const float* partial, const Segments& segments) {
   for (std::int64_t u = 0; u < p_.units; ++u)
     for (std::int64_t f = 0; f < p_.F; ++f)
       for (std::int64_t e = 0; e < p_.E; ++e)
-        turned(u)[e * p_.F + f] = partial[u * segments.count * size_ + f * p_.E + e];
+        transposed(u)[e * p_.F + f] = partial[u * segments.count * size_ + f * p_.E + e];
 }
 
 void Full::sum_states() {
@@ -134,7 +135,7 @@ void Full::write_rows(const MutableView& out) {
 // dq of a chunk of rows, and what they add to the gradient of the state.
 void Full::read_rows(std::int64_t u, std::int64_t c, const Workspace& w, const View& dout, const MutableView& dq,
                      float* sum, bool first) {
-  const LinearKernels& kernel = rows_kernels();
+  const LinearAttentionKernels& kernel = rows_kernels();
   const Chunk place = p_.chunk(p_.unit(u), c, p_.M);
   const std::int64_t n = place.rows, F = p_.F, E = p_.E, b = place.unit.b;
   const float *S = state(u), *z = S + F * E;
@@ -149,7 +150,7 @@ void Full::read_rows(std::int64_t u, std::int64_t c, const Workspace& w, const V
       factors_of(w, z, n, 1, factors);
       kernel.scale_rows(w.o, E, factors, n, E, w.o, false);
     }
-    multiply(matrix(w.o, n, E), matrix(turned(u), E, F), matrix(w.f1, n, F), false, w.product,
+    multiply(matrix(w.o, n, E), matrix(transposed(u), E, F), matrix(w.f1, n, F), false, w.product,
              rows_ahead(p_.q, b, h, place.first + kChunk));
     if (p_.normalise) {
       kernel.dot_rows(w.q, w.f1, F, n, F, terms);
@@ -168,7 +169,7 @@ void Full::finish_keys(std::int64_t u, std::int64_t c, const Workspace& w, const
   const std::int64_t n = place.rows, F = p_.F, E = p_.E;
   load_keys(p_, w, place, w.k);
   load_values(p_, place, w.v);
-  multiply(matrix(w.v, n, E), matrix(turned(u), E, F), matrix(w.f1, n, F), false, w.product,
+  multiply(matrix(w.v, n, E), matrix(transposed(u), E, F), matrix(w.f1, n, F), false, w.product,
            rows_ahead(p_.k, place.unit.b, place.unit.kv, place.first + kChunk));
   multiply(matrix(w.k, n, F), matrix(dS, F, E), matrix(w.o, n, E), false, w.product,
            rows_ahead(p_.v, place.unit.b, place.unit.kv, place.first + kChunk));
@@ -181,14 +182,14 @@ void Full::finish_keys(std::int64_t u, std::int64_t c, const Workspace& w, const
 
 void Full::backward(const View& dout, const LinearAttentionGradients& gradients) {
   const Buffer<float> dstates(partials(queries_));
-  turn(states_.data(), keys_);
+  transpose(states_.data(), keys_);
   if (p_.M == 0) std::fill_n(dstates.data(), p_.units * size_, 0.0F);
   for_segments(queries_, [&](std::int64_t u, std::int64_t c, const Workspace& w) {
     float* sum = dstates.data() + (u * queries_.count + c / queries_.each) * size_;
     read_rows(u, c, w, dout, gradients.dq, sum, c % queries_.each == 0);
   });
   merge(dstates.data(), queries_);
-  turn(dstates.data(), queries_);
+  transpose(dstates.data(), queries_);
   const KeyGradients to(p_, gradients.dk, gradients.dv);
   for_segments(keys_, [&](std::int64_t u, std::int64_t c, const Workspace& w) {
     finish_keys(u, c, w, dstates.data() + u * queries_.count * size_, to);
