@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   int rounds = 7, thread_option = 0;
   std::string only, svg;
   bool ceilings = false, lengths = false, parts = false, latents = false, blocks = false;
-  app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward in turn")
+  app.add_option("--rounds", rounds, "Timed rounds; each runs ceiling, forward and backward")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", thread_option, "Threads (default: ATTEND_THREADS or all CPUs)")
       ->check(CLI::Range(1, 1024));

@@ -21,7 +21,7 @@ inline Sample summary(std::vector<double> x) {
   return {x[x.size() / 2], x[x.size() / 4], x[x.size() - 1 - x.size() / 4]};
 }
 
-// Runs all candidates once per round, round after round, so that a slow spell of the machine meets every one of them.
+// Runs all candidates once per round, round after round, so that noise of the machine meets every one of them.
 // The first round warms up and is not counted.
 inline std::vector<Sample> interleave(const std::vector<std::function<double()>>& candidates, int rounds) {
   std::vector<std::vector<double>> values(candidates.size());

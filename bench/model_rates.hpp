@@ -1,4 +1,4 @@
-// A language model that is timed from outside, turn by turn with another program.
+// A language model that is timed from outside, interleaved with another program.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ void write_file_atomically(const std::filesystem::path& path, std::span<const st
 using PutBytes = std::function<void(std::span<const std::byte>)>;
 void stream_file_atomically(const std::filesystem::path& path, const std::function<void(const PutBytes&)>& content);
 
-// For files of many tensors, each made when its turn comes: hands over the bytes of tensor n, in pieces.
+// For files of many tensors, one made after another: hands over the bytes of tensor n, in pieces.
 using PutTensor = std::function<void(std::size_t n, const PutBytes& put)>;
 // Runs it and counts what it handed over.
 std::uint64_t put_and_count(std::size_t n, const PutTensor& content, const PutBytes& put);

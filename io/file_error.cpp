@@ -9,7 +9,7 @@
 namespace attend::io {
 namespace {
 
-// Controls, and what would turn the order of a line around or hide a part of it.
+// Controls, and what would reverse the order of a line or hide a part of it.
 bool is_unseen(char32_t x) {
   return x < 0x20 || (x >= 0x7F && x < 0xA0) || x == 0xAD || x == 0x61C || (x >= 0x200B && x <= 0x200F) ||
          (x >= 0x2028 && x <= 0x202E) || (x >= 0x2060 && x <= 0x206F) || x == 0xFEFF || (x >= 0xFFF9 && x <= 0xFFFB) ||

@@ -24,7 +24,7 @@ enum class PickleKind : std::uint8_t {
   global,      // text is the name of a class or function, one of the known ones
   tuple,       // items
   list,        // items
-  dict,        // items are keys and values in turn; an OrderedDict too
+  dict,        // items are keys and values, alternating; an OrderedDict too
   call,        // items are the global and a tuple of arguments
   persistent,  // items is one, the name of something outside of the pickle
 };

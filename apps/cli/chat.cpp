@@ -18,7 +18,7 @@
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "line_reader.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "llm/text/unicode.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -126,7 +126,7 @@ class Conversation {
         if (interrupted.signal != SIGINT) throw;
         show(shown, " ...");
       }
-      const std::vector<llm::Event> events = llm::blame(a_.model.model, [&] { return engine_.step(); });
+      const std::vector<llm::Event> events = llm::with_file_errors(a_.model.model, [&] { return engine_.step(); });
       const auto& now = engine_.stats();
       if (bar) bar->update(now.prompt_tokens + now.reused_tokens - before.prompt_tokens - before.reused_tokens);
       for (const llm::Event& event : events) {

@@ -8,7 +8,7 @@
 #include "interrupt.hpp"
 #include "language_model.hpp"
 #include "llm/model/export.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -30,7 +30,7 @@ int run_convert(const Arguments& a) {
     check_interrupted();
     bar.update(done);
   };
-  llm::blame(files.path(), [&] {
+  llm::with_file_errors(files.path(), [&] {
     if (llm::has_extension(a.out, ".gguf"))
       llm::export_gguf(files, a.out, options);
     else

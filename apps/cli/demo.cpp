@@ -22,7 +22,7 @@
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
 #include "llm/runtime/memory.hpp"
-#include "neighbours.hpp"
+#include "other_processes.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
 
@@ -116,7 +116,7 @@ Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) 
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   Timing timing;
-  const Neighbours neighbours;
+  const OtherProcesses others;
   const llm::MemoryWatch memory;
   const double first = seconds_of_one();  // the warm-up: threads start, memory is touched for the first time
   timing.memory = memory.growth();
@@ -126,7 +126,7 @@ Timing run_attention(const Problem& problem, const Inputs& inputs, Tensor& out) 
   std::sort(times.begin(), times.end());
   timing.median = times[times.size() / 2];
   timing.fastest = times.front();
-  timing.warning = neighbours.warning();
+  timing.warning = others.warning();
   return timing;
 }
 

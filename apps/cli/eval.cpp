@@ -10,7 +10,7 @@
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "llm/generate/perplexity.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -40,7 +40,7 @@ int run_eval(const Arguments& a) {
       load_model(open, llm::plan_memory(*open.files, cache, length, llm::kLogitRows), a.model.quiet);
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("reading", std::ssize(tokens), "tokens");
-  const llm::Perplexity result = llm::blame(a.model.model, [&] {
+  const llm::Perplexity result = llm::with_file_errors(a.model.model, [&] {
     return llm::perplexity(model, tokens, length, cache, [&](std::int64_t done) { bar.update(done); });
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

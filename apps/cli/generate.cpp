@@ -11,7 +11,7 @@
 #include "command.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/memory.hpp"
 #include "progress.hpp"
 #include "prompts.hpp"
@@ -71,7 +71,7 @@ int answer_one(const Arguments& a, llm::OpenModel& open, const std::string& text
   std::optional<ProgressBar> bar;
   if (!a.model.quiet) bar.emplace("reading", prompt, "tokens");
   while (!engine.idle()) {
-    const std::vector<llm::Event> events = llm::blame(a.model.model, [&] { return engine.step(); });
+    const std::vector<llm::Event> events = llm::with_file_errors(a.model.model, [&] { return engine.step(); });
     if (bar) bar->update(engine.stats().prompt_tokens);
     for (const llm::Event& event : events) {
       bar.reset();  // the answer has begun

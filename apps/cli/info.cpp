@@ -10,7 +10,7 @@
 #include "io/closest.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 
 namespace attend::cli {
 namespace {
@@ -174,7 +174,7 @@ int run_info(const Arguments& a) {
     stored += (stored.empty() ? "" : ", ") + fmt::format("{} {}", dtype, bytes(size));
   line("stored",
        fmt::format("{} in {}: {}", bytes(files.bytes()), io::counted(std::ssize(files.tensors()), "tensor"), stored));
-  llm::blame(files.path(), [&] {
+  llm::with_file_errors(files.path(), [&] {
     print_parameters(c);
     print_memory(c, a.context > 0 ? a.context : c.context, &files);
   });

@@ -69,7 +69,7 @@ Text make_text(std::int64_t length, Random random) {
   return text;
 }
 
-// How a row of dim numbers is divided: [turned by RoPE | topic | sink | word].
+// How a row of dim numbers is divided: [rotated by RoPE | topic | sink | word].
 struct Layout {
   explicit Layout(std::int64_t dim)
       : rotary(dim / 8 * 2), topic(dim / 8), sink(dim >= 4 ? 1 : 0), word(dim - rotary - topic - sink) {}
@@ -116,7 +116,7 @@ class RowWriter {
 
   // The row of position i, whose word part shows position `word_at` (-1: none); the sink part only if `sink`.
   void write(float* row, std::int64_t i, std::int64_t word_at, bool sink, const Interests& strength) const {
-    // Pairs (x, 0): RoPE turns queries and keys alike, so a score falls with distance by the cosines alone.
+    // Pairs (x, 0): RoPE rotates queries and keys alike, so a score falls with distance by the cosines alone.
     const std::int64_t pairs = layout_.rotary / 2;
     const auto place =
         static_cast<float>(strength.place / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, pairs))));

@@ -11,8 +11,8 @@
 #include "attend/runtime.hpp"
 #include "command.hpp"
 #include "commit.hpp"
-#include "cut_files.hpp"
 #include "draw/columns.hpp"
+#include "truncated_files.hpp"
 
 namespace attend::cli {
 namespace {
@@ -70,7 +70,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace attend::cli
 
 int main(int argc, char** argv) {
-  attend::cli::explain_cut_files();
+  attend::cli::explain_truncated_files();
   try {
     attend::draw::use_utf8();
     const int code = attend::cli::parse_and_run(argc, argv);

@@ -16,7 +16,7 @@
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 #include "io/readable.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/memory.hpp"
 #include "llm/text/unicode.hpp"
 #include "progress.hpp"
@@ -171,7 +171,7 @@ int answer_prompts(llm::OpenModel& open, const ModelArguments& arguments, const 
   std::size_t printed = 0;
   std::int64_t done = 0, tokens = 0;
   while (!engine.idle()) {
-    for (const llm::Event& event : llm::blame(arguments.model, [&] { return engine.step(); })) {
+    for (const llm::Event& event : llm::with_file_errors(arguments.model, [&] { return engine.step(); })) {
       Answer& answer = answers[static_cast<std::size_t>(event.request)];
       answer.text += event.text;
       answer.finish = event.finish;

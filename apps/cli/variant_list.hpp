@@ -14,7 +14,7 @@ namespace attend::cli {
 
 struct VariantInputs {
   Tensor q, k, v;  // [1, H, L, D], the made-up text of the demo
-  Tensor shared;   // q turned to unit length: the keys where queries and keys are one
+  Tensor shared;   // q scaled to unit length: the keys where queries and keys are one
   Tensor x;        // [1, 1, L, H * D]: the queries of all heads side by side, for whole layers
   std::int64_t length() const { return q.shape()[2]; }
 };

@@ -17,7 +17,7 @@
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
 #include "llm/runtime/memory.hpp"
-#include "neighbours.hpp"
+#include "other_processes.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
 #include "variant_list.hpp"
@@ -51,8 +51,8 @@ double seconds_of(const std::function<void()>& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Calls in turns, so that a slow spell of the machine meets them all; the median of each.
-std::vector<double> in_turns(const std::vector<std::function<void()>>& calls, const std::vector<double>& first) {
+// Calls interleaved, so that noise of the machine meets them all; the median of each.
+std::vector<double> interleaved(const std::vector<std::function<void()>>& calls, const std::vector<double>& first) {
   constexpr double kBudget = 3.0;  // seconds for all of them
   double once = 0;
   for (const double seconds : first) once += seconds;
@@ -110,7 +110,7 @@ void measure(const std::vector<Variant>& variants, const Arguments& arguments, s
     who.push_back(n);
     tick();
   }
-  const std::vector<double> medians = in_turns(calls, first);
+  const std::vector<double> medians = interleaved(calls, first);
   for (std::size_t n = 0; n < who.size(); ++n) results[who[n]].points.back().seconds = medians[n];
 }
 
@@ -399,7 +399,7 @@ int run_variants(const Arguments& arguments) {
              arguments.heads, arguments.dim, kernel_name(), io::counted(threads(), "thread"));
   (void)std::fflush(stdout);
 
-  const Neighbours neighbours;
+  const OtherProcesses others;
   std::vector<Result> results;
   for (const Variant& variant : variants) results.push_back({variant.name, variant.against, {}});
   {
@@ -408,7 +408,7 @@ int run_variants(const Arguments& arguments) {
     for (const std::int64_t length : lengths)
       measure(variants, arguments, length, results, [&] { bar.update(++done); });
   }
-  const std::string warning = neighbours.warning();
+  const std::string warning = others.warning();
   print_table(screen, results, lengths);
   if (!warning.empty()) fmt::print("{}.\n\n", warning);
   for (const Result& result : results) {

@@ -1,4 +1,4 @@
-"""A language model on attend and on llama.cpp, turn by turn in one run: rates, greedy answers, perplexity.
+"""A language model on attend and on llama.cpp, interleaved in one run: rates, greedy answers, perplexity.
 
 usage: language_model.py MODEL.gguf [--rounds N] [--threads N] [--text FILE] [--json FILE]
 """
@@ -158,10 +158,10 @@ def compare_rates(attend, peers, rounds):
     results = []
     for label, tokens, run in rows:
         times = {p: [] for p in [attend, *peers]}
-        for turn in range(rounds + 1):
+        for number in range(rounds + 1):
             for p in times:
                 seconds = run(p)
-                if turn > 0:  # the first warms up
+                if number > 0:  # the first warms up
                     times[p].append(seconds)
         ours = tokens / statistics.median(times[attend])
         best = min(peers, key=lambda p: statistics.median(times[p]))

@@ -121,7 +121,7 @@ def choose(peer, case, data, expected, longest=math.inf):
 
 
 def interleave(candidates, budget, least, rounds_between):
-    """A/B/C/A/B/C: every candidate once per round, beginning with another one each time, so that a slow spell of the
+    """A/B/C/A/B/C: every candidate once per round, beginning with another one each time, so that noise of the
     machine meets them all. A slow rival sits out the later rounds; it never gets fewer than the least number."""
     fewest, most = rounds_between
     cost = lambda c: PAUSE + max(least, c.estimate) + (c.estimate if c.estimate < 0.1 else 0)  # noqa: E731
@@ -145,7 +145,7 @@ def ratios(ours, theirs):
     return [seconds / ours.times[number] for number, seconds in theirs.times.items()]
 
 
-class Neighbours:
+class OtherProcesses:
     """How much of the CPUs went to others while we measured, from Linux's /proc/stat: figures made beside them are
     unfair, most of all to rivals whose threads wait for each other at barriers."""
 

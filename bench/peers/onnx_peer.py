@@ -63,7 +63,7 @@ class OnnxRuntime(Peer):
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
-        options.add_session_config_entry("session.force_spinning_stop", "1")  # no spinning into the next one's turn
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # no spinning into the next one's time
         session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         binding, values = session.io_binding(), {}
         for name, x in [*inputs.items(), *outputs.items()]:

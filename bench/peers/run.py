@@ -1,4 +1,4 @@
-"""attend beside its rivals: same numbers, same threads, in turns; see docs/guide/benchmarks.md.
+"""attend beside its rivals: same numbers, same threads, interleaved; see docs/guide/benchmarks.md.
 
 usage: python bench/peers/run.py [--quick] [--only NAME] [--threads N] [--json PATH] [--svg PATH]
 """
@@ -20,7 +20,7 @@ BUSY = 0.03  # share of the CPUs that others may take before the run is called u
 
 def arguments():
     parser = argparse.ArgumentParser(description="Measures attend beside PyTorch, FlexAttention, ONNX Runtime, ggml "
-                                                 "and NumPy: same numbers, same threads, in turns.")
+                                                 "and NumPy: same numbers, same threads, interleaved.")
     parser.add_argument("--quick", action="store_true", help="a choice of the cases, in at most 3 minutes")
     parser.add_argument("--only", default="", metavar="NAME", help="only cases whose name contains this, e.g. 'L4096' "
                                                                    "or 'bf16 forward'")
@@ -42,7 +42,7 @@ def set_environment(threads):
     """Before anything is imported: the pools of these libraries read it once."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ATTEND_THREADS"):
         os.environ[name] = str(threads)
-    # OpenBLAS's threads would otherwise spin for tens of milliseconds into the next one's turn.
+    # OpenBLAS's threads would otherwise spin for tens of milliseconds into the next one's time.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     # torch.compile's compiler runs as our own child, so that its time is not taken for a neighbour's.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -109,7 +109,7 @@ def main():
     import cases
     import chart
     import report
-    from measure import Ceilings, Neighbours
+    from measure import Ceilings, OtherProcesses
 
     chosen = [c for c in (cases.quick_cases() if options.quick else cases.all_cases()) if options.only in c.name]
     if options.list:
@@ -125,7 +125,7 @@ def main():
     for name, why in missing.items():
         print(f"missing: {name} ({why})", flush=True)
 
-    neighbours, ceilings, results, left_out = Neighbours(), Ceilings(threads, options.attend_bench), [], []
+    others, ceilings, results, left_out = OtherProcesses(), Ceilings(threads, options.attend_bench), [], []
     ceilings.measure()
     for number, case in enumerate(chosen, 1):
         if options.quick and time.monotonic() - started > QUICK_LIMIT:
@@ -148,7 +148,7 @@ def main():
         print(f"{name}: missing ({why})")
     if left_out:
         print(f"not run, out of time: {', '.join(left_out)}")
-    card["others_cpu_share"] = neighbours.share()
+    card["others_cpu_share"] = others.share()
     card["busy"] = (card["others_cpu_share"] or 0) > BUSY
     if card["busy"]:
         print(f"BUSY MACHINE: others took {100 * card['others_cpu_share']:.0f} % of the CPUs during this run; its "

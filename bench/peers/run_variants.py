@@ -27,10 +27,10 @@ BUSY = 0.03  # share of the CPUs that others may take before the run is called u
 
 def arguments():
     parser = argparse.ArgumentParser(description="Forward + backward of every variant beside straightforward PyTorch code "
-                                                 "for the same formula: same numbers, same threads, in turns.")
+                                                 "for the same formula: same numbers, same threads, interleaved.")
     parser.add_argument("--only", default="", metavar="NAME", help="only variants whose name contains this")
     parser.add_argument("--length", type=int, default=4096, metavar="L", help="of the comparison (default 4096)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of turns (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of interleaved runs (default 5)")
     parser.add_argument("--growth", action="store_true", help="instead: attend alone, from 4k to 64k, against the law "
                                                               "by which its time should grow (quadratic ones only "
                                                               "with --only)")
@@ -64,13 +64,13 @@ def seconds_of(call):
 
 
 def compare(name, make, length, rounds):
-    """Right first, then in turns."""
+    """Right first, then interleaved."""
     case = make(length)
     worst = case.check()
     ours, theirs = [], []
     for number in range(rounds):
-        turn = [(case.attend_step, ours), (case.torch_step, theirs)]
-        for call, times in turn if number % 2 == 0 else turn[::-1]:
+        pair = [(case.attend_step, ours), (case.torch_step, theirs)]
+        for call, times in pair if number % 2 == 0 else pair[::-1]:
             times.append(seconds_of(call))
     ratio = statistics.median(b / a for a, b in zip(ours, theirs))
     return {"name": name, "length": length, "attend": statistics.median(ours), "torch": statistics.median(theirs),
@@ -93,7 +93,7 @@ def peak_growth(call):
 
 
 def grow(name, law, make, longest, rounds):
-    """attend alone at 4k, 8k, ...: each length in every round, so that a slow spell meets them all."""
+    """attend alone at 4k, 8k, ...: each length in every round, so that noise meets them all."""
     lengths = [n for n in (4096, 8192, 16384, 32768, 65536) if n <= longest]
     times, memory = {n: [] for n in lengths}, {}
     cases = {n: make(n) for n in lengths}
@@ -140,11 +140,11 @@ def main():
         os.environ[name] = str(threads)
     sys.path.insert(0, str(HERE))
     import torch
-    from measure import Ceilings, Neighbours
+    from measure import Ceilings, OtherProcesses
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    neighbours, ceilings, results = Neighbours(), Ceilings(threads, options.attend_bench), []
+    others, ceilings, results = OtherProcesses(), Ceilings(threads, options.attend_bench), []
     chosen = variants(options.only)
     if not chosen:
         sys.exit(f"No variant's name contains {options.only!r}.")
@@ -178,7 +178,7 @@ def main():
         gc.collect()
     if not options.growth:
         show_most(results, ceilings.summary()["FMA"])
-    share = neighbours.share()
+    share = others.share()
     if share is not None and share > BUSY:
         print(f"BUSY MACHINE: others took {100 * share:.0f} % of the CPUs meanwhile; these figures are not fit to publish.")
     if options.json:

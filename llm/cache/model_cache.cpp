@@ -108,7 +108,7 @@ std::int64_t ModelCache::pages_to_append(std::int64_t sequence, std::int64_t cou
 bool ModelCache::slide(std::int64_t sequence) {
   length(sequence);  // says so if there is no such sequence
   Sequence& s = at(sequence);
-  bool turned = false;
+  bool rotate = false;
   for (std::size_t n = 0; n < layers_.size(); ++n) {
     const std::int64_t window = options_.stream > 0 ? options_.stream : windows_[n];
     if (window == 0) continue;
@@ -120,9 +120,9 @@ bool ModelCache::slide(std::int64_t sequence) {
     if (count == 0) continue;
     layers_[n].forget(sequence, first, count);
     s.forgotten[n] += count;
-    turned |= options_.stream > 0 && first > 0;
+    rotate |= options_.stream > 0 && first > 0;
   }
-  return turned;
+  return rotate;
 }
 
 std::int64_t ModelCache::bytes_for(const ModelConfig& config, const CacheOptions& options) {

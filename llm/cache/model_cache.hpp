@@ -14,7 +14,7 @@ struct CacheOptions {
   DType dtype = DType::f32;
   bool int8 = false;
   // Streaming: of a long sequence only the first `sinks` tokens and at least the last `stream` are kept, in whole
-  // pages, and the sinks' keys are turned as if the others had never been. 0: all is kept.
+  // pages, and the sinks' keys are rotated as if the others had never been. 0: all is kept.
   std::int64_t stream = 0, sinks = 4;
 };
 
@@ -39,7 +39,7 @@ class ModelCache {
   std::int64_t length(std::int64_t sequence) const;  // tokens so far, forgotten ones included
   std::int64_t pages_to_append(std::int64_t sequence, std::int64_t count) const;  // in the layer that takes the most
 
-  // Forgets what the next token will not see. True when the sinks' keys must be turned anew: see sinks_of().
+  // Forgets what the next token will not see. True when the sinks' keys must be rotated anew: see sinks_of().
   bool slide(std::int64_t sequence);
   std::int64_t sink_tokens() const { return options_.stream > 0 ? sinks_ : 0; }
   std::int64_t forgotten(std::int64_t sequence) const;  // of a stream

@@ -45,7 +45,7 @@ struct ModelConfig {
   double rope_theta = 10000;
   std::int64_t rotary_dim = 0;  // 0: all of head_dim
   RopeScaling rope_scaling{};
-  std::vector<double> rope_slowdown{};  // each pair turns so many times slower; empty: the scaling says it all
+  std::vector<double> rope_slowdown{};  // each pair rotates so many times slower; empty: the scaling says it all
 
   ActivationKind activation = ActivationKind::silu;
   bool gated = true;  // down(act(gate x) * up x); else down(act(up x))
@@ -79,7 +79,7 @@ ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what);
 // config.json that Transformers reads, as one of the Llama kind: model_type `family`.
 std::string config_to_json(const ModelConfig& config, const std::string& family);
 
-// How fast each pair of a rotated row turns; none without RoPE.
+// How fast each pair of a row rotates; none without RoPE.
 RopeTurns rope_turns(const ModelConfig& config);
 
 }  // namespace attend::llm

@@ -68,7 +68,7 @@ class Keys {
 };
 
 void read_rope(const Keys& k, const io::Gguf& gguf, ModelConfig& c) {
-  // ggml turns pairs that lie side by side for llama, whose files have q and k reordered for it, and halves for Qwen.
+  // ggml rotates pairs that lie side by side for llama, whose files have q and k reordered for it, and halves for Qwen.
   c.rope_style = k.family == "llama" ? RopeStyle::interleaved : RopeStyle::half_split;
   c.rope_theta = k.maybe_number("rope.freq_base", 1, 1e12).value_or(10000);
   c.rotary_dim = k.maybe_integer(k.full("rope.dimension_count"), 2, c.head_dim).value_or(0);

@@ -71,7 +71,7 @@ void read_rope(const Fields& f, ModelConfig& c) {
   }
   if (part && *part < 1) {
     c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * *part);
-    if (c.rotary_dim == 0) c.positions = PositionKind::none;  // nothing turns
+    if (c.rotary_dim == 0) c.positions = PositionKind::none;  // nothing is rotated
   }
 }
 
@@ -107,8 +107,8 @@ void read_minimind_rope(const Fields& f, ModelConfig& c) {
     return;
   }
   if (!stretched) return;
-  // Pairs slower than a turn over the original length turn `factor` times slower; the others a little, by a beta that
-  // grows from pair to pair.
+  // Pairs slower than one rotation over the original length become `factor` times slower; the others a little, by a
+  // beta that grows from pair to pair.
   const std::int64_t pairs = c.head_dim / 2;
   bool slow = false;
   for (std::int64_t i = 0; i < pairs; ++i) {

@@ -248,7 +248,7 @@ class Exporter {
     return {std::move(name), format, t.shape, {part_of(t, heads)}};
   }
 
-  // Where row `r` of q or k comes from: pairs that turn together lie half a head apart, or side by side.
+  // Where row `r` of q or k comes from: the two of a rotated pair lie half a head apart, or side by side.
   std::int64_t source_row(std::int64_t r, std::int64_t heads, std::int64_t rows) const {
     if (heads == 0 || target_.style == c_.rope_style) return r;
     const std::int64_t dim = rows / heads, head = r / dim * dim, i = r % dim, half = c_.rotary() / 2;

@@ -141,7 +141,7 @@ View Transformer::forward(std::span<const Token> tokens, std::span<const Continu
     for (const Continuation* other = continuations.data(); other != &c; ++other)
       if (other->sequence == c.sequence)
         throw InvalidArgument("model: sequence " + std::to_string(c.sequence) + " is continued twice in one call");
-    if (cache.slide(c.sequence)) turn_sinks(c.sequence, cache);
+    if (cache.slide(c.sequence)) rotate_sinks(c.sequence, cache);
     for (std::int64_t i = 0; i < c.count; ++i) positions.push_back(cache.length(c.sequence) + i);
     pages += cache.pages_to_append(c.sequence, c.count);
   }
@@ -277,7 +277,7 @@ void Transformer::keep_sinks(std::int64_t n, const Batch& batch) {
 }
 
 // Tokens behind a stream's first ones are gone: these move up to stand right before the rest.
-void Transformer::turn_sinks(std::int64_t sequence, ModelCache& cache) {
+void Transformer::rotate_sinks(std::int64_t sequence, ModelCache& cache) {
   const std::int64_t K = config_.kv_width(), D = config_.head_dim, sinks = cache.sink_tokens();
   const DType dtype = cache.dtype();
   std::vector<std::int64_t> positions(static_cast<std::size_t>(sinks));

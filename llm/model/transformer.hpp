@@ -51,7 +51,7 @@ class Transformer {
   void run_layers(const Batch& batch);
   void attend_layer(const Layer& layer, std::int64_t n, const Batch& batch);
   void keep_sinks(std::int64_t n, const Batch& batch);
-  void turn_sinks(std::int64_t sequence, ModelCache& cache);
+  void rotate_sinks(std::int64_t sequence, ModelCache& cache);
   void cached_attention(const Layer& layer, std::int64_t n, const Batch& batch);
   void feed_forward_layer(const Layer& layer, std::int64_t rows);
   void feed_forward(const FeedForward& f, const float* x, std::int64_t rows, float* y);

@@ -80,12 +80,12 @@ class Loader {
               t.data.subspan(static_cast<std::size_t>(first * row_bytes), static_cast<std::size_t>(out * row_bytes))};
     }
     const auto size = static_cast<std::size_t>(block_of(*t.format).bytes);
-    std::vector<std::byte> turned(static_cast<std::size_t>(out * in) * size);
+    std::vector<std::byte> transposed(static_cast<std::size_t>(out * in) * size);
     for (std::int64_t r = 0; r < out; ++r)
       for (std::int64_t c = 0; c < in; ++c)
-        std::memcpy(&turned[static_cast<std::size_t>(r * in + c) * size],
+        std::memcpy(&transposed[static_cast<std::size_t>(r * in + c) * size],
                     &t.data[static_cast<std::size_t>(c * rows + first + r) * size], size);
-    return {*t.format, out, in, turned};
+    return {*t.format, out, in, transposed};
   }
   std::vector<std::int64_t> matrix_shape(std::int64_t out, std::int64_t in) const {
     return names_.columns_first ? std::vector{in, out} : std::vector{out, in};

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "llm/generate/running_batch.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/model_state.hpp"
 
 namespace attend::llm {
@@ -54,7 +54,7 @@ bool Engine::idle() const {
   return state_->batch.idle();
 }
 std::vector<Event> Engine::step() {
-  return blame(state_->path, [&] { return state_->batch.step(); });
+  return with_file_errors(state_->path, [&] { return state_->batch.step(); });
 }
 const EngineStats& Engine::stats() const {
   return state_->batch.stats();

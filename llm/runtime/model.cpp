@@ -8,7 +8,7 @@
 #include "attend/error.hpp"
 #include "attend/llm/store.hpp"
 #include "llm/generate/perplexity.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/memory.hpp"
 #include "llm/runtime/model_state.hpp"
 #include "llm/runtime/open_model.hpp"
@@ -123,7 +123,7 @@ Answer Model::generate(std::span<const Token> prompt, const GenerateOptions& opt
   answer.prompt_tokens = std::ssize(prompt);
   try {
     while (!batch.idle())
-      for (const Event& event : blame(state_->info.path.string(), [&] { return batch.step(); })) {
+      for (const Event& event : with_file_errors(state_->info.path.string(), [&] { return batch.step(); })) {
         answer.text += event.text;
         answer.finish = event.finish;
         if (event.has_token && event.finish != Finish::stop_token) answer.tokens.push_back(event.choice.token);

@@ -9,7 +9,7 @@
 #include "attend/runtime.hpp"
 #include "io/closest.hpp"
 #include "io/readable.hpp"
-#include "llm/runtime/blame.hpp"
+#include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/memory.hpp"
 
 namespace attend::llm {
@@ -50,7 +50,7 @@ BatchOptions batch_options(const CacheOptions& cache, std::int64_t context) {
 MemoryPlan plan_memory(const ModelFiles& files, const CacheOptions& cache, std::int64_t tokens_per_step,
                        std::int64_t logits) {
   const ModelConfig& config = files.config();
-  return blame(files.path(), [&] {
+  return with_file_errors(files.path(), [&] {
     MemoryPlan plan;
     plan.weights = weights_memory(files);
     if (config.causal && cache.tokens > 0) plan.cache = ModelCache::bytes_for(config, cache);
@@ -84,7 +84,7 @@ ModelInfo info_of(const ModelFiles& files) {
           .head_dim = c.head_dim,
           .vocabulary = c.vocabulary,
           .context = c.context,
-          .parameters = blame(files.path(), [&] { return count_parameters(c).total(); }),
+          .parameters = with_file_errors(files.path(), [&] { return count_parameters(c).total(); }),
           .file_bytes = files.bytes()};
 }
 
@@ -119,7 +119,7 @@ OpenModel::OpenModel(const std::string& name_or_path, std::int64_t asked)
 
 Transformer OpenModel::load(const MemoryPlan& plan, bool check, const LoadProgress& progress) {
   if (check) check_memory(plan);
-  Transformer model = blame(files->path(), [&] { return Transformer(*files, progress); });
+  Transformer model = with_file_errors(files->path(), [&] { return Transformer(*files, progress); });
   files.reset();
   return model;
 }
@@ -184,7 +184,7 @@ std::vector<float> embed_texts(Transformer& model, const EncodedTexts& texts, co
       lengths.push_back(std::ssize(encoded[first]));
       ++first;
     } while (first < encoded.size() && std::ssize(tokens) + std::ssize(encoded[first]) <= kTokensPerEmbed);
-    const std::vector<float> some = blame(what, [&] { return model.embed(tokens, lengths); });
+    const std::vector<float> some = with_file_errors(what, [&] { return model.embed(tokens, lengths); });
     rows.insert(rows.end(), some.begin(), some.end());
     if (progress) progress(static_cast<std::int64_t>(first));
   }

@@ -1,4 +1,4 @@
-// Whose fault an error is: the caller's, or a file's.
+// Errors of arguments that come from a file, as errors of that file.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace attend::llm {
 
 // Runs `job`, whose arguments come from a file alone: what the library finds wrong with them is wrong with the file.
 template <class Job>
-decltype(auto) blame(const std::string& file, Job&& job) {
+decltype(auto) with_file_errors(const std::string& file, Job&& job) {
   try {
     return std::forward<Job>(job)();
   } catch (const InvalidArgument& error) {

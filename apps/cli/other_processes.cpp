@@ -1,5 +1,5 @@
 // What others take of the CPUs: all that was busy, less our own.
-#include "neighbours.hpp"
+#include "other_processes.hpp"
 
 #include <fmt/format.h>
 #include <sys/times.h>
@@ -16,7 +16,7 @@ constexpr double kBusy = 0.03;  // the benchmarks' bound: bench/peers/run.py
 
 }  // namespace
 
-std::optional<Neighbours::Seconds> Neighbours::now() {
+std::optional<OtherProcesses::Seconds> OtherProcesses::now() {
   // "cpu  user nice system idle iowait irq softirq steal ..."
   std::ifstream file("/proc/stat");
   std::string name;
@@ -32,14 +32,14 @@ std::optional<Neighbours::Seconds> Neighbours::now() {
   return Seconds{all / second, (all - ticks[3] - ticks[4]) / second, ours / second};
 }
 
-std::optional<double> Neighbours::share() const {
+std::optional<double> OtherProcesses::share() const {
   const std::optional<Seconds> end = now();
   if (!start_ || !end || end->all <= start_->all) return std::nullopt;
   const double others = (end->busy - start_->busy) - (end->ours - start_->ours);
   return std::clamp(others / (end->all - start_->all), 0.0, 1.0);
 }
 
-std::string Neighbours::warning() const {
+std::string OtherProcesses::warning() const {
   const double part = share().value_or(0);
   if (part <= kBusy) return "";
   return fmt::format("BUSY MACHINE: others took {:.0f} % of the CPUs meanwhile, so these times are not to be trusted",

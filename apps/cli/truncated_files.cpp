@@ -1,5 +1,5 @@
 // The handler of SIGBUS: only calls that a handler may make.
-#include "cut_files.hpp"
+#include "truncated_files.hpp"
 
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ extern "C" void end_with_a_sentence(int number, siginfo_t* info, void*) {
 
 }  // namespace
 
-void explain_cut_files() {
+void explain_truncated_files() {
   struct sigaction action{};
   action.sa_sigaction = end_with_a_sentence;
   action.sa_flags = SA_SIGINFO;

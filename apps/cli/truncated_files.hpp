@@ -5,6 +5,6 @@ namespace attend::cli {
 
 // From now on, a fault in a mapped file (SIGBUS: it was cut short, or the disk failed) ends the program with a sentence
 // that names the file, and exit code 1. Other faults end it as before.
-void explain_cut_files();
+void explain_truncated_files();
 
 }  // namespace attend::cli

@@ -7,9 +7,9 @@
 namespace attend::cli {
 
 // Watches what other processes take of the CPUs, from /proc/stat, as the benchmarks do.
-class Neighbours {
+class OtherProcesses {
  public:
-  Neighbours() : start_(now()) {}
+  OtherProcesses() : start_(now()) {}
   std::optional<double> share() const;  // since the watch began, 0 to 1; nothing where the system does not tell
   // "BUSY MACHINE: ..." when they took more than times bear, else "".
   std::string warning() const;
