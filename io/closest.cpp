@@ -1,4 +1,4 @@
-// The distance between two words, in slips of the fingers.
+// The distance between two words, in typing errors.
 #include "io/closest.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What somebody who mistyped a name may have meant.
+// The known name that a mistyped one is closest to.
 #pragma once
 
 #include <span>
@@ -8,9 +8,8 @@
 
 namespace attend::io {
 
-// The name that one slip or two of the fingers turn into `typed` (a letter too many, too few, another one, two
-// swapped);
-// "" if none is near.
+// The name that is one or two typing errors away from `typed` (a letter too many, too few, another one, two
+// swapped); "" if none is near.
 std::string closest(std::string_view typed, std::span<const std::string> names);
 
 // "; did you mean 'generate'?", or "".

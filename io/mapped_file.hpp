@@ -10,7 +10,7 @@
 
 namespace attend::io {
 
-// Read-only. Reading behind the end of a file that was cut short while it is mapped raises SIGBUS: a program that
+// Read-only. Reading behind the end of a file that was truncated while it is mapped raises SIGBUS: a program that
 // handles it asks mapped_path whose fault it is. The library installs no handler.
 class MappedFile {
  public:

@@ -1,4 +1,4 @@
-// The public face of the running batch.
+// The public Engine, over the running batch.
 #include "attend/llm/engine.hpp"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// The public face of a language model, over the parts that the program uses too.
+// The public Model, over the parts that the program uses too.
 #include "attend/llm/model.hpp"
 
 #include <algorithm>

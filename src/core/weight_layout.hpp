@@ -70,8 +70,8 @@ static constexpr std::int64_t run_offset(const WeightLayout& l, std::int64_t run
 
 // The numbers of a run are multiplied in groups of four. What a group is made of are bytes [row of the tile][4], a
 // plane of kPlane bytes: the numbers themselves (8 bits), or their low four bits, even groups in the low nibbles and
-// odd ones in the high nibbles of a plane for both. Bits above these lie in a plane before: one bit of each group in
-// turn for all eight groups (5 bits), or two for the next four groups (6 bits). So planes are first needed in the order
+// odd ones in the high nibbles of a plane for both. Bits above these lie in a plane before: one bit of each group,
+// for all eight groups (5 bits), or two for the next four groups (6 bits). So planes are first needed in the order
 // they lie in, which is how a CPU expects memory to be read.
 static constexpr std::int64_t kPlane = 4 * kKeyTile;
 

@@ -18,7 +18,7 @@ struct RowsAhead {
 };
 
 // c = a . b, or c += a . b, over a[r * a_row + k * a_inner], b[k * b_row + n * b_col] and c[r * c_row + n].
-struct LinearProduct {
+struct LinearAttentionProduct {
   const float* a;
   std::int64_t a_row, a_inner;
   const float* b;
@@ -33,7 +33,7 @@ struct LinearProduct {
 struct LinearAttentionKernels {
   // Straight from where the matrices lie, if their sizes are whole vectors; else it does nothing and is false.
   // `scratch` as for matmul, of 96 rows.
-  bool (*product)(const LinearProduct& p, void* scratch);
+  bool (*product)(const LinearAttentionProduct& p, void* scratch);
 
   // Rows of any dtype and strides (in elements) to [rows][n] floats, and back, times a factor a row (null: one for
   // all).

@@ -55,7 +55,7 @@ class RuleHook {
 };
 
 // A call whose arguments have been checked and whose mask has been lowered, described for the kernels: made once, and
-// handed on. Owns what the problem points to, and stays where it was made: `problem` holds addresses of its neighbours.
+// passed on. Owns what the problem points to, and stays where it was made: `problem` holds addresses of its neighbours.
 struct ATTEND_FOR_RING AttentionCall {
   // Throws InvalidArgument before any memory is touched. The options must outlive the call.
   AttentionCall(const View& q, const View& k, const View& v, const AttentionOptions& options);

@@ -59,10 +59,11 @@ class KeysValues {
 };
 
 // The gradients of the keys and values of all ranks, in f32: each block goes round behind its keys and values, every
-// rank adds its share, and after P steps it is home. Sums start with the owner's share and go on in the order of ranks.
-class TravellingGradients {
+// rank adds its share, and after P steps it is back with its owner. Sums start with the owner's share and go on in the
+// order of ranks.
+class CirculatingGradients {
  public:
-  TravellingGradients(Link& link, const Shape& k, const Shape& v) : link_(link), here_(block(k, v)) {
+  CirculatingGradients(Link& link, const Shape& k, const Shape& v) : link_(link), here_(block(k, v)) {
     if (link.ranks() == 1) return;
     leaving_ = block(k, v);
     coming_ = block(k, v);
@@ -92,7 +93,7 @@ class TravellingGradients {
     }
   }
   // After the last step: dk() and dv() are those of the rank's own keys and values.
-  void come_home() {
+  void return_to_owner() {
     if (link_.ranks() == 1) return;
     receive();
     link_.wait(received_, step_text(link_, link_.ranks() - 1, "dK and dV", link_.rank()));

@@ -19,7 +19,7 @@
 namespace attend::ring {
 namespace {
 
-constexpr double kSignSeconds = 0.2;                        // between two signs of life
+constexpr double kHeartbeatSeconds = 0.2;                   // between two heartbeats
 constexpr std::int64_t kMessageBytes = 8 << 20;             // a block travels in pieces: MPI counts in int
 constexpr std::int64_t kMostPieces = 64;                    // of one block, unless MPI could not count its bytes
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // of one message
@@ -106,18 +106,18 @@ int channel_key() {
 struct Channel {
   MPI_Comm comm = MPI_COMM_NULL;  // our own: no message of the program is taken for one of ours
   int rank = 0, ranks = 1;
-  Clock::time_point last_sign{};
+  Clock::time_point last_heartbeat{};
   std::vector<Clock::time_point> heard;  // from each rank
-  std::vector<MPI_Request> signs;        // to each rank
-  char sign = 0;                         // what is sent; nobody reads it
+  std::vector<MPI_Request> heartbeats;   // to each rank
+  char heartbeat = 0;                    // what is sent; nobody reads it
 };
 
 namespace {
 
 int forget_channel(MPI_Comm, int, void* value, void*) {
   const std::unique_ptr<Channel> channel(static_cast<Channel*>(value));
-  for (MPI_Request& sign : channel->signs) {
-    if (sign != MPI_REQUEST_NULL) MPI_Request_free(&sign);
+  for (MPI_Request& heartbeat : channel->heartbeats) {
+    if (heartbeat != MPI_REQUEST_NULL) MPI_Request_free(&heartbeat);
   }
   return MPI_Comm_free(&channel->comm);
 }
@@ -144,7 +144,7 @@ Channel* channel_of(const char* op, MPI_Comm comm, double timeout) {
   MPI_Comm_rank(channel->comm, &channel->rank);
   MPI_Comm_size(channel->comm, &channel->ranks);
   channel->heard.resize(static_cast<std::size_t>(channel->ranks));
-  channel->signs.assign(static_cast<std::size_t>(channel->ranks), MPI_REQUEST_NULL);
+  channel->heartbeats.assign(static_cast<std::size_t>(channel->ranks), MPI_REQUEST_NULL);
   MPI_Comm_set_attr(comm, channel_key(), channel.get());
   return channel.release();
 }
@@ -210,7 +210,7 @@ void Link::receive(Kind kind, void* data, std::int64_t bytes, int from, Messages
 }
 
 bool Link::finished(Messages& messages) {
-  give_and_take_signs();
+  exchange_heartbeats();
   if (messages.requests.empty()) return true;
   int done = 0;
   check(MPI_Testall(static_cast<int>(messages.requests.size()), messages.requests.data(), &done, MPI_STATUSES_IGNORE),
@@ -219,28 +219,28 @@ bool Link::finished(Messages& messages) {
   return done != 0;
 }
 
-// A rank whose neighbour waits for a third one is silent as to data, and still alive: signs tell it from a dead one, so
-// that the message names the rank that is at fault.
-void Link::give_and_take_signs() {
+// A rank whose neighbour waits for a third one is silent as to data, and still alive: heartbeats tell it from a dead
+// one, so that the message names the rank that is at fault.
+void Link::exchange_heartbeats() {
   Channel& c = *channel_;
   const Clock::time_point now = Clock::now();
-  if (std::chrono::duration<double>(now - c.last_sign).count() < kSignSeconds) return;
-  c.last_sign = now;
-  const auto tag = static_cast<int>(Kind::sign);
+  if (std::chrono::duration<double>(now - c.last_heartbeat).count() < kHeartbeatSeconds) return;
+  c.last_heartbeat = now;
+  const auto tag = static_cast<int>(Kind::heartbeat);
   for (int peer = 0; peer < c.ranks; ++peer) {
     if (peer == c.rank) continue;
-    MPI_Request& last = c.signs[static_cast<std::size_t>(peer)];
+    MPI_Request& last = c.heartbeats[static_cast<std::size_t>(peer)];
     int sent = 1;
     if (last != MPI_REQUEST_NULL) check(MPI_Test(&last, &sent, MPI_STATUS_IGNORE), "MPI_Test");
-    if (sent != 0) check(MPI_Isend(&c.sign, 1, MPI_BYTE, peer, tag, c.comm, &last), "MPI_Isend");
+    if (sent != 0) check(MPI_Isend(&c.heartbeat, 1, MPI_BYTE, peer, tag, c.comm, &last), "MPI_Isend");
   }
   for (;;) {
     int there = 0;
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, tag, c.comm, &there, &status), "MPI_Iprobe");
     if (there == 0) return;
-    char sign = 0;
-    check(MPI_Recv(&sign, 1, MPI_BYTE, status.MPI_SOURCE, tag, c.comm, MPI_STATUS_IGNORE), "MPI_Recv");
+    char heartbeat = 0;
+    check(MPI_Recv(&heartbeat, 1, MPI_BYTE, status.MPI_SOURCE, tag, c.comm, MPI_STATUS_IGNORE), "MPI_Recv");
     c.heard[static_cast<std::size_t>(status.MPI_SOURCE)] = now;
   }
 }
@@ -248,7 +248,7 @@ void Link::give_and_take_signs() {
 // Any call moves all transfers, unless it has found what it wants: so it looks for what nobody sends.
 void Link::move() {
   if (ranks() == 1) return;
-  give_and_take_signs();
+  exchange_heartbeats();
   int there = 0;
   check(MPI_Iprobe(MPI_ANY_SOURCE, static_cast<int>(Kind::nothing), channel_->comm, &there, MPI_STATUS_IGNORE),
         "MPI_Iprobe");

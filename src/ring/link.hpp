@@ -24,7 +24,7 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 // Messages of one kind between the same ranks arrive in the order in which they were sent.
-enum class Kind : int { header = 1, sign = 2, keys_values = 3, gradients = 4, sums = 5, nothing = 6 };
+enum class Kind : int { header = 1, heartbeat = 2, keys_values = 3, gradients = 4, sums = 5, nothing = 6 };
 
 // Messages in flight together.
 struct Messages {
@@ -46,7 +46,7 @@ class Refused : public InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
 
-struct Channel;  // what stays with a communicator: its duplicate, signs of life
+struct Channel;  // what stays with a communicator: its duplicate, heartbeats
 
 class Link {
  public:
@@ -123,7 +123,7 @@ class Link {
   void move();
   void stop_moving();
   bool finished(Messages& messages);
-  void give_and_take_signs();
+  void exchange_heartbeats();
   void check_silence(const Messages& messages, Clock::time_point start, const std::string& for_what);
   void check(int code, const char* what) const;
 

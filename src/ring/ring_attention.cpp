@@ -165,7 +165,7 @@ double ring_transfer_seconds(RingCommunicator comm, View k, View v, bool backwar
   double seconds = 0;
   link.run([&] {
     ring::KeysValues blocks(link, k, v);
-    std::optional<ring::TravellingGradients> gradients;
+    std::optional<ring::CirculatingGradients> gradients;
     if (backward) gradients.emplace(link, k.shape, v.shape);
     const auto start = ring::Clock::now();
     for (std::int64_t step = 0; step < link.ranks(); ++step) {
@@ -173,7 +173,7 @@ double ring_transfer_seconds(RingCommunicator comm, View k, View v, bool backwar
       if (backward) gradients->start(step), gradients->finish(step);
       blocks.finish(step);
     }
-    if (backward) gradients->come_home();
+    if (backward) gradients->return_to_owner();
     seconds = ring::seconds_since(start);
   });
   return seconds;

@@ -70,7 +70,7 @@ std::vector<RowState> whole_states(Link& link, const Inputs& x, const RingOption
 // then whole, and dq is a sum over blocks in any case.
 void backward_block(Link& link, const Inputs& x, const View& k, const View& v, std::int64_t owner,
                     const RingOptions& options, const std::vector<RowState>& whole, Tensor& dq,
-                    TravellingGradients& gradients) {
+                    CirculatingGradients& gradients) {
   const std::int64_t B = x.q.batch(), Hk = k.heads(), G = x.q.heads() / Hk, D = x.q.dim(), E = v.dim();
   for_each_pair(link, options, owner, x.q.length(), [&](const Chunk& queries, const Chunk& keys) {
     const std::int64_t M = queries.count;
@@ -113,7 +113,7 @@ void backward(Link& link, const Inputs& x, const RingGradients& wanted, const Ri
   Tensor dq(DType::f32, x.q.shape);
   const std::vector<RowState> whole = whole_states(link, x, options);
   KeysValues blocks(link, x.k, x.v);
-  TravellingGradients gradients(link, x.k.shape, x.v.shape);
+  CirculatingGradients gradients(link, x.k.shape, x.v.shape);
   for (std::int64_t step = 0; step < link.ranks(); ++step) {
     blocks.start(step);
     gradients.start(step);
@@ -123,7 +123,7 @@ void backward(Link& link, const Inputs& x, const RingGradients& wanted, const Ri
     blocks.finish(step);
   }
   round_rows(dq, wanted.dq);
-  gradients.come_home();
+  gradients.return_to_owner();
   round_rows(gradients.dk(), wanted.dk);
   round_rows(gradients.dv(), wanted.dv);
 }

@@ -147,7 +147,7 @@ void forward(const Call& call, const WidenedResult& out, const std::optional<Mut
         });
         const std::int32_t* order = wave.sorted.order(n);
         for (std::int64_t t = s.begin; t < s.end; ++t) {
-          if (t + kAhead < s.end) call_row(wave.out.data() + (n * L + order[t + kAhead]) * E, 1, E);
+          if (t + kAhead < s.end) prefetch_row(wave.out.data() + (n * L + order[t + kAhead]) * E, 1, E);
           const std::int64_t at = n * L + order[t], from = t - s.begin;
           // Adds this round's average to that of those before.
           merge_into<float>(
@@ -212,8 +212,8 @@ void gather_outputs(const Call& call, const BackwardInputs& in, const std::int32
   const std::int64_t E = call.E, b = head / call.H, h = head % call.H;
   for (std::int64_t t = s.begin; t < s.end; ++t) {
     if (t + kAhead < s.end) {
-      call_row(in.dout.row(b, h, order[t + kAhead]), in.dout.step(), E);
-      call_row(in.out.row(b, h, order[t + kAhead]), in.out.step(), E);
+      prefetch_row(in.dout.row(b, h, order[t + kAhead]), in.dout.step(), E);
+      prefetch_row(in.out.row(b, h, order[t + kAhead]), in.out.step(), E);
     }
     const std::int64_t at = t - s.begin;
     copy_row(in.dout.row(b, h, order[t]), in.dout.step(), E, 1.0F, to.dout + at * E);
@@ -270,9 +270,9 @@ void scatter(const Call& call, const BackwardWave& wave, std::int64_t n, const S
   for (std::int64_t t = s.begin; t < s.end; ++t) {
     if (t + kAhead < s.end) {
       const std::int64_t soon = n * L + order[t + kAhead];
-      call_row(wave.dq.data() + soon * D, 1, D);
-      call_row(wave.dk.data() + soon * D, 1, D);
-      call_row(wave.dv.data() + soon * E, 1, E);
+      prefetch_row(wave.dq.data() + soon * D, 1, D);
+      prefetch_row(wave.dk.data() + soon * D, 1, D);
+      prefetch_row(wave.dv.data() + soon * E, 1, E);
     }
     const std::int64_t at = n * L + order[t], row = t - s.begin, key = t - s.keys;
     take_row(from.dq + row * D, D, add, wave.dq.data() + at * D);

@@ -91,9 +91,9 @@ inline void copy_row(const float* from, std::int64_t step, std::int64_t count, f
     for (std::int64_t d = 0; d < count; ++d) to[d] = factor * from[d * step];
 }
 
-// Rows that follow each other in no order that memory could guess are called so many tokens before they are read.
+// Rows in an order that no hardware prefetcher could guess are prefetched so many tokens before they are read.
 inline constexpr std::int64_t kAhead = 8;
-inline void call_row(const float* row, std::int64_t step, std::int64_t count) {
+inline void prefetch_row(const float* row, std::int64_t step, std::int64_t count) {
   constexpr std::int64_t kLine = 64 / sizeof(float);
   for (std::int64_t d = 0; d < count; d += kLine) __builtin_prefetch(row + d * step);
 }
@@ -146,8 +146,8 @@ class SegmentRows {
     const std::int32_t* order = sorted.order(n);
     for (std::int64_t t = s.keys; t < s.end; ++t) {
       if (t + kAhead < s.end) {
-        call_row(call_.q_in.row(b, h, order[t + kAhead]), call_.q_in.step(), D);
-        call_row(call_.v_in.row(b, h / call_.group, order[t + kAhead]), call_.v_in.step(), E);
+        prefetch_row(call_.q_in.row(b, h, order[t + kAhead]), call_.q_in.step(), D);
+        prefetch_row(call_.v_in.row(b, h / call_.group, order[t + kAhead]), call_.v_in.step(), E);
       }
       const float* row = call_.q_in.row(b, h, order[t]);
       copy_row(row, call_.q_in.step(), D, inverse_norms[order[t]], to.k + (t - s.keys) * D);

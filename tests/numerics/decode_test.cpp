@@ -1,4 +1,4 @@
-// Few rows read keys and values where they lie, many rows have them packed first: the same bits either way.
+// The decode path reads keys and values where they lie, the prefill path packs them first: the same bits either way.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -8,15 +8,15 @@ struct PairFormat {
   static constexpr int kRows = 1;
   static Vector from_bits(V x) { return reinterpret_cast<__m512bh>(x); }
 };
-inline __m512bh as_cells(__m512i x) {
+inline __m512bh as_pairs(__m512i x) {
   return reinterpret_cast<__m512bh>(x);
 }
 
 inline __m512bh load_elements(const std::uint32_t* p) {
-  return as_cells(_mm512_loadu_si512(p));
+  return as_pairs(_mm512_loadu_si512(p));
 }
 inline __m512bh set1_element(std::uint32_t x) {
-  return as_cells(_mm512_set1_epi32(static_cast<int>(x)));
+  return as_pairs(_mm512_set1_epi32(static_cast<int>(x)));
 }
 inline V multiply_add(__m512bh a, __m512bh b, V c) {
   return _mm512_dpbf16_ps(c, a, b);

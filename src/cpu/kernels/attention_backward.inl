@@ -1,5 +1,5 @@
-// Backward: weights are made again from the softmax of their row; a tile of keys gathers dk and dv while dq passes from
-// tile to tile.
+// Backward: weights are recomputed from the softmax of their row; a tile of keys accumulates its dk and dv, and dq
+// accumulates over the tiles in order.
 
 // A tile's memory: BackwardTile says what it holds.
 template <class Math>

@@ -90,7 +90,7 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 }
 
 // Scores to weights, the state brought up to date. One row's arithmetic never depends on another's. The weights end as
-// Math's products want them or, as floats, in place of the scores: where somebody has yet to see them.
+// Math's products want them or, as floats, in place of the scores: where an observer has yet to see them.
 template <class Math>
 inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
                           typename Math::Element* weights, const RunningRows& state, std::int64_t at) {

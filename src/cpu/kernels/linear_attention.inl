@@ -1,13 +1,13 @@
 // Rows and small matrices of linear attention. Sums run in an order that depends on the sizes alone.
 
-inline void call_rows(const RowsAhead& ahead, std::int64_t first, std::int64_t rows) {
+inline void prefetch_rows(const RowsAhead& ahead, std::int64_t first, std::int64_t rows) {
   if (!ahead.data) return;
   const char* row = static_cast<const char*>(ahead.data) + first * ahead.row_bytes;
   for (std::int64_t r = 0; r < rows; ++r, row += ahead.row_bytes)
     for (std::int64_t at = 0; at < ahead.bytes; at += 64) __builtin_prefetch(row + at);
 }
 
-bool linear_product(const LinearProduct& p, void* scratch) {
+bool linear_attention_product(const LinearAttentionProduct& p, void* scratch) {
   const bool along = p.b_col == 1 && p.cols % kLanes == 0;
   const bool across = p.b_row == 1 && p.cols % kKeyTile == 0 && p.inner % kLanes == 0;  // b is transposed first
   if (p.inner == 0 || p.inner > kMatmulInner || !(along || across)) return false;
@@ -23,7 +23,7 @@ bool linear_product(const LinearProduct& p, void* scratch) {
       for (std::int64_t r = 0; r < p.rows; r += kTileRows) {
         const std::int64_t rows = p.rows - r < kTileRows ? p.rows - r : kTileRows;
         for (const RowsAhead& ahead : p.ahead)
-          if (n == 0 && k == 0) call_rows(ahead, r, rows);
+          if (n == 0 && k == 0) prefetch_rows(ahead, r, rows);
         if (k == 0 && !p.add)
           product<false>(part, rows, width);
         else
@@ -38,8 +38,8 @@ bool linear_product(const LinearProduct& p, void* scratch) {
   return true;
 }
 
-void linear_load_rows(DType dtype, const void* from, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,
-                      std::int64_t n, float* to) {
+void linear_attention_load_rows(DType dtype, const void* from, std::int64_t row_stride, std::int64_t stride,
+                                std::int64_t rows, std::int64_t n, float* to) {
   const char* p = static_cast<const char*>(from);
   const std::int64_t row_bytes = row_stride * element_size(dtype);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -47,8 +47,8 @@ void linear_load_rows(DType dtype, const void* from, std::int64_t row_stride, st
   }
 }
 
-void linear_store_rows(DType dtype, void* to, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,
-                       std::int64_t n, const float* from, const float* factors, float factor) {
+void linear_attention_store_rows(DType dtype, void* to, std::int64_t row_stride, std::int64_t stride, std::int64_t rows,
+                                 std::int64_t n, const float* from, const float* factors, float factor) {
   char* p = static_cast<char*>(to);
   for (std::int64_t r = 0; r < rows; ++r)
     store_row(dtype, p + r * row_stride * element_size(dtype), n > 1 ? stride : 1, n, from + r * n,
@@ -77,21 +77,21 @@ inline void map_vectors(const float* x, float* y, std::int64_t n, const F& f) {
   for (std::int64_t l = 0; i + l < n; ++l) y[i + l] = b[l];
 }
 
-void linear_features(FeatureKernel kind, float* x, std::int64_t n) {
+void linear_attention_features(FeatureKernel kind, float* x, std::int64_t n) {
   const V zero = set1(0.0F), one = set1(1.0F);
   if (kind == FeatureKernel::relu) return map_vectors(x, x, n, [&](V a, V) { return max(zero, a); });  // NaN stays
   map_vectors(x, x, n, [&](V a, V) { return select(less(zero, a), add(a, one), exp_negative(min(zero, a))); });
 }
 
 // Both gradients are functions of the value: min(phi, 1) for elu + 1, [phi > 0] for ReLU.
-void linear_feature_gradient(FeatureKernel kind, const float* y, float* dy, std::int64_t n) {
+void linear_attention_feature_gradient(FeatureKernel kind, const float* y, float* dy, std::int64_t n) {
   const V zero = set1(0.0F), one = set1(1.0F);
   if (kind == FeatureKernel::relu)
     return map_vectors(y, dy, n, [&](V a, V d) { return select(less(zero, a), d, zero); });
   map_vectors(y, dy, n, [&](V a, V d) { return mul(d, min(one, a)); });
 }
 
-void linear_chain(float* run, float* slot, float a, std::int64_t n) {
+void linear_attention_chain(float* run, float* slot, float a, std::int64_t n) {
   std::int64_t i = 0;
   const V factor = set1(a);
   for (; i + kLanes <= n; i += kLanes) {
@@ -106,13 +106,13 @@ void linear_chain(float* run, float* slot, float a, std::int64_t n) {
   }
 }
 
-void linear_scale(float* x, float a, std::int64_t n) {
+void linear_attention_scale(float* x, float a, std::int64_t n) {
   const V factor = set1(a);
   map_vectors(x, x, n, [&](V v, V) { return mul(factor, v); });
 }
 
-void linear_scale_rows(const float* x, std::int64_t x_row, const float* factors, std::int64_t rows, std::int64_t n,
-                       float* y, bool add) {
+void linear_attention_scale_rows(const float* x, std::int64_t x_row, const float* factors, std::int64_t rows,
+                                 std::int64_t n, float* y, bool add) {
   for (std::int64_t r = 0; r < rows; ++r, x += x_row, y += n) {
     const V f = set1(factors[r]);
     if (add)
@@ -122,22 +122,23 @@ void linear_scale_rows(const float* x, std::int64_t x_row, const float* factors,
   }
 }
 
-void linear_shift_rows(float* x, const float* factors, const float* terms, std::int64_t rows, std::int64_t n) {
+void linear_attention_shift_rows(float* x, const float* factors, const float* terms, std::int64_t rows,
+                                 std::int64_t n) {
   for (std::int64_t r = 0; r < rows; ++r, x += n) {
     const V f = set1(factors[r]), t = set1(terms[r]);
     map_vectors(x, x, n, [&](V a, V) { return fma(f, a, t); });
   }
 }
 
-void linear_sum_rows(const float* x, const float* factors, std::int64_t rows, std::int64_t n, float* y) {
+void linear_attention_sum_rows(const float* x, const float* factors, std::int64_t rows, std::int64_t n, float* y) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const V f = set1(factors ? factors[r] : 1.0F);
     map_vectors(x + r * n, y, n, [&](V a, V b) { return fma(f, a, b); });
   }
 }
 
-void linear_dot_rows(const float* x, const float* y, std::int64_t y_row, std::int64_t rows, std::int64_t n,
-                     float* sums) {
+void linear_attention_dot_rows(const float* x, const float* y, std::int64_t y_row, std::int64_t rows, std::int64_t n,
+                               float* sums) {
   for (std::int64_t r = 0; r < rows; ++r, x += n, y += y_row) {
     V sum = set1(0.0F);
     std::int64_t i = 0;
@@ -148,7 +149,7 @@ void linear_dot_rows(const float* x, const float* y, std::int64_t y_row, std::in
   }
 }
 
-void linear_cut_rows(float* s, const float* m, std::int64_t n, std::int64_t ahead, float* sums) {
+void linear_attention_cut_rows(float* s, const float* m, std::int64_t n, std::int64_t ahead, float* sums) {
   for (std::int64_t r = 0; r < n; ++r, s += n) {
     const std::int64_t visible = r + ahead < n ? r + ahead : n;
     if (m) map_vectors(m + r * n, s, visible, [](V a, V b) { return mul(a, b); });
@@ -184,7 +185,7 @@ inline void solve_strip(const float* t, std::int64_t i_step, std::int64_t j_step
   }
 }
 
-void linear_solve(const float* t, bool transposed, std::int64_t rows, float* x, std::int64_t cols) {
+void linear_attention_solve(const float* t, bool transposed, std::int64_t rows, float* x, std::int64_t cols) {
   const std::int64_t i_step = transposed ? 1 : rows, j_step = transposed ? rows : 1;
   std::int64_t c = 0;
   for (; c + 4 * kLanes <= cols; c += 4 * kLanes) solve_strip<4>(t, i_step, j_step, !transposed, rows, x + c, cols);
@@ -245,17 +246,19 @@ inline void step_columns(float* s, std::int64_t s_row, std::int64_t rows, std::i
   }
 }
 
-void linear_read_state(const float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, const float* q,
-                       float* y) {
+void linear_attention_read_state(const float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols,
+                                 const float* q, float* y) {
   step_columns<false>(const_cast<float*>(s), s_row, rows, cols, 1.0F, 0.0F, nullptr, nullptr, q, y);
 }
-void linear_step_state(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a, float rest,
-                       const float* k, const float* u, const float* q, float* y) {
+void linear_attention_step_state(float* s, std::int64_t s_row, std::int64_t rows, std::int64_t cols, float a,
+                                 float rest, const float* k, const float* u, const float* q, float* y) {
   step_columns<true>(s, s_row, rows, cols, a, rest, k, u, q, y);
 }
 
 constexpr LinearAttentionKernels linear_attention_kernels() {
-  return {linear_product,  linear_load_rows, linear_store_rows, linear_features,   linear_feature_gradient,
-          linear_chain,    linear_scale,     linear_scale_rows, linear_shift_rows, linear_sum_rows,
-          linear_dot_rows, linear_cut_rows,  linear_solve,      linear_read_state, linear_step_state};
+  return {linear_attention_product,  linear_attention_load_rows,        linear_attention_store_rows,
+          linear_attention_features, linear_attention_feature_gradient, linear_attention_chain,
+          linear_attention_scale,    linear_attention_scale_rows,       linear_attention_shift_rows,
+          linear_attention_sum_rows, linear_attention_dot_rows,         linear_attention_cut_rows,
+          linear_attention_solve,    linear_attention_read_state,       linear_attention_step_state};
 }

@@ -38,14 +38,14 @@ struct RowPairs : Streamed<PairFormat, BF16> {
   static constexpr int kRows = 2;
 };
 inline PairFormat::Vector load_row_pair(const BF16* low, const BF16* high) {
-  return as_cells(
+  return as_pairs(
       interleave(reinterpret_cast<const std::uint16_t*>(low), reinterpret_cast<const std::uint16_t*>(high)));
 }
 struct Int8Pair {
   std::int8_t low, high;
 };
 inline PairFormat::Vector load_elements(const Int8Pair* p) {
-  return as_cells(load_int8_pairs(p));
+  return as_pairs(load_int8_pairs(p));
 }
 
 struct Pairs {
