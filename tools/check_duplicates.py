@@ -16,10 +16,6 @@ import sys
 
 FOLDERS = ("src", "llm", "io", "draw", "apps", "python")
 SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp", ".py"}
-# (file, file): why these stand in both for now.
-KNOWN = {
-    ("python/attend/_layer.py", "python/attend/_transformer_block.py"): "two classes' initialise and parameters",
-}
 C_COMMENT = re.compile(r"//.*|/\*.*?\*/")
 DOCSTRING = re.compile(r'^ *""".*?"""', re.MULTILINE | re.DOTALL)
 NOT_COUNTED = re.compile(r"#|using |namespace |import |from |[\[\](){};,]*(else)?[\[\](){};,:]*$")
@@ -77,7 +73,7 @@ def main():
         for path in sorted((root / folder).rglob("*"))
         if path.suffix in SUFFIXES
     }
-    found = [run for run in duplicates(files, arguments.lines) if (run[1][0][0], run[1][1][0]) not in KNOWN]
+    found = duplicates(files, arguments.lines)
     for length, (one, two) in found:
         print(f"{one[0]}:{one[1]}: these {length} lines also stand at {two[0]}:{two[1]}")
     print(f"{len(files)} files, {len(found)} runs of {arguments.lines} or more lines that stand twice")

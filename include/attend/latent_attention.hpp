@@ -29,7 +29,7 @@ struct LatentAttentionConfig {
   std::optional<double> scale{};
 };
 
-double latent_attention_scale(const LatentAttentionConfig& config);  // config.scale, or its default
+ATTEND_API double latent_attention_scale(const LatentAttentionConfig& config);  // config.scale, or its default
 
 // Weights are [1, 1, out, in], norms [1, 1, 1, n]; rows in the order of DeepSeek's files.
 struct LatentAttentionParameters {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, TypeVar
+
+from ._whole import whole
+
+_Layer = TypeVar("_Layer", bound="Copied")
 
 
 class Copied:
@@ -16,6 +20,14 @@ class Copied:
     @property
     def parameter_count(self) -> int:
         return self._core.parameter_count
+
+    def initialise(self: _Layer, seed: int = 0) -> _Layer:
+        """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the layer.
+
+        >>> layer = attend.MultiHeadAttention(64, heads=4).initialise(seed=1)
+        """
+        self._core.initialise(whole(seed, "seed"))
+        return self
 
     def _new_core(self) -> Any:
         raise NotImplementedError

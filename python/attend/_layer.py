@@ -93,21 +93,13 @@ class MultiHeadAttention(Copied):
         layer.load({name: _torch_to_numpy(value, dtype) for name, value in values.items()})
         return layer
 
-    def initialise(self, seed: int = 0) -> MultiHeadAttention:
-        """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the layer.
-
-        >>> layer = attend.MultiHeadAttention(64, heads=4).initialise(seed=1)
-        """
-        self._core.initialise(whole(seed, "seed"))
-        return self
-
     @property
     def parameters(self) -> Dict[str, np.ndarray]:
         """The parameters by name, as NumPy arrays over the layer's own memory: write to them to change the layer.
 
         >>> layer.parameters["wq"] *= 0.5
         """
-        return {name: _squeeze(_named(array, self.dtype)) for name, array in self._core.parameters.items()}
+        return _by_name(self._core.parameters, self.dtype)
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Copies arrays into the parameters of the same names; all must be there and fit.
@@ -155,7 +147,7 @@ class MultiHeadAttention(Copied):
         rows = lambda g: None if g is None else _named(g, self.dtype)[:, 0]  # noqa: E731
         return LayerGradients(
             _to_kind(dout_array.kind, rows(gradients.dx)), _to_kind(dout_array.kind, rows(gradients.dcontext)),
-            {name: _squeeze(_named(g, self.dtype)) for name, g in gradients.parameters.items()},
+            _by_name(gradients.parameters, self.dtype),
             {} if self.inner is None else dict(zip(self.inner.parameters, gradients.inner)))
 
     def cache(self, batch: int, capacity: int) -> _core.KvCache:
@@ -207,6 +199,11 @@ def _squeeze(array):
     """[1, 1, out, in] as [out, in], [1, 1, 1, n] as [n]."""
     array = array[0, 0]
     return array[0] if array.shape[0] == 1 and array.ndim == 2 else array
+
+
+def _by_name(arrays, dtype):
+    """The engine's parameters or their gradients as NumPy has them."""
+    return {name: _squeeze(_named(array, dtype)) for name, array in arrays.items()}
 
 
 def _torch_to_numpy(tensor, dtype):

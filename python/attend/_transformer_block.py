@@ -10,7 +10,7 @@ from . import _core
 from ._arrays import empty, finish
 from ._attention import score_options
 from ._copied import Copied
-from ._layer import MultiHeadAttention, _as_rows, _named, _squeeze, _three, _to_kind
+from ._layer import MultiHeadAttention, _as_rows, _by_name, _named, _three, _to_kind
 from ._whole import whole
 from .masks import Mask
 
@@ -49,14 +49,6 @@ class TransformerBlock(Copied):
     def _new_core(self):
         return _core.TransformerBlock(MultiHeadAttention(**self._attention)._core, *self._config)
 
-    def initialise(self, seed: int = 0) -> TransformerBlock:
-        """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the block.
-
-        >>> block = attend.TransformerBlock(64, heads=4).initialise(seed=1)
-        """
-        self._core.initialise(whole(seed, "seed"))
-        return self
-
     @property
     def parameters(self) -> Dict[str, np.ndarray]:
         """The parameters by name, as NumPy arrays over the block's own memory: write to them to change the block.
@@ -64,7 +56,7 @@ class TransformerBlock(Copied):
         >>> attend.TransformerBlock(64, heads=4).parameters["up"].shape
         (256, 64)
         """
-        return {name: _squeeze(_named(array, self.dtype)) for name, array in self._core.parameters.items()}
+        return _by_name(self._core.parameters, self.dtype)
 
     def load(self, values: Mapping[str, Any]) -> None:
         """Copies arrays into the parameters of the same names; all must be there and fit.
@@ -100,5 +92,5 @@ class TransformerBlock(Copied):
         kind = dout_array.kind
         return BlockGradients(
             _to_kind(kind, _named(gradients.dx, self.dtype)[:, 0]),
-            {name: _squeeze(_named(g, self.dtype)) for name, g in gradients.parameters.items()},
+            _by_name(gradients.parameters, self.dtype),
             _to_kind(kind, dbias), _to_kind(kind, dsinks))
