@@ -10,7 +10,7 @@ from . import _core
 from ._arrays import empty, finish
 from ._attention import score_options
 from ._copied import Copied
-from ._layer import _as_rows, _load, _named, _squeeze, _three, _to_kind
+from ._layer import _as_rows, _by_name, _load, _named, _three, _to_kind
 from ._whole import whole, wholes
 from .masks import Mask
 
@@ -55,21 +55,13 @@ class LatentAttention(Copied):
             float(c["norm_eps"]), c["rope"], float(c["rope_theta"]), c["rope_scaling"],
             None if c["scale"] is None else float(c["scale"]))
 
-    def initialise(self, seed: int = 0) -> LatentAttention:
-        """Weights uniform in +-1/sqrt(inputs), the same on every machine. Returns the layer.
-
-        >>> layer = attend.LatentAttention(64, heads=4, kv_rank=16, nope_dim=8, rope_dim=4, value_dim=8).initialise(1)
-        """
-        self._core.initialise(whole(seed, "seed"))
-        return self
-
     @property
     def parameters(self) -> Dict[str, np.ndarray]:
         """The parameters by name, as NumPy arrays over the layer's own memory: write to them to change the layer.
 
         >>> layer.parameters["wkv_up"] *= 0.5
         """
-        return {name: _squeeze(_named(array, self.dtype)) for name, array in self._core.parameters.items()}
+        return _by_name(self._core.parameters, self.dtype)
 
     @property
     def scale(self) -> float:
@@ -124,7 +116,7 @@ class LatentAttention(Copied):
         gradients = self._core.backward(dout_view, saved[0])
         return LatentGradients(
             _to_kind(dout_array.kind, _named(gradients.dx, self.dtype)[:, 0]),
-            {name: _squeeze(_named(g, self.dtype)) for name, g in gradients.parameters.items()})
+            _by_name(gradients.parameters, self.dtype))
 
     def cache(self, batch: int, capacity: int) -> _core.LatentCache:
         """An empty cache for prefill and step, with length, capacity, bytes, bytes_per_token and truncate(length).
