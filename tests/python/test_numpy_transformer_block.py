@@ -104,6 +104,6 @@ def test_docstring_examples():
 
     names = {"np": np, "attend": attend}
     tests = [t for t in doctest.DocTestFinder().find(attend._transformer_block, extraglobs=names) if t.examples]
-    assert len(tests) == 7
+    assert len(tests) == 6
     for test in tests:
         assert not run_examples(test), run_examples(test)
