@@ -2,7 +2,10 @@
 find_package(Threads REQUIRED)
 
 file(GLOB ATTEND_SOURCES CONFIGURE_DEPENDS
-  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/cpu/*.cpp src/abi/*.cpp)
+  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/cpu/*.cpp)
+if(ATTEND_C_ABI)
+  file(GLOB ATTEND_ABI_SOURCES CONFIGURE_DEPENDS src/abi/*.cpp)
+endif()
 file(GLOB ATTEND_ISA_SOURCES CONFIGURE_DEPENDS src/cpu/isa/*.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(src/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
@@ -35,6 +38,9 @@ if(ATTEND_KERNELS STREQUAL "native" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|A
     endif()
   endforeach()
   list(FILTER ATTEND_ISA_SOURCES INCLUDE REGEX "/(${ATTEND_KERNEL}|scalar)\\.cpp$")
+  if(NOT ATTEND_KERNEL STREQUAL "scalar")
+    set_source_files_properties(src/cpu/isa/scalar.cpp PROPERTIES COMPILE_OPTIONS -O1)  # nobody waits for them then
+  endif()
 endif()
 set_source_files_properties(src/cpu/dispatch.cpp PROPERTIES COMPILE_DEFINITIONS ATTEND_KERNEL="${ATTEND_KERNEL}"
   SKIP_PRECOMPILE_HEADERS ON)
@@ -55,7 +61,7 @@ function(attend_library target)
   endif()
 endfunction()
 
-add_library(attend ${ATTEND_SOURCES} ${ATTEND_ISA_SOURCES})
+add_library(attend ${ATTEND_SOURCES} ${ATTEND_ABI_SOURCES} ${ATTEND_ISA_SOURCES})
 add_library(attend::attend ALIAS attend)
 target_include_directories(attend
   PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
