@@ -9,6 +9,7 @@
 namespace attend {
 
 // y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias; weight and bias [1, 1, 1, dim] of any dtype. y may be x.
+// Rows in and out are all f64, or each of f32, f16 and bf16.
 ATTEND_API void layer_norm(View x, View weight, std::optional<View> bias, MutableView y, double eps = 1e-5);
 
 struct LayerNormGradients {

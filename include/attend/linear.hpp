@@ -16,6 +16,7 @@ struct LinearGradients {
   std::optional<MutableView> dx{};
   std::optional<MutableView> dweight{};
   std::optional<MutableView> dbias{};
+  bool add = false;  // dweight (f32 then) and dbias are added to what is there, as over several batches
 };
 // Overwrites what is asked for. dweight may be f32 beside half types.
 ATTEND_API void linear_backward(View dy, View x, View weight, const LinearGradients& gradients);

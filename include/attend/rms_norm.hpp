@@ -6,7 +6,8 @@
 
 namespace attend {
 
-// y = x / sqrt(mean(x^2) + eps) * weight, weight [1, 1, 1, dim] of any dtype. y may be x.
+// y = x / sqrt(mean(x^2) + eps) * weight, weight [1, 1, 1, dim] of any dtype. y may be x. Rows in and out
+// are all f64, or each of f32, f16 and bf16: a residual in f32 goes into products in bf16.
 ATTEND_API void rms_norm(View x, View weight, MutableView y, double eps = 1e-6);
 
 // dx and dweight (overwritten; dweight is [1, 1, 1, dim]). dx may be dy.

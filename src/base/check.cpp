@@ -187,6 +187,13 @@ void check_dtype(std::string_view op, std::string_view what, DType got, DType ex
   fail(op, std::string(what) + " dtype is " + name(got) + ", expected " + name(expected));
 }
 
+void check_family(std::string_view op, std::string_view what, DType got, DType first) {
+  check_known(op, what, got);
+  if ((got == DType::f64) == (first == DType::f64)) return;
+  fail(op, std::string(what) + " dtype is " + name(got) + ", expected " +
+               (first == DType::f64 ? "f64" : "f32, f16 or bf16") + " beside " + name(first));
+}
+
 void check_result_dtype(std::string_view op, std::string_view what, DType got, DType inputs) {
   const bool half = inputs == DType::f16 || inputs == DType::bf16;
   if (!half) return check_dtype(op, what, got, inputs);

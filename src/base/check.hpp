@@ -54,6 +54,8 @@ void check_apart_from(std::string_view op, std::string_view other, const void* d
 
 void check_shape(std::string_view op, std::string_view what, const Shape& got, const Shape& expected);
 void check_dtype(std::string_view op, std::string_view what, DType got, DType expected);
+// All f64, or none of them.
+void check_family(std::string_view op, std::string_view what, DType got, DType first);
 // A result has the dtype of the inputs, or is f32 beside half types: the sum before it is rounded, for who adds more.
 void check_result_dtype(std::string_view op, std::string_view what, DType got, DType inputs);
 

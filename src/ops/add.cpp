@@ -12,13 +12,6 @@ namespace {
 
 constexpr std::int64_t kAtOnce = 16384;
 
-// All f64, or none.
-void check_family(const char* op, const char* what, DType got, DType first) {
-  if ((got == DType::f64) == (first == DType::f64)) return;
-  fail(op, std::string(what) + " dtype is " + name(got) + ", expected " +
-               (first == DType::f64 ? "f64" : "f32, f16 or bf16") + " beside " + name(first));
-}
-
 }  // namespace
 
 void add(View x, View y, MutableView z) {

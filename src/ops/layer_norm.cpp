@@ -32,7 +32,7 @@ void layer_norm(View x, View weight, std::optional<View> bias, MutableView y, do
   }
   check_writable(op, "y", y);
   check_shape(op, "y", y.shape, x.shape);
-  check_dtype(op, "y", y.dtype, x.dtype);
+  check_family(op, "y", y.dtype, x.dtype);
   check_all_apart(op, {{"y", y, "x"}}, {{"x", x}, {"weight", weight}, {"bias", bias}});
   if (x.dtype == DType::f64) return reference::layer_norm(x, weight, bias, y, eps);
 
@@ -59,8 +59,8 @@ void layer_norm_backward(View dy, View x, View weight, const LayerNormGradients&
   check_shape(op, "dy", dy.shape, x.shape);
   check_shape(op, "dx", dx.shape, x.shape);
   check_shape(op, "dweight", dweight.shape, weight.shape);
-  check_dtype(op, "dy", dy.dtype, x.dtype);
-  check_dtype(op, "dx", dx.dtype, x.dtype);
+  check_family(op, "dy", dy.dtype, x.dtype);
+  check_family(op, "dx", dx.dtype, x.dtype);
   if (dbias) {
     check_writable(op, "dbias", *dbias);
     check_shape(op, "dbias", dbias->shape, weight.shape);

@@ -70,15 +70,15 @@ View with_even_rows(const View& x, Tensor& storage) {
 }
 
 // dw = dy^T . x sums over all rows at once, so rows that do not lie evenly are gathered first.
-void multiply_gradient(const View& dy, const View& x, const MutableView& dw) {
+void multiply_gradient(const View& dy, const View& x, const MutableView& dw, bool add) {
   if (dw.length() == 0 || dw.dim() == 0) return;
   Tensor dy_storage, x_storage;
   const View dy_even = with_even_rows(dy, dy_storage), x_even = with_even_rows(x, x_storage);
-  matmul(transposed(all_rows(dy_even)), all_rows(x_even), std::nullopt, rows_of(dw, 0, 0));
+  matmul(transposed(all_rows(dy_even)), all_rows(x_even), std::nullopt, rows_of(dw, 0, 0), add);
 }
 
 // The column sums of dy, in double.
-void sum_columns(const View& dy, const MutableView& dbias) {
+void sum_columns(const View& dy, const MutableView& dbias, bool add) {
   std::vector<double> sums;
   const std::int64_t rows = row_count(dy.shape), cols = dy.dim();
   if (dy.dtype == DType::f64) {
@@ -93,7 +93,8 @@ void sum_columns(const View& dy, const MutableView& dbias) {
       kernels().rows.accumulate(from.read(r, 0, cols, buffers.of(worker, 0)), cols, partial);
     });
   }
-  for (std::int64_t j = 0; j < cols; ++j) store(dbias, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);
+  for (std::int64_t j = 0; j < cols; ++j)
+    store(dbias, 0, 0, 0, j, sums[static_cast<std::size_t>(j)] + (add ? load(dbias, 0, 0, 0, j) : 0.0));
 }
 
 // What forward and backward ask of x, weight and the rows on the other side.
@@ -125,7 +126,7 @@ void linear(View x, View weight, std::optional<View> bias, MutableView y) {
 void linear_backward(View dy, View x, View weight, const LinearGradients& gradients) {
   const std::string op = "linear_backward";
   check_operands(op, x, weight, "dy", dy);
-  const auto& [dx, dweight, dbias] = gradients;
+  const auto& [dx, dweight, dbias, add] = gradients;
   if (dx) {
     check_writable(op, "dx", *dx);
     check_shape(op, "dx", dx->shape, x.shape);
@@ -134,15 +135,18 @@ void linear_backward(View dy, View x, View weight, const LinearGradients& gradie
   if (dweight) {
     check_writable(op, "dweight", *dweight);
     check_shape(op, "dweight", dweight->shape, weight.shape);
-    check_result_dtype(op, "dweight", dweight->dtype, weight.dtype);
+    if (add && weight.dtype != DType::f64)
+      check_dtype(op, "dweight that is added to", dweight->dtype, DType::f32);
+    else
+      check_result_dtype(op, "dweight", dweight->dtype, weight.dtype);
   }
   if (dbias) {
     check_writable(op, "dbias", *dbias);
     check_shape(op, "dbias", dbias->shape, {1, 1, 1, weight.length()});
   }
   check_all_apart(op, {{"dx", dx}, {"dweight", dweight}, {"dbias", dbias}}, {{"dy", dy}, {"x", x}, {"weight", weight}});
-  if (dweight) multiply_gradient(dy, x, *dweight);
-  if (dbias) sum_columns(dy, *dbias);
+  if (dweight) multiply_gradient(dy, x, *dweight, add);
+  if (dbias) sum_columns(dy, *dbias, add);
   if (dx) multiply_rows(dy, rows_of(weight, 0, 0), std::nullopt, *dx);
 }
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kRowsPerItem = 96;  // any number gives the same bits
 constexpr std::int64_t kMaxPackedBytes = 16 << 20;
 constexpr std::int64_t kItemsPerThread = 8;
 
-void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c) {
+void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c, bool add) {
   parallel_for(c.rows, [&](std::int64_t i, int) {
     for (std::int64_t j = 0; j < c.cols; ++j) {
       double sum = 0;
@@ -24,7 +24,8 @@ void matmul_f64(const Matrix& a, const Matrix& b, const std::optional<Matrix>& b
         sum += load_element(a.dtype, a.data, i * a.row_stride + k * a.col_stride) *
                load_element(b.dtype, b.data, k * b.row_stride + j * b.col_stride);
       if (bias) sum += load_element(bias->dtype, bias->data, j * bias->col_stride);
-      store_element(c.dtype, c.data, i * c.row_stride + j * c.col_stride, sum);
+      const std::int64_t place = i * c.row_stride + j * c.col_stride;
+      store_element(c.dtype, c.data, place, add ? load_element(c.dtype, c.data, place) + sum : sum);
     }
   });
 }
@@ -40,7 +41,7 @@ MatrixRef ref(const M& m) {
 
 void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c, bool add) {
   if (c.rows == 0 || c.cols == 0) return;
-  if (c.dtype == DType::f64) return matmul_f64(a, b, bias, c);
+  if (c.dtype == DType::f64) return matmul_f64(a, b, bias, c, add);
   const KernelTable& table = kernels();
   const MatrixRef bias_ref = bias ? ref(*bias) : MatrixRef{};
   const MatmulProblem p{c.rows, c.cols, a.cols, ref(a), ref(b), ref(c), bias ? &bias_ref : nullptr, add};

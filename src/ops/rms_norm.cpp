@@ -29,7 +29,7 @@ void rms_norm(View x, View weight, MutableView y, double eps) {
   check_arguments("rms_norm", x, weight, eps);
   check_writable("rms_norm", "y", y);
   check_shape("rms_norm", "y", y.shape, x.shape);
-  check_dtype("rms_norm", "y", y.dtype, x.dtype);
+  check_family("rms_norm", "y", y.dtype, x.dtype);
   check_all_apart("rms_norm", {{"y", y, "x"}}, {{"x", x}, {"weight", weight}});
   if (x.dtype == DType::f64) return reference::rms_norm(x, weight, y, eps);
 
@@ -53,8 +53,8 @@ void rms_norm_backward(View dy, View x, View weight, MutableView dx, MutableView
   check_shape("rms_norm_backward", "dy", dy.shape, x.shape);
   check_shape("rms_norm_backward", "dx", dx.shape, x.shape);
   check_shape("rms_norm_backward", "dweight", dweight.shape, weight.shape);
-  check_dtype("rms_norm_backward", "dy", dy.dtype, x.dtype);
-  check_dtype("rms_norm_backward", "dx", dx.dtype, x.dtype);
+  check_family("rms_norm_backward", "dy", dy.dtype, x.dtype);
+  check_family("rms_norm_backward", "dx", dx.dtype, x.dtype);
   check_all_apart("rms_norm_backward", {{"dx", dx, "dy"}, {"dweight", dweight}},
                   {{"dy", dy}, {"x", x}, {"weight", weight}});
   if (x.dtype == DType::f64) return reference::rms_norm_backward(dy, x, weight, dx, dweight, eps);

@@ -168,18 +168,19 @@ TEST(LayerNorm, EmptyTensorsWork) {
 
 TEST(LayerNorm, RefusesBadArguments) {
   Tensor x(DType::f32, {1, 2, 3, 4}), weight(DType::f32, {1, 1, 1, 4}), narrow(DType::f32, {1, 1, 1, 3});
-  Tensor half(DType::f16, {1, 2, 3, 4}), dweight(DType::f32, weight.shape());
+  Tensor exact(DType::f64, {1, 2, 3, 4}), dweight(DType::f32, weight.shape());
   EXPECT_EQ(error_of([&] { layer_norm(x, narrow, std::nullopt, x); }),
             "layer_norm: weight shape is [1, 1, 1, 3], expected [1, 1, 1, 4]");
   EXPECT_EQ(error_of([&] { layer_norm(x, weight, narrow, x); }),
             "layer_norm: bias shape is [1, 1, 1, 3], expected [1, 1, 1, 4]");
-  EXPECT_EQ(error_of([&] { layer_norm(x, weight, std::nullopt, half); }), "layer_norm: y dtype is f16, expected f32");
+  EXPECT_EQ(error_of([&] { layer_norm(x, weight, std::nullopt, exact); }),
+            "layer_norm: y dtype is f64, expected f32, f16 or bf16 beside f32");
   EXPECT_EQ(error_of([&] { layer_norm(x, weight, std::nullopt, x, -1.0); }),
             "layer_norm: eps is -1.000000, expected a finite number from 0 up");
-  EXPECT_EQ(error_of([&] { layer_norm_backward(x, half, weight, {x, dweight, {}}); }),
-            "layer_norm_backward: dy dtype is f32, expected f16");
-  EXPECT_EQ(error_of([&] { layer_norm_backward(x, x, weight, {half, dweight, {}}); }),
-            "layer_norm_backward: dx dtype is f16, expected f32");
+  EXPECT_EQ(error_of([&] { layer_norm_backward(exact, x, weight, {x, dweight, {}}); }),
+            "layer_norm_backward: dy dtype is f64, expected f32, f16 or bf16 beside f32");
+  EXPECT_EQ(error_of([&] { layer_norm_backward(x, x, weight, {exact, dweight, {}}); }),
+            "layer_norm_backward: dx dtype is f64, expected f32, f16 or bf16 beside f32");
   EXPECT_EQ(error_of([&] { layer_norm_backward(x, x, weight, {x, dweight, dweight}); }),
             "layer_norm_backward: dx shares memory with x, expected a place of its own");
 }

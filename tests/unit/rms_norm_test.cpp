@@ -1,6 +1,9 @@
 // Tests of root-mean-square normalisation and its gradients.
 #include "attend/rms_norm.hpp"
 
+#include <cstring>
+
+#include "attend/add.hpp"
 #include "reference/rms_norm.hpp"
 #include "unit/error_of.hpp"
 #include "unit/on_every_isa.hpp"
@@ -144,18 +147,41 @@ TEST(RmsNorm, EmptyTensorsWork) {
   }
 }
 
+// The numbers are those of one type, converted before or after.
+TEST(RmsNorm, TakesRowsOfOtherTypes) {
+  on_every_isa([] {
+    const Shape shape = {2, 2, 5, 33};
+    const Tensor x = random_tensor(DType::f32, shape, 1), weight = random_tensor(DType::f32, {1, 1, 1, 33}, 2);
+    Tensor y(DType::f32, shape), rounded(DType::bf16, shape), expected(DType::bf16, shape);
+    rms_norm(x, weight, y);
+    convert(y, expected);
+    rms_norm(x, weight, rounded);
+    EXPECT_EQ(std::memcmp(rounded.view().data, expected.view().data, static_cast<std::size_t>(rounded.bytes())), 0);
+
+    const Tensor dy = random_tensor(DType::bf16, shape, 3);
+    Tensor wide(DType::f32, shape), dx(DType::f32, shape), dx_wide(DType::f32, shape);
+    Tensor dweight(DType::f32, weight.shape()), dweight_wide(DType::f32, weight.shape());
+    convert(dy, wide);
+    rms_norm_backward(dy, x, weight, dx, dweight);
+    rms_norm_backward(wide, x, weight, dx_wide, dweight_wide);
+    EXPECT_EQ(std::memcmp(dx.view().data, dx_wide.view().data, static_cast<std::size_t>(dx.bytes())), 0);
+    EXPECT_EQ(std::memcmp(dweight.view().data, dweight_wide.view().data, static_cast<std::size_t>(dweight.bytes())), 0);
+  });
+}
+
 TEST(RmsNorm, RefusesBadArguments) {
   Tensor x(DType::f32, {1, 2, 3, 4}), weight(DType::f32, {1, 1, 1, 4}), narrow(DType::f32, {1, 1, 1, 3});
-  Tensor half(DType::f16, {1, 2, 3, 4});
+  Tensor exact(DType::f64, {1, 2, 3, 4});
   EXPECT_EQ(error_of([&] { rms_norm(x, narrow, x); }), "rms_norm: weight shape is [1, 1, 1, 3], expected [1, 1, 1, 4]");
-  EXPECT_EQ(error_of([&] { rms_norm(x, weight, half); }), "rms_norm: y dtype is f16, expected f32");
+  EXPECT_EQ(error_of([&] { rms_norm(x, weight, exact); }),
+            "rms_norm: y dtype is f64, expected f32, f16 or bf16 beside f32");
   EXPECT_EQ(error_of([&] { rms_norm(x, weight, x, -1.0); }),
             "rms_norm: eps is -1.000000, expected a finite number from 0 up");
   EXPECT_NE(error_of([&] { rms_norm(x, weight, x, std::nan("")); }).find("eps is"), std::string::npos);
   EXPECT_EQ(error_of([&] { rms_norm_backward(x, x, weight, x, narrow); }),
             "rms_norm_backward: dweight shape is [1, 1, 1, 3], expected [1, 1, 1, 4]");
-  EXPECT_EQ(error_of([&] { rms_norm_backward(half, x, weight, x, weight); }),
-            "rms_norm_backward: dy dtype is f16, expected f32");
+  EXPECT_EQ(error_of([&] { rms_norm_backward(exact, x, weight, x, weight); }),
+            "rms_norm_backward: dy dtype is f64, expected f32, f16 or bf16 beside f32");
 }
 
 }  // namespace
