@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -178,6 +179,30 @@ Json read_json(const std::filesystem::path& path, const JsonLimits& limits) {
 
 std::string json_quoted(std::string_view text) {
   return Parser(text).dump(-1, ' ', false, Parser::error_handler_t::replace);
+}
+
+std::string json_number(double value) {
+  if (!std::isfinite(value)) return "null";
+  // The shortest of those that read back to the same.
+  char text[40];
+  for (const int digits : {15, 17}) {
+    (void)std::snprintf(text, sizeof text, "%.*g", digits, value);
+    if (std::strtod(text, nullptr) == value) break;
+  }
+  return text;
+}
+
+void JsonObject::put(std::string_view name, std::string_view text) {
+  if (!fields_.empty()) fields_ += lines_ ? ",\n  " : ", ";
+  fields_ += json_quoted(name);
+  fields_ += ": ";
+  fields_ += text;
+}
+
+std::string JsonObject::text() const {
+  std::string text = lines_ ? "{\n  " : "{";
+  text += fields_;
+  return text += lines_ ? "\n}\n" : "}";
 }
 
 }  // namespace attend::io

@@ -54,6 +54,25 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
 
 Json read_json(const std::filesystem::path& path, const JsonLimits& limits = {});  // of a whole file
 
+std::string json_number(
+    double value);  // so that it reads back to the same bits; null for what JSON has no way to write
 std::string json_quoted(std::string_view text);  // as JSON writes it, quotes included; broken UTF-8 is replaced
+
+// An object to be written, a field at a time: on one line, or with a line for each field.
+class JsonObject {
+ public:
+  explicit JsonObject(bool lines = false) : lines_(lines) {}
+  // `text` is a value as JSON writes it.
+  void put(std::string_view name, std::string_view text);
+  void number(std::string_view name, std::int64_t value) { put(name, std::to_string(value)); }
+  void number(std::string_view name, double value) { put(name, json_number(value)); }
+  void truth(std::string_view name, bool value) { put(name, value ? "true" : "false"); }
+  void string(std::string_view name, std::string_view value) { put(name, json_quoted(value)); }
+  std::string text() const;  // with a line end where it has lines
+
+ private:
+  bool lines_;
+  std::string fields_;
+};
 
 }  // namespace attend::io

