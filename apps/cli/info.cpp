@@ -51,6 +51,8 @@ std::string positions_of(const llm::ModelConfig& c) {
       return "learnt";
     case llm::PositionKind::sinusoidal:
       return "sinusoidal";
+    case llm::PositionKind::alibi:
+      return "ALiBi";
     case llm::PositionKind::rope:
       break;
   }

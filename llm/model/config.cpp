@@ -28,6 +28,8 @@ void check_config(const ModelConfig& c, const std::string& what) {
     refuse("the rotation's theta is 1, expected more: YaRN takes its logarithm");
   if (c.experts.count > 0 && (c.experts.used < 1 || c.experts.used > c.experts.count))
     refuse("each token uses " + number(c.experts.used) + " of " + number(c.experts.count) + " experts");
+  if (!(c.score_softcap >= 0)) refuse("the soft cap of scores is below zero, expected 0 (none) or more");
+  if (c.attention_scale && !(*c.attention_scale > 0)) refuse("the scale of scores is not above zero");
   if (!c.causal && c.window > 0) refuse("a sliding window in a model that is not causal is not supported");
 }
 
@@ -36,6 +38,13 @@ RopeTurns rope_turns(const ModelConfig& config) {
   RopeTurns turns = attend::rope_turns(config.rotary(), config.rope_theta, config.rope_scaling);
   for (std::size_t i = 0; i < config.rope_slowdown.size(); ++i) turns.per_position[i] /= config.rope_slowdown[i];
   return turns;
+}
+
+std::int64_t row_in_style(const ModelConfig& config, RopeStyle to, std::int64_t r) {
+  if (to == config.rope_style) return r;
+  const std::int64_t dim = config.head_dim, head = r / dim * dim, i = r % dim, half = config.rotary() / 2;
+  if (i >= 2 * half) return r;
+  return head + (to == RopeStyle::interleaved ? i % 2 * half + i / 2 : i % half * 2 + i / half);
 }
 
 }  // namespace attend::llm

@@ -15,7 +15,7 @@
 namespace attend::llm {
 
 enum class NormKind { rms, layer };
-enum class PositionKind { none, rope, learned, sinusoidal };
+enum class PositionKind { none, rope, learned, sinusoidal, alibi };
 using ActivationKind = Activation;
 enum class PoolingKind { none, mean, first_token, max };  // of an encoder's rows into one embedding
 
@@ -53,10 +53,14 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool bias_qkv = false, bias_o = false, bias_feed_forward = false;  // which projections add one
   std::int64_t token_types = 0;
+  bool embedding_norm = false;  // of the sum of embeddings, before the first layer
+  bool masked_head = false;     // logits are embedding . norm(act(dense(row))) + bias, as BertForMaskedLM has them
 
-  std::int64_t window = 0;               // keys a token sees, itself included; 0: all before it
-  std::vector<std::int64_t> windowed{};  // layers the window holds for, rising; empty: all
-  bool sinks = false;                    // a learnt logit per head that takes weight and gives nothing
+  std::int64_t window = 0;                  // keys a token sees, itself included; 0: all before it
+  std::vector<std::int64_t> windowed{};     // layers the window holds for, rising; empty: all
+  bool sinks = false;                       // a learnt logit per head that takes weight and gives nothing
+  std::optional<double> attention_scale{};  // of scores; none: 1 / sqrt(head_dim); 1: they are not scaled
+  double score_softcap = 0;                 // scores become cap * tanh(score / cap); 0: they stay as they are
 
   PoolingKind pooling = PoolingKind::none;
   std::int64_t longest_text = 0;  // tokens of a text that an embedding is made of; 0: the context
@@ -76,10 +80,22 @@ ModelConfig config_from_json(const io::Json& json, const std::string& what);
 // modules.json, 1_Pooling/config.json and sentence_bert_config.json of Sentence Transformers.
 void read_beside_config(const std::filesystem::path& folder, ModelConfig& config);
 ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what);
-// config.json that Transformers reads, as one of the Llama kind: model_type `family`.
+// config.json with model_type `family`: one that Transformers reads, or kOwnFamily.
 std::string config_to_json(const ModelConfig& config, const std::string& family);
+
+// model_type of what no family of Transformers computes; its config.json says all that a ModelConfig says, and this
+// program alone reads it. Tensors are called as Llama's.
+inline constexpr const char* kOwnFamily = "attend";
+// The family of Transformers that computes exactly this, up to the order of q's and k's rows: llama, mistral, qwen2,
+// qwen3 or qwen3_moe. Empty: there is none, and `why` tells what it would lack.
+std::string plain_family(const ModelConfig& config, std::string& why);
+// model_type for weights that lie as this config has them: a plain family, gpt2, bert, or kOwnFamily.
+std::string family_to_write(const ModelConfig& config);
 
 // How fast each pair of a row rotates; none without RoPE.
 RopeTurns rope_turns(const ModelConfig& config);
+// Rows of q and k in the order of another rotation: where row `r` comes from. The two of a rotated pair lie half a head
+// apart, or side by side.
+std::int64_t row_in_style(const ModelConfig& config, RopeStyle to, std::int64_t r);
 
 }  // namespace attend::llm

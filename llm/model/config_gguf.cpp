@@ -135,7 +135,7 @@ ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what) {
     c.activation = k.family == "bert" ? ActivationKind::gelu : ActivationKind::gelu_tanh;
     if (k.family == "bert") {
       c.causal = false;
-      c.norm_after = true;
+      c.norm_after = c.embedding_norm = c.tied_embeddings = true;
       const std::int64_t pooling = k.maybe_integer(k.full("pooling_type"), 0, 4).value_or(1);
       if (pooling > 2)
         k.refuse(k.full("pooling_type"), "is " + std::to_string(pooling) + ", expected 1 (mean) or 2 (cls)");

@@ -1,7 +1,6 @@
 // Reads Hugging Face's config.json and MiniMind's.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 #include <string_view>
 
@@ -194,12 +193,46 @@ void read_llama_like(const Fields& f, ModelConfig& c) {
       c.positions = PositionKind::sinusoidal;
     else if (*type == "absolute" || *type == "learned")
       c.positions = PositionKind::learned;
+    else if (*type == "alibi" && c.family == kOwnFamily)
+      c.positions = PositionKind::alibi;
     else if (*type == "none")
       c.positions = PositionKind::none;
     else
       f.refuse("position_embedding_type",
                "is " + io::json_quoted(*type) + ", expected rope, learned, sinusoidal or none");
   }
+}
+
+void read_slowdown(const Fields& f, ModelConfig& c) {
+  const io::Json* list = f.find({"rope_slowdown"});
+  if (list == nullptr) return;
+  if (list->array() == nullptr || std::ssize(*list->array()) != c.rotary() / 2)
+    f.refuse("rope_slowdown", "is no list of " + std::to_string(c.rotary() / 2) + " numbers, one for each pair");
+  for (const io::Json& item : *list->array()) {
+    double factor = 0;
+    if (!item.number(factor) || !(factor > 0 && factor <= kMostFactor))
+      f.refuse("rope_slowdown", "holds something other than numbers above zero");
+    c.rope_slowdown.push_back(factor);
+  }
+}
+
+// What no other family says.
+void read_own(const Fields& f, ModelConfig& c) {
+  read_llama_like(f, c);
+  const auto truth = [&](const char* name, bool& value) { value = f.maybe_boolean({name}).value_or(value); };
+  const std::string norm = f.maybe_string({"norm_type"}).value_or("rms_norm");
+  if (norm != "rms_norm" && norm != "layer_norm")
+    f.refuse("norm_type", "is " + io::json_quoted(norm) + ", expected rms_norm or layer_norm");
+  c.norm = norm == "rms_norm" ? NormKind::rms : NormKind::layer;
+  visit_own_flags(c, truth);
+  c.token_types = f.maybe_integer({"type_vocab_size"}, 0, kMostVocabulary).value_or(0);
+  truth("attention_bias", c.bias_qkv);
+  truth("mlp_bias", c.bias_feed_forward);
+  if (f.maybe_boolean({"rope_interleaved"}).value_or(false)) c.rope_style = RopeStyle::interleaved;
+  c.rotary_dim = f.maybe_integer({"rotary_dim"}, 0, c.head_dim).value_or(c.rotary_dim);
+  read_slowdown(f, c);
+  c.score_softcap = f.maybe_number({"attn_logit_softcapping"}, 0, kMostFactor).value_or(0);
+  c.attention_scale = f.maybe_number({"attention_scale"}, 1e-9, kMostFactor);
 }
 
 void read_gpt2(const Fields& f, ModelConfig& c) {
@@ -219,7 +252,8 @@ void read_gpt2(const Fields& f, ModelConfig& c) {
 void read_bert(const Fields& f, ModelConfig& c) {
   c.causal = false;
   c.norm = NormKind::layer;
-  c.norm_after = true;
+  c.norm_after = c.embedding_norm = true;
+  c.tied_embeddings = true;  // its files tell if there is another head
   c.norm_eps = f.maybe_number({"layer_norm_eps"}, kLeastEps, kMostEps).value_or(1e-12);
   c.positions = PositionKind::learned;
   c.activation = read_activation(f, {"hidden_act"}, "gelu");
@@ -260,7 +294,8 @@ ModelConfig config_from_json(const io::Json& json, const std::string& what) {
   const std::string type = f.maybe_string({"model_type"}).value_or("");
   // Other families have fields of these names as well: DistilBERT, for one.
   const bool v1 = (type.empty() || type == "minimind") && f.find({"dim"}) != nullptr && f.find({"n_layers"}) != nullptr;
-  constexpr std::string_view kKnown[] = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "minimind", "gpt2", "bert"};
+  constexpr std::string_view kKnown[] = {"llama",    "mistral", "qwen2", "qwen3",   "qwen3_moe",
+                                         "minimind", "gpt2",    "bert",  kOwnFamily};
   c.family = v1 ? "minimind-v1" : type;
   if (!v1 && std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown)) {
     std::string names;
@@ -290,85 +325,12 @@ ModelConfig config_from_json(const io::Json& json, const std::string& what) {
     read_gpt2(f, c);
   else if (type == "bert")
     read_bert(f, c);
+  else if (type == kOwnFamily)
+    read_own(f, c);
   else
     read_llama_like(f, c);
   check_config(c, what);
   return c;
-}
-
-std::string config_to_json(const ModelConfig& c, const std::string& family) {
-  constexpr std::pair<std::string_view, const char*> kClasses[] = {{"llama", "LlamaForCausalLM"},
-                                                                   {"mistral", "MistralForCausalLM"},
-                                                                   {"qwen2", "Qwen2ForCausalLM"},
-                                                                   {"qwen3", "Qwen3ForCausalLM"},
-                                                                   {"qwen3_moe", "Qwen3MoeForCausalLM"}};
-  std::string json = "{\n  \"model_type\": " + io::json_quoted(family);
-  const auto put = [&](const char* name, const std::string& value) {
-    json += std::string(",\n  \"") + name + "\": " + value;
-  };
-  const auto whole = [&](const char* name, std::int64_t value) { put(name, std::to_string(value)); };
-  const auto truth = [&](const char* name, bool value) { put(name, value ? "true" : "false"); };
-  const auto real_text = [](double value) {
-    char text[32];
-    (void)std::snprintf(text, sizeof text, "%.17g", value);
-    return std::string(text);
-  };
-  for (const auto& [known, name] : kClasses)
-    if (known == family) put("architectures", std::string("[\"") + name + "\"]");
-  whole("vocab_size", c.vocabulary);
-  whole("hidden_size", c.hidden);
-  whole("intermediate_size", c.feed_forward > 0 ? c.feed_forward : c.experts.width);
-  whole("num_hidden_layers", c.layers);
-  whole("num_attention_heads", c.heads);
-  whole("num_key_value_heads", c.kv_heads);
-  whole("head_dim", c.head_dim);
-  whole("max_position_embeddings", c.context);
-  put("rms_norm_eps", real_text(c.norm_eps));
-  put("hidden_act", "\"silu\"");
-  put("rope_theta", real_text(c.rope_theta));
-  const RopeScaling& s = c.rope_scaling;
-  if (s.kind != RopeScaling::Kind::none) {
-    const char* kinds[] = {"default", "linear", "llama3", "yarn"};
-    std::string scaling = std::string("{\"rope_type\": \"") + kinds[static_cast<std::size_t>(s.kind)] +
-                          "\", \"factor\": " + real_text(s.factor);
-    if (s.kind != RopeScaling::Kind::linear)
-      scaling += ", \"original_max_position_embeddings\": " + std::to_string(s.original_length);
-    if (s.kind == RopeScaling::Kind::llama3)
-      scaling += ", \"low_freq_factor\": " + real_text(s.low_frequency) +
-                 ", \"high_freq_factor\": " + real_text(s.high_frequency);
-    if (s.kind == RopeScaling::Kind::yarn) {
-      scaling += ", \"beta_fast\": " + real_text(s.beta_fast) + ", \"beta_slow\": " + real_text(s.beta_slow);
-      if (s.attention_factor) scaling += ", \"attention_factor\": " + real_text(*s.attention_factor);
-    }
-    put("rope_scaling", scaling + "}");
-  }
-  truth("tie_word_embeddings", c.tied_embeddings);
-  if (family == "llama") {
-    truth("attention_bias", c.bias_qkv);
-    truth("mlp_bias", c.bias_feed_forward);
-  }
-  if (c.window > 0) {
-    whole("sliding_window", c.window);
-    if (family != "mistral") truth("use_sliding_window", true);
-  }
-  if (c.experts.count > 0) {
-    whole("num_experts", c.experts.count);
-    whole("num_experts_per_tok", c.experts.used);
-    whole("moe_intermediate_size", c.experts.width);
-    truth("norm_topk_prob", c.experts.normalised);
-    whole("decoder_sparse_step", 1);
-    std::string dense;
-    for (const std::int64_t layer : c.experts.dense) dense += (dense.empty() ? "" : ", ") + std::to_string(layer);
-    put("mlp_only_layers", "[" + dense + "]");
-  }
-  if (c.bos) whole("bos_token_id", *c.bos);
-  if (c.eos.size() == 1) whole("eos_token_id", c.eos.front());
-  if (c.eos.size() > 1) {
-    std::string ids;
-    for (const std::int64_t id : c.eos) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
-    put("eos_token_id", "[" + ids + "]");
-  }
-  return json + "\n}\n";
 }
 
 }  // namespace attend::llm

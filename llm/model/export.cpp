@@ -11,6 +11,7 @@
 #include "io/atomic_file.hpp"
 #include "io/atomic_folder.hpp"
 #include "io/mapped_file.hpp"
+#include "io/pth.hpp"
 #include "io/safetensors.hpp"
 #include "llm/text/tokenizer_export.hpp"
 
@@ -44,26 +45,17 @@ struct OutTensor {
 
 Target choose_target(const ModelFiles& files, bool gguf) {
   const ModelConfig& c = files.config();
-  if (!c.causal || c.norm != NormKind::rms || !c.gated || c.positions != PositionKind::rope || c.sinks ||
-      c.activation != ActivationKind::silu)
-    refuse(files, c.family + " models cannot be written; Llama, Mistral, Qwen and MiniMind can");
-  if (c.experts.shared > 0)
-    refuse(files, "a model with shared experts cannot be written: neither format's families have them");
-  if (c.experts.count > 0 && !c.qk_norm)
-    refuse(files, "experts without normalised queries and keys fit no family that others load");
+  std::string why;
+  Target t{.gguf = gguf, .family = plain_family(c, why)};
+  if (t.family.empty()) refuse(files, why);
+  if (!gguf && c.rotary() != c.head_dim)
+    refuse(files, "its rotation covers " + std::to_string(c.rotary()) + " of the " + std::to_string(c.head_dim) +
+                      " numbers of a head, and Transformers' " + t.family +
+                      " rotates all of them; GGUF has a place for it");
   if (gguf && !c.experts.normalised && c.experts.count > 0)
     refuse(files, "GGUF's families with experts let their weights sum to one, and this model does not");
-  Target t{.gguf = gguf};
-  if (c.experts.count > 0)
-    t.family = gguf ? "qwen3moe" : "qwen3_moe";
-  else if (c.qk_norm)
-    t.family = "qwen3";
-  else if (c.bias_qkv && !c.bias_o)
-    t.family = "qwen2";
-  else if (c.window > 0 && !gguf)
-    t.family = "mistral";
-  else
-    t.family = "llama";
+  if (gguf && t.family == "qwen3_moe") t.family = "qwen3moe";
+  if (gguf && t.family == "mistral") t.family = "llama";
   if (gguf && t.family == "llama") t.style = RopeStyle::interleaved;
   return t;
 }
@@ -134,6 +126,7 @@ class Exporter {
         options_(options) {}
 
   const Target& target() const { return target_; }
+  std::size_t tensors_made() const { return out_.size(); }
 
   // What there is to write; the bytes come from put().
   const std::vector<OutTensor>& tensors() {
@@ -179,8 +172,8 @@ class Exporter {
     put(from_.v, "attn_v", "self_attn.v_proj", true);
     put(from_.o, "attn_output", "self_attn.o_proj", true);
     if (c_.qk_norm) {
-      put(from_.q_norm, "attn_q_norm", "self_attn.q_norm", false);
-      put(from_.k_norm, "attn_k_norm", "self_attn.k_norm", false);
+      put(from_.q_norm, "attn_q_norm", "self_attn.q_norm", false, 1);
+      put(from_.k_norm, "attn_k_norm", "self_attn.k_norm", false, 1);
     }
     put(from_.feed_forward_norm, "ffn_norm", "post_attention_layernorm", false);
     if (!c_.has_experts(n)) {
@@ -248,12 +241,8 @@ class Exporter {
     return {std::move(name), format, t.shape, {part_of(t, heads)}};
   }
 
-  // Where row `r` of q or k comes from: the two of a rotated pair lie half a head apart, or side by side.
-  std::int64_t source_row(std::int64_t r, std::int64_t heads, std::int64_t rows) const {
-    if (heads == 0 || target_.style == c_.rope_style) return r;
-    const std::int64_t dim = rows / heads, head = r / dim * dim, i = r % dim, half = c_.rotary() / 2;
-    if (i >= 2 * half) return r;
-    return head + (target_.style == RopeStyle::interleaved ? i % 2 * half + i / 2 : i % half * 2 + i / half);
+  std::int64_t source_row(std::int64_t r, std::int64_t heads) const {
+    return heads == 0 ? r : row_in_style(c_, target_.style, r);
   }
 
   // A few rows at a time, so that a model of any size needs little memory.
@@ -267,7 +256,7 @@ class Exporter {
       bytes.resize(static_cast<std::size_t>(count) * row_bytes);
       for (std::int64_t r = 0; r < count; ++r)
         std::memcpy(&bytes[static_cast<std::size_t>(r) * row_bytes],
-                    &p.data[static_cast<std::size_t>(source_row(first + r, p.heads, p.rows)) * row_bytes], row_bytes);
+                    &p.data[static_cast<std::size_t>(source_row(first + r, p.heads)) * row_bytes], row_bytes);
       if (format == p.format)
         put(bytes);
       else
@@ -392,6 +381,16 @@ void check_replaceable(const std::filesystem::path& path) {
       refuse("holds " + io::json_quoted(entry.path().filename().string()) + ", which is no plain file");
 }
 
+// Names, types and shapes; the bytes come later.
+std::vector<io::StoredTensor> stored(const std::vector<OutTensor>& tensors) {
+  std::vector<io::StoredTensor> views;
+  for (const OutTensor& t : tensors) {
+    const char* dtype = t.format == WeightFormat::f32 ? "F32" : t.format == WeightFormat::f16 ? "F16" : "BF16";
+    views.push_back({t.name, dtype, t.shape, {}});
+  }
+  return views;
+}
+
 void write_text(const std::filesystem::path& path, std::string_view text) {
   io::write_file_atomically(path, std::as_bytes(std::span(text)));
 }
@@ -417,6 +416,24 @@ void export_gguf(const ModelFiles& files, const std::filesystem::path& path, con
   io::write_gguf(path, entries, views, [&](std::size_t n, const io::PutBytes& put) { exporter.put(n, put); });
 }
 
+void export_pth(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
+  io::check_can_write(path);
+  if (!options.replace) check_free(path);
+  if (options.format == WeightFormat::q8_0) refuse(files, "a .pth has no q8_0; ask for f32, f16 or bf16");
+  Exporter exporter(files, false, options);
+  std::vector<io::StoredTensor> views = stored(exporter.tensors());
+  std::size_t embedding = 0;
+  for (std::size_t n = 0; n < views.size(); ++n)
+    if (views[n].name == "model.embed_tokens.weight") embedding = n;
+  if (files.config().tied_embeddings) {
+    views.push_back(views[embedding]);
+    views.back().name = "lm_head.weight";
+  }
+  io::write_pth(path, views, [&](std::size_t n, const io::PutBytes& put) {
+    exporter.put(n < exporter.tensors_made() ? n : embedding, put);
+  });
+}
+
 void export_folder(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
   if (options.format == WeightFormat::q8_0) refuse(files, "safetensors has no q8_0; ask for f32, f16 or bf16");
   if (options.replace)
@@ -424,11 +441,7 @@ void export_folder(const ModelFiles& files, const std::filesystem::path& path, c
   else
     check_free(path);
   Exporter exporter(files, false, options);
-  std::vector<io::StoredTensor> views;
-  for (const OutTensor& t : exporter.tensors()) {
-    const char* dtype = t.format == WeightFormat::f32 ? "F32" : t.format == WeightFormat::f16 ? "F16" : "BF16";
-    views.push_back({t.name, dtype, t.shape, {}});
-  }
+  const std::vector<io::StoredTensor> views = stored(exporter.tensors());
   std::optional<TokenizerTexts> texts;
   if (files.gguf() != nullptr) texts = tokenizer_texts(*files.gguf(), files.path().string());
   io::NewFolder folder(path, options.replace);

@@ -1,4 +1,4 @@
-// Writes a model so that other programs load it: GGUF for llama.cpp, a folder for Transformers.
+// Writes a model so that other programs load it: GGUF for llama.cpp, a folder for Transformers, a .pth for MiniMind.
 #pragma once
 
 #include <filesystem>
@@ -22,5 +22,8 @@ struct ExportOptions {
 void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
 // config.json, model.safetensors and the tokenizer's files.
 void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options = {});
+
+// The state dict that MiniMind's own code loads: the same names as a folder's, and the head even where it is tied.
+void export_pth(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
 
 }  // namespace attend::llm

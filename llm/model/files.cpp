@@ -14,8 +14,13 @@ namespace attend::llm {
 constexpr Naming kLlama{
     .embedding = "model.embed_tokens",
     .positions = "model.embed_positions",
+    .token_types = "model.embed_types",
+    .embedding_norm = "model.embed_norm",
     .final_norm = "model.norm",
     .head = "lm_head",
+    .head_dense = "lm_head.dense",
+    .head_norm = "lm_head.norm",
+    .head_bias = "lm_head",
     .attention_norm = "model.layers.%.input_layernorm",
     .q = "model.layers.%.self_attn.q_proj",
     .k = "model.layers.%.self_attn.k_proj",
@@ -59,8 +64,6 @@ constexpr Naming kMiniMindV1{
     .shared_down = "layers.%.feed_forward.shared_experts.w2",
 };
 
-namespace {
-
 constexpr Naming kGpt2{
     .embedding = "wte",
     .positions = "wpe",
@@ -80,6 +83,10 @@ constexpr Naming kBert{
     .positions = "embeddings.position_embeddings",
     .token_types = "embeddings.token_type_embeddings",
     .embedding_norm = "embeddings.LayerNorm",
+    .head = "cls.predictions.decoder",
+    .head_dense = "cls.predictions.transform.dense",
+    .head_norm = "cls.predictions.transform.LayerNorm",
+    .head_bias = "cls.predictions",
     .attention_norm = "encoder.layer.%.attention.output.LayerNorm",
     .q = "encoder.layer.%.attention.self.query",
     .k = "encoder.layer.%.attention.self.key",
@@ -89,6 +96,8 @@ constexpr Naming kBert{
     .up = "encoder.layer.%.intermediate.dense",
     .down = "encoder.layer.%.output.dense",
 };
+
+namespace {
 
 constexpr Naming kGguf{
     .embedding = "token_embd",
@@ -319,6 +328,8 @@ void ModelFiles::complete_config() {
   };
   if (config_.feed_forward == 0 && !config_.has_experts(0)) config_.feed_forward = width_of(naming_->up);
   if (config_.experts.count > 0 && config_.experts.width == 0) config_.experts.width = width_of(naming_->expert_up);
+  if (config_.family == "bert" && !naming_->head_dense.empty())
+    config_.masked_head = find(std::string(naming_->head_dense) + ".weight") != nullptr && has_bias(naming_->head_bias);
   if (!naming_->sinks.empty() && find(tensor_name(naming_->sinks)) != nullptr) config_.sinks = true;
 }
 

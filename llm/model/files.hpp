@@ -32,6 +32,7 @@ struct StoredTensor {
 // it has none.
 struct Naming {
   std::string_view embedding, positions{}, token_types{}, embedding_norm{}, final_norm{}, head{};
+  std::string_view head_dense{}, head_norm{}, head_bias{};  // of a masked language model
   std::string_view attention_norm, q{}, k{}, v{}, qkv{}, o, q_norm{}, k_norm{}, sinks{};
   std::string_view feed_forward_norm, gate{}, up, down;
   std::string_view router{}, expert_gate{}, expert_up{}, expert_down{};
@@ -39,8 +40,8 @@ struct Naming {
   std::string_view shared_gate{}, shared_up{}, shared_down{};
   bool columns_first = false;  // matrices are stored [in, out]
 };
-// MiniMind's names before May 2025, and Hugging Face's Llama, which it has had since.
-extern const Naming kMiniMindV1, kLlama;
+// MiniMind's names before May 2025, and Hugging Face's: Llama's, which MiniMind has had since, GPT-2's and BERT's.
+extern const Naming kMiniMindV1, kLlama, kGpt2, kBert;
 
 // Opened for as long as the model's weights are being read. A Hugging Face folder (config.json with safetensors or
 // pytorch_model.bin, one file or several), a GGUF file, or a .pth. Every tensor that the config asks for is there and

@@ -46,7 +46,7 @@ ModelConfig bert_shape(std::int64_t hidden, std::int64_t layers, std::int64_t he
   c.family = "bert";
   c.vocabulary = 30522;
   c.causal = false;
-  c.norm_after = true;
+  c.norm_after = c.embedding_norm = true;
   c.norm_eps = 1e-12;
   c.activation = ActivationKind::gelu;
   c.token_types = 2;
@@ -78,7 +78,8 @@ ParameterCounts count_parameters(const ModelConfig& c) {
   product({16, L, H, std::max({c.feed_forward, c.experts.width, Q, std::int64_t{1}}),
            c.experts.count + c.experts.shared + 1});
   n.embedding = product({c.vocabulary, H});
-  if (!c.tied_embeddings && c.causal) n.head = n.embedding;
+  if (!c.tied_embeddings) n.head = n.embedding;
+  if (c.masked_head) n.head += product({H, H}) + 3 * H + c.vocabulary;
   if (c.positions == PositionKind::learned) n.positions = product({c.context, H});
   n.positions += product({c.token_types, H});
   n.queries = product({L, H, Q});
@@ -99,9 +100,10 @@ ParameterCounts count_parameters(const ModelConfig& c) {
   }
   if (c.bias_qkv) n.biases += product({L, Q + 2 * K});
   if (c.bias_o) n.biases += product({L, H});
+  if (c.sinks) n.biases += product({L, c.heads});
   if (c.bias_feed_forward) n.biases += feed_forward_bias;
   const std::int64_t per_norm = c.norm == NormKind::layer ? 2 : 1;
-  n.norms = product({per_norm, H, 2 * L + 1});
+  n.norms = product({per_norm, H, 2 * L + (c.norm_after ? 0 : 1) + (c.embedding_norm ? 1 : 0)});
   if (c.qk_norm) n.norms += product({2, L, c.head_dim});
   n.active = n.total() - unused;
   return n;

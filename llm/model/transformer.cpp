@@ -8,13 +8,13 @@
 
 #include "attend/activation.hpp"
 #include "attend/add.hpp"
-#include "attend/attention.hpp"
 #include "attend/embedding.hpp"
 #include "attend/error.hpp"
 #include "attend/layer_norm.hpp"
 #include "attend/positions.hpp"
 #include "attend/rms_norm.hpp"
 #include "attend/threads.hpp"
+#include "llm/model/layer_attention.hpp"
 
 namespace attend::llm {
 namespace {
@@ -69,7 +69,10 @@ struct Transformer::Batch {
 };
 
 Transformer::Transformer(ModelConfig config, ModelWeights weights)
-    : config_(std::move(config)), weights_(std::move(weights)), turns_(rope_turns(config_)) {
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      turns_(rope_turns(config_)),
+      slopes_(position_slopes(config_)) {
   for (std::size_t i = 0; i < weights_.rope_divisors.size(); ++i) turns_.per_position[i] /= weights_.rope_divisors[i];
 }
 
@@ -83,7 +86,7 @@ Tokenizer load_tokenizer(const ModelFiles& files) {
 }
 
 std::int64_t Transformer::bytes() const {
-  std::int64_t sum = weights_.embedding.bytes() + weights_.head.bytes();
+  std::int64_t sum = weights_.embedding.bytes() + weights_.head.bytes() + weights_.head_dense.weight.bytes();
   for (const Layer& l : weights_.layers) {
     sum += l.q.weight.bytes() + l.k.weight.bytes() + l.v.weight.bytes() + l.o.weight.bytes() + l.router.weight.bytes() +
            bytes_of(l.feed_forward);
@@ -243,9 +246,9 @@ void Transformer::attend_layer(const Layer& layer, std::int64_t n, const Batch& 
   if (batch.cache != nullptr) {
     cached_attention(layer, n, batch);
   } else {
-    AttentionOptions options{.mask = batch.mask};
+    AttentionOptions options = options_of(layer);
+    options.mask = batch.mask;
     if (const std::int64_t width = c.window_of(n); width > 0) options.mask = options.mask & window(width - 1, 0);
-    if (!layer.sinks.empty()) options.sinks = layer.sinks.view();
     attention(view(q, c.heads), view(k, c.kv_heads), view(v, c.kv_heads),
               heads_view<void>(mixed, DType::f32, 1, T, c.heads, c.head_dim), options);
   }
@@ -254,6 +257,10 @@ void Transformer::attend_layer(const Layer& layer, std::int64_t n, const Batch& 
   project(rows_view(mixed_.floats.data(), T, Q), o);
   add_rows(x, out, T, c.hidden);
   if (c.norm_after) norm(layer.attention_norm, x, x, T);
+}
+
+AttentionOptions Transformer::options_of(const Layer& layer) const {
+  return layer_attention(config_, slopes_, layer.sinks.empty() ? std::nullopt : std::optional<View>(layer.sinks));
 }
 
 // Rows [rows, heads, head_dim] at the positions of rotation_.
@@ -318,10 +325,10 @@ void Transformer::cached_attention(const Layer& layer, std::int64_t n, const Bat
     narrowed(v, half_v_, T * K);
     mixed = reinterpret_cast<char*>(half_mixed_.of((T * Q + 1) / 2));
   }
-  AttentionOptions options{.mask = causal()};
+  AttentionOptions options = options_of(layer);
+  options.mask = causal();
   if (const std::int64_t width = c.window_of(n); width > 0 && batch.cache->options().stream == 0)
     options.mask = options.mask & window(width - 1, 0);
-  if (!layer.sinks.empty()) options.sinks = layer.sinks.view();
   const std::int64_t size = size_of(dtype);
   std::int64_t row = 0;
   for (const Continuation& part : batch.continuations) {
@@ -435,8 +442,17 @@ void Transformer::experts(const Layer& layer, const float* x, std::int64_t rows,
 
 void Transformer::logits(View rows, MutableView out) const {
   const Weight& head = weights_.head.out() > 0 ? weights_.head : weights_.embedding;
-  const Projection p[] = {{&head, {}, out}};
-  project(rows, p);
+  if (!config_.masked_head) {
+    const Projection p[] = {{&head, {}, out}};
+    return project(rows, p);
+  }
+  Tensor made(DType::f32, rows.shape);
+  const Projection dense[] = {{&weights_.head_dense.weight, weights_.head_dense.bias.view(), made.view()}};
+  project(rows, dense);
+  activation(config_.activation, made, made);
+  norm(weights_.head_norm, made.data<float>(), made.data<float>(), rows.length());
+  const Projection p[] = {{&head, weights_.head_bias.view(), out}};
+  project(made, p);
 }
 
 }  // namespace attend::llm

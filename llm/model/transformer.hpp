@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "attend/attention.hpp"
 #include "llm/cache/model_cache.hpp"
 #include "llm/model/weights.hpp"
 #include "llm/text/tokenizer.hpp"
@@ -53,6 +54,7 @@ class Transformer {
   void keep_sinks(std::int64_t n, const Batch& batch);
   void rotate_sinks(std::int64_t sequence, ModelCache& cache);
   void cached_attention(const Layer& layer, std::int64_t n, const Batch& batch);
+  AttentionOptions options_of(const Layer& layer) const;
   void feed_forward_layer(const Layer& layer, std::int64_t rows);
   void feed_forward(const FeedForward& f, const float* x, std::int64_t rows, float* y);
   void experts(const Layer& layer, const float* x, std::int64_t rows, float* y);
@@ -62,6 +64,7 @@ class Transformer {
   ModelConfig config_;
   ModelWeights weights_;
   RopeTurns turns_;
+  Tensor slopes_;  // of ALiBi
   LayerObserver observer_;
   RopeTable rotation_;  // of the batch's positions
   // Working memory, grown to the largest batch seen.

@@ -34,10 +34,15 @@ class Loader {
     ModelWeights w;
     const ModelConfig& c = config_;
     w.embedding = token_rows(names_.embedding);
-    if (!c.tied_embeddings && c.causal) w.head = token_rows(names_.head);
+    if (!c.tied_embeddings) w.head = token_rows(names_.head);
     if (c.positions == PositionKind::learned) w.positions = table(names_.positions, c.context);
     if (c.token_types > 0) w.token_types = table(names_.token_types, c.token_types);
-    if (!names_.embedding_norm.empty() && !c.causal) w.embedding_norm = norm(names_.embedding_norm, 0);
+    if (c.embedding_norm) w.embedding_norm = norm(names_.embedding_norm, 0);
+    if (c.masked_head) {
+      w.head_dense = linear(names_.head_dense, c.hidden, c.hidden, true, 0);
+      w.head_norm = norm(names_.head_norm, 0);
+      w.head_bias = vector(std::string(names_.head_bias) + ".bias", c.vocabulary);
+    }
     if (!c.norm_after) w.final_norm = norm(names_.final_norm, 0);
     if (c.positions == PositionKind::rope && files_.find("rope_freqs.weight") != nullptr) {
       const Tensor divisors = vector("rope_freqs.weight", c.rotary() / 2);

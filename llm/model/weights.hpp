@@ -36,6 +36,9 @@ struct ModelWeights {
   Weight head;                    // empty: tied to the embedding
   Tensor positions, token_types;  // [1, 1, count, hidden], f32
   Norm embedding_norm, final_norm;
+  Linear head_dense;  // of a masked language model, as are the norm and the bias behind it
+  Norm head_norm;
+  Tensor head_bias;  // [1, 1, 1, vocabulary]
   std::vector<Layer> layers;
   std::vector<double> rope_divisors;  // one per pair; empty: none
 };

@@ -11,6 +11,8 @@
 
 #include "golden_models.hpp"
 #include "llm/text/tokenizer.hpp"
+#include "llm/train/model_weights.hpp"
+#include "train_tiny.hpp"
 
 namespace attend::llm::test {
 namespace {
@@ -71,6 +73,38 @@ INSTANTIATE_TEST_SUITE_P(All, Export,
                          testing::Values("llama", "llama3", "linear", "yarn", "mistral", "llama_bias", "qwen2", "qwen3",
                                          "qwen3_moe", "minimind1", "minimind2", "minimind3", "minimind3_moe"),
                          [](const auto& model) { return std::string(model.param); });
+
+// Transformers' Llama rotates whole heads.
+TEST(ExportFormats, APartOfAHeadThatTurnsGoesToGgufAlone) {
+  const GoldenModel golden("llama");
+  write_text(golden.path() / "tokenizer.json", kTokenizer);
+  std::string config = read_text(golden.path() / "config.json");
+  config.insert(config.find('{') + 1, "\"partial_rotary_factor\": 0.5, ");
+  write_text(golden.path() / "config.json", config);
+  const ModelFiles files(golden.path());
+  EXPECT_NE(error_of([&] { export_folder(files, golden.path() / "out"); }).find("Transformers' llama rotates all"),
+            std::string::npos);
+  export_gguf(files, golden.path() / "out.gguf");
+  EXPECT_LE(relative_error(logits_of(golden.path() / "out.gguf"), logits_of(golden.path())), 1e-5);
+}
+
+// Queries and keys are weighed by their norm before they turn: its weights stand in the order of their rows.
+TEST(ExportFormats, NormsOfQueriesAndKeysFollowTheirRows) {
+  ModelConfig config = tiny("minimind1-norm");
+  config.rotary_dim = 4;  // no other family's: it is written as it lies
+  Network network(config, {.tokens = 1});
+  fill(network);
+  const TempFolder folder;
+  write_model(folder.path(), config, network.layout(), network.parameters());
+  write_text(folder.path() / "tokenizer.json", kTokenizer);
+  const ModelFiles files(folder.path());
+  ASSERT_EQ(files.config().rope_style, RopeStyle::interleaved);
+  export_gguf(files, folder.path() / "out.gguf");
+  Transformer one(files), other{ModelFiles(folder.path() / "out.gguf")};
+  ASSERT_EQ(other.config().rope_style, RopeStyle::half_split);
+  const std::vector<Token> tokens = {1, 5, 2, 9, 20, 3};
+  EXPECT_LE(relative_error(run_alone(other, tokens, 6), run_alone(one, tokens, 6)), 1e-5);
+}
 
 TEST(ExportFormats, RoundsToTheFormatAskedFor) {
   const GoldenModel golden("llama");

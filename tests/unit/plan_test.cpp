@@ -29,6 +29,15 @@ TEST(Plan, PublishedCounts) {
   for (const auto& [name, count] : kCounts) EXPECT_EQ(count_parameters(shape(name)).total(), count) << name;
 }
 
+TEST(Plan, CountsSinksAndTheHeadOfAMaskedModel) {
+  ModelConfig c = shape("minilm");
+  const std::int64_t before = count_parameters(c).total();
+  c.masked_head = true;
+  EXPECT_EQ(count_parameters(c).total() - before, 384 * 384 + 384 + 2 * 384 + 30522);
+  c.sinks = true;
+  EXPECT_EQ(count_parameters(c).biases, count_parameters(shape("minilm")).biases + 6 * 12);
+}
+
 TEST(Plan, Gpt3) {
   const ParameterCounts n = count_parameters(shape("gpt-3"));
   EXPECT_EQ(n.embedding, 617'558'016);
