@@ -41,6 +41,18 @@ bool bytes_of_byte_level(std::string_view text, std::string& bytes) {
   return true;
 }
 
+std::string byte_level_of_bytes(std::string_view bytes) {
+  static const std::array<std::string, 256> spelled = [] {
+    std::array<std::string, 256> of;
+    for (std::uint32_t c = 0; c < kByteOf.size(); ++c)
+      if (kByteOf[c] >= 0) append_utf8(of[static_cast<std::size_t>(kByteOf[c])], c);
+    return of;
+  }();
+  std::string text;
+  for (const char byte : bytes) text += spelled[static_cast<unsigned char>(byte)];
+  return text;
+}
+
 Bpe::Bpe(const std::vector<std::string>& pieces, const BpeParts& parts)
     : pieces_(pieces),
       byte_tokens_(parts.byte_tokens),

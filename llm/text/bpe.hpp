@@ -17,6 +17,7 @@ namespace attend::llm {
 // The characters that stand for bytes in the files of byte-level tokenizers: printable ones for themselves, the others
 // from U+0100 on. The bytes of `text`, or false when another character is in it.
 bool bytes_of_byte_level(std::string_view text, std::string& bytes);
+std::string byte_level_of_bytes(std::string_view bytes);
 
 struct BpeMerge {
   std::int32_t left, right, result;

@@ -1,6 +1,7 @@
 // Byte-level BPE between tokenizer.json and GGUF. Both spell tokens with the same stand-ins for bytes.
 #include "llm/text/tokenizer_export.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -135,34 +136,17 @@ std::vector<GgufEntry> gguf_tokenizer(const Json& json, const Json* config, std:
   return entries;
 }
 
-TokenizerTexts tokenizer_texts(const io::Gguf& gguf, const std::string& what) {
-  const Tokenizer checked = tokenizer_from_gguf(gguf, what);
-  const auto text = [&](std::string_view key) -> std::string {
-    const io::GgufValue* value = gguf.value(key);
-    const auto* string = value == nullptr ? nullptr : std::get_if<std::string_view>(value);
-    return string == nullptr ? "" : std::string(*string);
-  };
-  if (text("tokenizer.ggml.model") != "gpt2")
-    throw io::FileError(what + ": only byte-level BPE can be written as tokenizer.json");
-  std::string pre = text("tokenizer.ggml.pre");
-  if (pre.empty() || pre == "default") pre = "gpt-2";
-  const PreName* known = nullptr;
-  for (const PreName& name : kNames)
-    if (pre == name.gguf) known = &name;
-  if (known == nullptr)
-    throw io::FileError(what + ": the pre-tokenizer " + io::json_quoted(pre) + " cannot be written");
-  const auto array = [&](std::string_view key) -> const io::GgufArray& {
-    return std::get<io::GgufArray>(*gguf.value(key));
-  };
-  const auto tokens = array("tokenizer.ggml.tokens").strings(), merges = array("tokenizer.ggml.merges").strings();
-
+std::string tokenizer_json(const SpelledTokenizer& spelled) {
+  const auto known =
+      std::find_if(kNames.begin(), kNames.end(), [&](const PreName& n) { return spelled.pre == n.gguf; });
+  if (known == kNames.end())
+    throw io::FileError("the pre-tokenizer " + io::json_quoted(spelled.pre) + " cannot be written");
+  const std::vector<std::string>&tokens = spelled.tokens, &merges = spelled.merges;
   std::string json = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [";
   const char* comma = "";
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto token = static_cast<Token>(i);
-    if (!checked.is_special(token)) continue;
-    json += std::string(comma) + "\n    {\"id\": " + std::to_string(i) +
-            ", \"content\": " + io::json_quoted(tokens[i]) +
+  for (const Token token : spelled.special) {
+    json += std::string(comma) + "\n    {\"id\": " + std::to_string(token) +
+            ", \"content\": " + io::json_quoted(tokens[static_cast<std::size_t>(token)]) +
             ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}";
     comma = ",";
   }
@@ -193,6 +177,32 @@ TokenizerTexts tokenizer_texts(const io::Gguf& gguf, const std::string& what) {
   json += "}, \"merges\": [";
   for (std::size_t i = 0; i < merges.size(); ++i) json += std::string(i == 0 ? "" : ", ") + io::json_quoted(merges[i]);
   json += "]}\n}\n";
+  return json;
+}
+
+TokenizerTexts tokenizer_texts(const io::Gguf& gguf, const std::string& what) {
+  const Tokenizer checked = tokenizer_from_gguf(gguf, what);
+  const auto text = [&](std::string_view key) -> std::string {
+    const io::GgufValue* value = gguf.value(key);
+    const auto* string = value == nullptr ? nullptr : std::get_if<std::string_view>(value);
+    return string == nullptr ? "" : std::string(*string);
+  };
+  if (text("tokenizer.ggml.model") != "gpt2")
+    throw io::FileError(what + ": only byte-level BPE can be written as tokenizer.json");
+  std::string pre = text("tokenizer.ggml.pre");
+  if (pre.empty() || pre == "default") pre = "gpt-2";
+  const auto known = std::find_if(kNames.begin(), kNames.end(), [&](const PreName& name) { return pre == name.gguf; });
+  if (known == kNames.end())
+    throw io::FileError(what + ": the pre-tokenizer " + io::json_quoted(pre) + " cannot be written");
+  const auto array = [&](std::string_view key) -> const io::GgufArray& {
+    return std::get<io::GgufArray>(*gguf.value(key));
+  };
+  const auto tokens = array("tokenizer.ggml.tokens").strings(), merges = array("tokenizer.ggml.merges").strings();
+
+  SpelledTokenizer spelled{known->gguf, {tokens.begin(), tokens.end()}, {merges.begin(), merges.end()}, {}};
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (checked.is_special(static_cast<Token>(i))) spelled.special.push_back(static_cast<Token>(i));
+  std::string json = tokenizer_json(spelled);
 
   std::string config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"";
   const auto special = [&](const char* key, const std::optional<Token>& token) {

@@ -7,6 +7,7 @@
 
 #include "io/gguf.hpp"
 #include "io/json.hpp"
+#include "llm/text/tokenizer.hpp"
 
 namespace attend::llm {
 
@@ -14,6 +15,15 @@ namespace attend::llm {
 // `config` is tokenizer_config.json, or null. FileError for what GGUF has no name for.
 std::vector<io::GgufEntry> gguf_tokenizer(const io::Json& tokenizer_json, const io::Json* config,
                                           std::int64_t vocabulary, const std::string& what);
+
+// A byte-level BPE as files spell it: characters stand for bytes (see bpe.hpp).
+struct SpelledTokenizer {
+  std::string pre;                  // llama.cpp's name of the way words are cut: "gpt-2", "smollm", "qwen2", ...
+  std::vector<std::string> tokens;  // by id
+  std::vector<std::string> merges;  // "left right", the first is merged first
+  std::vector<Token> special;
+};
+std::string tokenizer_json(const SpelledTokenizer& spelled);
 
 // tokenizer.json and tokenizer_config.json for a byte-level BPE of a GGUF file.
 struct TokenizerTexts {
