@@ -1,0 +1,90 @@
+// Documents, shuffled by a seed and laid end to end in rows of a fixed length.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "llm/train/network.hpp"
+
+namespace attend::llm {
+
+// Tokens of a document. One that is not to be predicted (a question, the words of a user) is stored as ~token.
+using DocumentTokens = std::span<const std::int32_t>;
+inline std::int64_t token_of(std::int32_t stored) {
+  return stored < 0 ? ~stored : stored;
+}
+
+class Documents {
+ public:
+  virtual ~Documents() = default;
+  virtual std::int64_t count() const = 0;
+  virtual DocumentTokens document(std::int64_t n) const = 0;
+};
+
+// A permutation of 0 .. count-1 that needs no table: number n of it, by the key.
+std::int64_t shuffled(std::int64_t n, std::int64_t count, std::uint64_t key);
+
+// Which documents are held out: about `share` of them, told by their number alone, and at least one of two or more.
+class DocumentSplit {
+ public:
+  DocumentSplit(std::int64_t documents, double share, std::uint64_t seed);
+  std::int64_t training() const { return documents_ - held_out_; }
+  std::int64_t held_out() const { return held_out_; }
+  std::int64_t training_document(std::int64_t n) const { return shuffled(n, documents_, key_); }
+  std::int64_t held_out_document(std::int64_t n) const { return shuffled(training() + n, documents_, key_); }
+
+ private:
+  std::int64_t documents_, held_out_;
+  std::uint64_t key_;
+};
+
+// What a token is to tell: the next one, or itself, where it will be hidden.
+enum class Telling { next, itself };
+
+// Orders an epoch: for shuffled().
+std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
+// Up to `room` of the document's predictions from `offset` on, as one segment. Gives how many were taken.
+std::int64_t append_document(DocumentTokens document, std::int64_t offset, std::int64_t room, TrainingBatch& batch,
+                             Telling telling = Telling::next);
+
+// Where the reading stands: all that a checkpoint needs to go on.
+struct PackingState {
+  std::int64_t epoch = 0, document = 0, offset = 0;  // the document's number in the epoch's order, and how much is read
+  bool operator==(const PackingState&) const = default;
+};
+
+// Fills rows of `length` tokens with documents, each its own segment; what does not fit goes on in the next row as a
+// segment of its own. Every epoch has another order.
+class Packer {
+ public:
+  Packer(const Documents& documents, const DocumentSplit& split, std::int64_t length, std::uint64_t seed,
+         Telling telling = Telling::next);
+
+  const PackingState& state() const { return state_; }
+  void set_state(const PackingState& state) { state_ = state; }
+  TrainingBatch next(std::int64_t rows);
+
+ private:
+  const Documents& documents_;
+  const DocumentSplit& split_;
+  std::int64_t length_;
+  std::uint64_t seed_;
+  Telling telling_;
+  PackingState state_;
+};
+
+// The held-out documents in rows, the same each time; empty when all were given.
+class HeldOut {
+ public:
+  HeldOut(const Documents& documents, const DocumentSplit& split, std::int64_t length, Telling telling = Telling::next);
+  bool next(std::int64_t rows, TrainingBatch& batch);
+
+ private:
+  const Documents& documents_;
+  const DocumentSplit& split_;
+  std::int64_t length_, document_ = 0, offset_ = 0;
+  Telling telling_;
+};
+
+}  // namespace attend::llm
