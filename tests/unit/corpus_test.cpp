@@ -1,0 +1,193 @@
+// The generated stories: the same everywhere, read by prepare, with relations that are true, and harder than counting.
+#include "llm/train/corpus.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/sha256.hpp"
+#include "llm/train/ngram.hpp"
+#include "llm/train/prepare.hpp"
+#include "llm/train/story.hpp"
+#include "training_files.hpp"
+
+namespace attend::llm::test {
+namespace {
+
+std::string hash_of(const std::string& text) {
+  return io::sha256(std::as_bytes(std::span(text))).substr(0, 16);
+}
+
+// Changing a story changes every model that was trained on them: it is to be done on purpose.
+TEST(Corpus, IsTheSameOnEveryMachine) {
+  EXPECT_EQ(hash_of(story_lines(200)), "51c4a35fb0f55a3d");
+  EXPECT_EQ(hash_of(story_lines(200, {.seed = 2})), "04728bdc76dd21cc");
+  EXPECT_EQ(hash_of(story_lines(100, {.format = CorpusFormat::chat})), "134eecf24e953071");
+  EXPECT_EQ(hash_of(story_lines(100, {.format = CorpusFormat::preference, .relations = true})), "559e0072b77666ac");
+}
+
+TEST(Corpus, ALineDoesNotDependOnThoseBefore) {
+  const CorpusOptions options{.seed = 9};
+  const std::string seventh = corpus_line(options, 7);
+  (void)corpus_line(options, 100);
+  EXPECT_EQ(corpus_line(options, 7), seventh);
+  EXPECT_NE(corpus_line({.seed = 10}, 7), seventh);
+}
+
+TEST(Corpus, LanguagesComeInTurn) {
+  const auto chinese = [](const std::string& line) { return line.find("\xE3\x80\x82") != std::string::npos; };  // 。
+  for (std::int64_t n = 0; n < 20; ++n) {
+    EXPECT_EQ(chinese(corpus_line({}, n)), n % 2 == 1);
+    EXPECT_FALSE(chinese(corpus_line({.chinese = false}, n)));
+    EXPECT_TRUE(chinese(corpus_line({.english = false}, n)));
+  }
+}
+
+TEST(Corpus, IsReadByPrepareInEveryFormat) {
+  const TempFolder place;
+  for (const auto& [format, kind] : {std::pair{CorpusFormat::text, DataKind::text},
+                                     {CorpusFormat::chat, DataKind::chat},
+                                     {CorpusFormat::preference, DataKind::preference}}) {
+    write_text(place.path() / "a.jsonl", story_lines(40, {.format = format, .relations = true}));
+    RecordReader reader({place.path() / "a.jsonl"}, false);
+    std::int64_t n = 0;
+    reader.read(
+        [&](const Record& record) {
+          EXPECT_EQ(record.kind, kind);
+          const Language language = n % 2 == 0 ? Language::english : Language::chinese;
+          const Story story = tell_story(1, static_cast<std::uint64_t>(n++), language);
+          if (kind == DataKind::text) {
+            EXPECT_EQ(record.text, with_questions(story, language));
+            EXPECT_NEAR(record.nats, story.text_nats + story.question_nats, 1e-9);
+            return;
+          }
+          const auto told = std::find_if(record.chat.begin(), record.chat.end(), [&](const Message& m) {
+            return m.role == "assistant" && m.content == story.text;
+          });
+          ASSERT_NE(told, record.chat.end());
+          EXPECT_EQ((told - 1)->content, story.request);
+          if (kind == DataKind::preference) {
+            EXPECT_NE(record.chat.back().content, record.rejected.back().content);
+            EXPECT_EQ(record.chat[2].content, record.rejected[2].content) << "the same question";
+          } else {
+            EXPECT_EQ((told + 1)->content, story.questions.front().question);
+            EXPECT_EQ((told + 2)->content, story.questions.front().answer);
+          }
+        },
+        {}, "");
+    EXPECT_EQ(n, 40);
+  }
+}
+
+bool on_border(std::string_view text, std::int64_t at) {
+  return at == std::ssize(text) || (static_cast<unsigned char>(text[static_cast<std::size_t>(at)]) & 0xC0) != 0x80;
+}
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+TEST(Corpus, RelationsLieOnTheRightWords) {
+  std::set<std::string> pronoun_words, names, adjective_words, nouns;
+  for (const Language language : {Language::english, Language::chinese}) {
+    for (const Gender gender : {Gender::she, Gender::he, Gender::it})
+      for (const Words* words : {&pronouns(gender).subject, &pronouns(gender).object, &pronouns(gender).possessive})
+        pronoun_words.insert(lower(words->in(language)));
+    for (const auto& list : {person_names(), animal_names()})
+      for (const Name& name : list) names.insert(lower(name.name.in(language)));
+    for (const Adjective& adjective : adjectives()) adjective_words.insert(lower(adjective.word.in(language)));
+    for (const Words& word : characters()) adjective_words.insert(lower(word.in(language)));
+    for (const auto& list : {objects(), countables()})
+      for (const Noun& noun : list) nouns.insert(lower(noun.one.in(language))), nouns.insert(lower(noun.plural));
+  }
+  std::set<RelationKind> kinds;
+  for (const Language language : {Language::english, Language::chinese})
+    for (std::uint64_t n = 0; n < 300; ++n) {
+      const Story story = tell_story(5, n, language);
+      std::int64_t before = 0;
+      for (const Relation& r : story.relations) {
+        kinds.insert(r.kind);
+        EXPECT_LE(before, r.from.begin);
+        before = r.from.begin;
+        for (const Span& span : {r.from, r.to}) {
+          ASSERT_LE(0, span.begin);
+          ASSERT_LT(span.begin, span.end);
+          ASSERT_LE(span.end, std::ssize(story.text));
+          ASSERT_TRUE(on_border(story.text, span.begin) && on_border(story.text, span.end)) << story.text;
+          if (language != Language::english) continue;
+          const auto begin = static_cast<std::size_t>(span.begin), end = static_cast<std::size_t>(span.end);
+          ASSERT_FALSE(begin > 0 && is_letter(story.text[begin - 1])) << "a piece of a word: " << story.text;
+          ASSERT_FALSE(end < story.text.size() && is_letter(story.text[end])) << story.text;
+        }
+        const auto text = [&](const Span& span) {
+          return lower(
+              std::string_view(story.text)
+                  .substr(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.end - span.begin)));
+        };
+        const std::string from = text(r.from), to = text(r.to);
+        switch (r.kind) {
+          case RelationKind::adjective_noun:
+            EXPECT_TRUE(adjective_words.contains(from)) << from;
+            EXPECT_LT(r.from.begin, r.to.begin);
+            break;
+          case RelationKind::pronoun_antecedent:
+            EXPECT_TRUE(pronoun_words.contains(from)) << from;
+            EXPECT_TRUE(names.contains(to)) << to;
+            EXPECT_LT(r.to.begin, r.from.begin);
+            break;
+          case RelationKind::verb_subject:
+            EXPECT_TRUE(names.contains(to) || pronoun_words.contains(to)) << to;
+            EXPECT_LE(r.to.end, r.from.begin);
+            break;
+          case RelationKind::repeat_first:
+            EXPECT_EQ(from, to);
+            EXPECT_TRUE(names.contains(to) || nouns.contains(to)) << to;
+            EXPECT_LT(r.to.begin, r.from.begin);
+            break;
+        }
+      }
+    }
+  EXPECT_EQ(kinds.size(), 4U);
+}
+
+TEST(Corpus, QuestionsAreAnsweredByTheStory) {
+  for (std::uint64_t n = 0; n < 200; ++n)
+    for (const Language language : {Language::english, Language::chinese}) {
+      const Story story = tell_story(6, n, language);
+      EXPECT_FALSE(story.questions.empty());
+      for (const Question& q : story.questions) {
+        EXPECT_NE(q.answer, q.wrong);
+        EXPECT_FALSE(q.question.empty() || q.answer.empty() || q.wrong.empty());
+      }
+    }
+}
+
+// A model must use the context: counting three tokens predicts better than counting one, and neither reaches what the
+// stories hold.
+TEST(Corpus, IsHarderThanCounting) {
+  const TempFolder place;
+  write_text(place.path() / "a.jsonl", story_lines(2000));
+  PrepareOptions options;
+  options.inputs = {place.path() / "a.jsonl"};
+  options.out = place.path() / "data", options.training.vocabulary = 1024;
+  const DataInfo info = prepare(options);
+  EXPECT_EQ(info.documents, 2000);
+  const Dataset data(options.out);
+  const NgramLosses losses = ngram_losses(data, DocumentSplit(data.count(), 0.1, 1), info.vocabulary, 2000000);
+  const double entropy = info.nats / static_cast<double>(info.tokens);
+  EXPECT_GT(entropy, 0.1);
+  EXPECT_GT(losses.trigram, 1.3 * entropy);
+  EXPECT_GT(losses.unigram, 1.3 * losses.trigram);
+}
+
+}  // namespace
+}  // namespace attend::llm::test
