@@ -29,8 +29,12 @@ std::int64_t number_in(const char* path) {
 
 }  // namespace
 
+void give_back_memory() {
+  (void)::malloc_trim(0);
+}
+
 MemoryWatch::MemoryWatch() {
-  (void)::malloc_trim(0);  // what was freed before goes back, so that using it anew counts
+  give_back_memory();  // so that using it anew counts
   // 5 sets the peak (VmHWM) back to what is held now.
   std::ofstream reset("/proc/self/clear_refs");
   if (reset << 5 << std::flush) start_ = kilobytes_line("/proc/self/status", "VmRSS");
@@ -40,6 +44,10 @@ std::optional<std::int64_t> MemoryWatch::growth() const {
   const std::int64_t peak = kilobytes_line("/proc/self/status", "VmHWM");
   if (start_ < 0 || peak < 0) return std::nullopt;
   return std::max<std::int64_t>(0, peak - start_);
+}
+
+std::int64_t held_memory() {
+  return std::max<std::int64_t>(0, kilobytes_line("/proc/self/status", "VmRSS"));
 }
 
 std::optional<std::int64_t> available_memory() {

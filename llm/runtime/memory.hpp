@@ -16,6 +16,12 @@ class MemoryWatch {
   std::int64_t start_ = -1;
 };
 
+// What was freed goes back to the system.
+void give_back_memory();
+
+// What the process holds now; 0 where the system does not tell.
+std::int64_t held_memory();
+
 // What the machine, and the container this may run in, still have to give.
 std::optional<std::int64_t> available_memory();
 

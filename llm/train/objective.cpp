@@ -1,0 +1,264 @@
+// The next token, a teacher's logits, and pairs by preference.
+#include "llm/train/objective.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llm/train/distil.hpp"
+#include "llm/train/dpo.hpp"
+
+namespace attend::llm {
+namespace {
+
+std::int64_t targets_of(const TrainingBatch& batch) {
+  return std::ssize(batch.targets) - std::count(batch.targets.begin(), batch.targets.end(), kIgnored);
+}
+
+std::int64_t rows_at_once(const TrainConfig& config) {
+  return config.rows_at_once == 0 ? config.batch : config.rows_at_once;
+}
+
+// Rows of packed documents; what is made of a part of a batch is the stage's.
+class PackedObjective : public Objective {
+ public:
+  PackedObjective(const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
+                  Telling telling = Telling::next)
+      : config_(config),
+        data_(data),
+        split_(split),
+        telling_(telling),
+        at_once_(rows_at_once(config)),
+        packer_(data, split, config.length, config.seed, telling) {}
+
+  Measured step(std::uint64_t seed) override {
+    before_ = packer_.state();
+    // All rows of the step first: each target counts the same, whatever part of the batch it is in.
+    std::vector<TrainingBatch> parts;
+    Measured measured;
+    for (std::int64_t row = 0; row < config_.batch; row += at_once_) {
+      parts.push_back(packer_.next(at_once_));
+      hide(seed, row * config_.length, parts.back());
+      measured.targets += targets_of(parts.back());
+      measured.tokens += std::ssize(parts.back().tokens);
+    }
+    const double factor = 1.0 / static_cast<double>(std::max<std::int64_t>(1, measured.targets));
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      measured.loss += factor * gradients(parts[i], factor, i > 0, seed + i);
+    return measured;
+  }
+
+  Measured validate() override {
+    Measured measured;
+    HeldOut held_out(data_, split_, config_.length, telling_);
+    // So many rows, whatever part of them is computed at once.
+    std::int64_t left = (config_.validate_tokens + config_.length - 1) / config_.length;
+    for (TrainingBatch batch; left > 0 && held_out.next(std::min(left, at_once_), batch); left -= at_once_) {
+      hide(config_.seed, measured.tokens, batch);  // the same each time
+      measured.loss += loss(batch);
+      measured.targets += targets_of(batch);
+      measured.tokens += std::ssize(batch.tokens);
+    }
+    measured.loss /= static_cast<double>(std::max<std::int64_t>(1, measured.targets));
+    return measured;
+  }
+
+  PackingState state() const override { return packer_.state(); }
+  void set_state(const PackingState& state) override { packer_.set_state(state); }
+
+  std::int64_t steps(double epochs) const override {
+    const std::int64_t last = telling_ == Telling::next ? data_.info().documents : 0;  // tokens that tell nothing
+    const auto predictions = static_cast<double>(data_.info().tokens - last);
+    const double share = static_cast<double>(split_.training()) / static_cast<double>(data_.info().documents);
+    return std::max<std::int64_t>(
+        1, std::llround(std::ceil(epochs * predictions * share / static_cast<double>(config_.batch * config_.length))));
+  }
+
+  std::string last_batch() const override {
+    return "documents " + std::to_string(before_.document) + " to " + std::to_string(packer_.state().document) +
+           " in the order of epoch " + std::to_string(before_.epoch + 1);
+  }
+
+ protected:
+  // The sum over the targets; the gradient of factor times that is written, or added to what is there.
+  virtual double gradients(const TrainingBatch& batch, double factor, bool add, std::uint64_t seed) = 0;
+  virtual double loss(const TrainingBatch& batch) = 0;
+  // What is not to be seen of a batch whose first token is at `position` of the step.
+  virtual void hide(std::uint64_t seed, std::int64_t position, TrainingBatch& batch) {
+    (void)seed, (void)position, (void)batch;
+  }
+
+  TrainConfig config_;
+
+ private:
+  const Dataset& data_;
+  const DocumentSplit& split_;
+  Telling telling_;
+  std::int64_t at_once_;
+  Packer packer_;
+  PackingState before_;
+};
+
+class LanguageObjective : public PackedObjective {
+ public:
+  LanguageObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
+                    Telling telling = Telling::next)
+      : PackedObjective(data, split, config, telling), network_(network) {}
+
+ protected:
+  double gradients(const TrainingBatch& batch, double factor, bool add, std::uint64_t seed) override {
+    return network_.loss_and_gradients(batch, factor, add, seed);
+  }
+  double loss(const TrainingBatch& batch) override { return network_.loss(batch); }
+
+ private:
+  Network& network_;
+};
+
+class MaskedObjective : public LanguageObjective {
+ public:
+  MaskedObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
+                  TokenMasker masker)
+      : LanguageObjective(network, data, split, config, Telling::itself), masker_(std::move(masker)) {}
+
+ protected:
+  void hide(std::uint64_t seed, std::int64_t position, TrainingBatch& batch) override {
+    masker_.apply(seed, position, batch);
+  }
+
+ private:
+  TokenMasker masker_;
+};
+
+class DistilObjective : public PackedObjective {
+ public:
+  DistilObjective(Network& network, Network& teacher, const Dataset& data, const DocumentSplit& split,
+                  const TrainConfig& config)
+      : PackedObjective(data, split, config),
+        network_(network),
+        distiller_(network, teacher, {.alpha = config.distil_alpha, .temperature = config.distil_temperature}) {}
+
+ protected:
+  double gradients(const TrainingBatch& batch, double factor, bool add, std::uint64_t seed) override {
+    return distiller_.loss_and_gradients(batch, factor, add, seed).total;
+  }
+  double loss(const TrainingBatch& batch) override { return network_.loss(batch); }  // plain, to compare runs by
+
+ private:
+  Network& network_;
+  Distiller distiller_;
+};
+
+class PreferenceObjective : public Objective {
+ public:
+  PreferenceObjective(Network& network, Network& reference, const Dataset& data, const DocumentSplit& split,
+                      const TrainConfig& config)
+      : network_(network), reference_(reference), data_(data), split_(split), config_(config) {}
+
+  Measured step(std::uint64_t seed) override {
+    before_ = state_;
+    Sums sums;
+    const std::int64_t at_once = rows_at_once(config_);
+    for (std::int64_t pair = 0; pair < config_.batch; pair += at_once)
+      run(next(at_once), 1.0 / static_cast<double>(config_.batch), true, pair > 0,
+          seed + static_cast<std::uint64_t>(pair), sums);
+    return sums.measured();
+  }
+
+  Measured validate() override {
+    Sums sums;
+    const std::int64_t at_once = rows_at_once(config_);
+    for (std::int64_t pair = 0; pair < split_.held_out() && sums.tokens < config_.validate_tokens; pair += at_once) {
+      TrainingBatch batch;
+      batch.starts = {0};
+      for (std::int64_t i = pair; i < std::min(pair + at_once, split_.held_out()); ++i)
+        add(split_.held_out_document(i), batch);
+      run(batch, 1, false, false, 0, sums);
+    }
+    return sums.measured();
+  }
+
+  PackingState state() const override { return state_; }
+  void set_state(const PackingState& state) override { state_ = state; }
+  std::int64_t steps(double epochs) const override {
+    return std::max<std::int64_t>(1, std::llround(std::ceil(epochs * static_cast<double>(split_.training()) /
+                                                            static_cast<double>(config_.batch))));
+  }
+  std::string last_batch() const override {
+    return "pairs " + std::to_string(before_.document) + " to " + std::to_string(state_.document) +
+           " in the order of epoch " + std::to_string(before_.epoch + 1);
+  }
+
+ private:
+  struct Sums {
+    DpoLoss all;
+    std::int64_t tokens = 0;
+    Measured measured() const {
+      const auto pairs = static_cast<double>(std::max<std::int64_t>(1, all.pairs));
+      return {all.loss / pairs,
+              all.pairs,
+              tokens,
+              {{"margin", all.margin / pairs}, {"preferred", static_cast<double>(all.preferred) / pairs}}};
+    }
+  };
+
+  // Both documents of a pair, from the beginning to at most `length` predictions each.
+  void add(std::int64_t pair, TrainingBatch& batch) const {
+    for (const std::int64_t n : {2 * pair, 2 * pair + 1}) append_document(data_.document(n), 0, config_.length, batch);
+  }
+
+  TrainingBatch next(std::int64_t pairs) {
+    TrainingBatch batch;
+    batch.starts = {0};
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      if (state_.document >= split_.training()) state_ = {state_.epoch + 1, 0, 0};
+      add(split_.training_document(
+              shuffled(state_.document++, split_.training(), epoch_key(config_.seed, state_.epoch))),
+          batch);
+    }
+    return batch;
+  }
+
+  void run(const TrainingBatch& batch, double factor, bool training, bool add_to, std::uint64_t seed, Sums& sums) {
+    (void)reference_.loss(batch);
+    const std::vector<double> reference = document_log_probabilities(batch, reference_.losses());
+    (void)network_.forward(batch, seed, training);
+    const std::vector<double> policy = document_log_probabilities(batch, network_.losses());
+    std::vector<double> factors(batch.tokens.size());
+    const DpoLoss loss = dpo_loss(batch, policy, reference, config_.dpo_beta, factor, factors);
+    if (training) network_.backward(batch, factors, add_to);
+    sums.all.loss += loss.loss, sums.all.margin += loss.margin;
+    sums.all.pairs += loss.pairs, sums.all.preferred += loss.preferred;
+    sums.tokens += std::ssize(batch.tokens);
+  }
+
+  Network &network_, &reference_;
+  const Dataset& data_;
+  const DocumentSplit& split_;
+  TrainConfig config_;
+  PackingState state_, before_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> language_objective(Network& network, const Dataset& data, const DocumentSplit& split,
+                                              const TrainConfig& config) {
+  return std::make_unique<LanguageObjective>(network, data, split, config);
+}
+std::unique_ptr<Objective> masked_objective(Network& network, const Dataset& data, const DocumentSplit& split,
+                                            const TrainConfig& config, const TokenMasker& masker) {
+  return std::make_unique<MaskedObjective>(network, data, split, config, masker);
+}
+std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const Dataset& data,
+                                            const DocumentSplit& split, const TrainConfig& config) {
+  return std::make_unique<DistilObjective>(network, teacher, data, split, config);
+}
+std::unique_ptr<Objective> preference_objective(Network& network, Network& reference, const Dataset& data,
+                                                const DocumentSplit& split, const TrainConfig& config) {
+  return std::make_unique<PreferenceObjective>(network, reference, data, split, config);
+}
+
+std::int64_t tokens_at_once(Stage stage, const TrainConfig& config) {
+  return rows_at_once(config) * config.length * (stage == Stage::dpo ? 2 : 1);
+}
+
+}  // namespace attend::llm

@@ -1,0 +1,76 @@
+// A training run: its folder, its loop, what it tells.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "llm/train/checkpoint.hpp"
+#include "llm/train/ngram.hpp"
+#include "llm/train/objective.hpp"
+#include "llm/train/train_config.hpp"
+
+namespace attend::llm {
+
+// What a run is: kept in its folder, so that it can go on.
+struct TrainJob {
+  Stage stage = Stage::pretrain;
+  TrainConfig config{};
+  std::filesystem::path data;   // a folder that prepare() wrote
+  std::filesystem::path start;  // a model to go on from; empty: weights from nothing
+  std::filesystem::path run;
+};
+
+// Bytes, known before anything is allocated.
+struct TrainMemory {
+  std::int64_t program = 0;  // what the process holds already
+  std::int64_t parameters = 0, gradients = 0, optimiser = 0, activations = 0, working = 0, other = 0;
+  std::int64_t total() const { return program + parameters + gradients + optimiser + activations + working + other; }
+};
+std::string describe(const TrainMemory& memory);
+
+struct StepReport {
+  std::int64_t step = 0, steps = 0;
+  double loss = 0, gradient = 0, rate = 0;
+  std::int64_t tokens = 0;       // of all steps so far
+  double tokens_per_second = 0;  // of the last steps
+  double seconds_left = 0;
+  std::int64_t memory = 0;  // of the process now, in bytes
+  std::vector<std::pair<std::string, double>> more{};
+};
+
+struct TrainEvents {
+  // Before the first step: the model's parameters, the memory, the steps.
+  std::function<void(const ModelConfig& model, std::int64_t parameters, const TrainMemory& memory, std::int64_t steps,
+                     std::int64_t done)>
+      begin{};
+  std::function<void(const NgramLosses& losses, double entropy)> scale{};  // entropy: nats a token; 0: not known
+  std::function<void(const StepReport& report)> step{};
+  std::function<void(std::int64_t step, const Measured& measured, bool best)> validation{};
+  std::function<void(std::int64_t step, const std::string& prompt, const std::string& text)> sample{};
+  std::function<bool()> stop{};  // asked before every step: true saves and ends the run
+};
+
+enum class TrainEnd { done, no_better, stopped };
+struct TrainResult {
+  TrainEnd end = TrainEnd::done;
+  TrainState state{};
+  double last_loss = 0;
+};
+
+// The loss or the gradient is no number: the run has ended at that step.
+struct TrainingFailed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Runs to the end, or on from the folder's checkpoint. The folder gets config.json (every setting), run.json, then
+// metrics.jsonl, checkpoint.safetensors and model/ (the one with the best validation loss). InvalidArgument and
+// FileError say what does not fit before anything is allocated; std::runtime_error, with the numbers, that memory does
+// not suffice.
+TrainResult train(const TrainJob& job, const TrainEvents& events);
+// What a run's folder says it is.
+TrainJob read_run(const std::filesystem::path& run);
+
+}  // namespace attend::llm
