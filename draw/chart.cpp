@@ -126,6 +126,36 @@ std::string length_label(double length) {
   return length >= 1024 ? fmt::format("{:g}k", length / 1024) : fmt::format("{:g}", length);
 }
 
+// One direction of a panel: where a value lies between both ends, and which values are marked.
+struct Axis {
+  double low = 0, high = 1, step = 0;  // step: the base of a logarithmic one, or 0; low and high are powers of it then
+  std::vector<double> ticks{};
+
+  double part(double value) const {
+    return ((step > 0 ? std::log(value) / std::log(step) : value) - low) / (high - low);
+  }
+};
+
+// `whole`: it begins and ends at a power of the step.
+Axis logarithmic_axis(const Range& range, double step, bool whole) {
+  Axis axis{std::log(range.low) / std::log(step), std::log(range.high) / std::log(step), step};
+  if (whole) axis.low = std::floor(axis.low), axis.high = std::ceil(axis.high);
+  axis.high = std::max(axis.low + 1, axis.high);
+  for (int power = static_cast<int>(std::ceil(axis.low)); power <= static_cast<int>(axis.high); ++power)
+    axis.ticks.push_back(std::pow(step, power));
+  return axis;
+}
+
+// From 0 or the first round number below, with four to ten marks.
+Axis linear_axis(const Range& range) {
+  const double span = std::max(range.high - range.low, 1e-9), power = std::pow(10, std::floor(std::log10(span)));
+  const double step = span / power < 2 ? power / 5 : span / power < 5 ? power / 2 : power;
+  Axis axis{std::floor(range.low / step) * step, std::ceil(range.high / step) * step, 0};
+  if (axis.high <= axis.low) axis.high = axis.low + step;
+  for (double tick = axis.low; tick <= axis.high + step / 2; tick += step) axis.ticks.push_back(tick);
+  return axis;
+}
+
 template <class Pen>
 void draw_panel(Pen& pen, const Panel& panel, double top) {
   Range xs, ys;
@@ -134,22 +164,20 @@ void draw_panel(Pen& pen, const Panel& panel, double top) {
   }
   pen.text(kLeft, top - 18, Anchor::start, true, kInk, panel.title);
   if (ys.high <= 0) return;
-  const auto power_of = [&](double y) { return std::log(y) / std::log(panel.step); };
-  const double low = std::floor(power_of(ys.low)), high = std::max(low + 1, std::ceil(power_of(ys.high)));
-  const double first = std::log2(xs.low), last = std::max(first + 1, std::log2(xs.high));
-  const auto place_x = [&](double x) { return kLeft + kWidth * (std::log2(x) - first) / (last - first); };
-  const auto place_y = [&](double y) { return top + kHeight * (high - power_of(y)) / (high - low); };
+  const Axis across = panel.linear ? linear_axis(xs) : logarithmic_axis(xs, 2, false);
+  const Axis up = panel.linear ? linear_axis(ys) : logarithmic_axis(ys, panel.step, true);
+  const auto place_x = [&](double x) { return kLeft + kWidth * across.part(x); };
+  const auto place_y = [&](double y) { return top + kHeight * (1 - up.part(y)); };
 
-  for (int power = static_cast<int>(low); power <= static_cast<int>(high); ++power) {
-    const double y = place_y(std::pow(panel.step, power));
+  for (const double tick : up.ticks) {
+    const double y = place_y(tick);
     pen.line(kLeft, y, kLeft + kWidth, y, 1, {kGrid, kSolid});
-    pen.text(kLeft - 8, y, Anchor::end, false, kFaint, panel.label(std::pow(panel.step, power)));
+    pen.text(kLeft - 8, y, Anchor::end, false, kFaint, panel.label(tick));
   }
-  for (int power = static_cast<int>(std::ceil(first)); power <= static_cast<int>(last); ++power) {
-    pen.text(place_x(std::exp2(power)), top + kHeight + 16, Anchor::middle, false, kFaint,
-             length_label(std::exp2(power)));
-  }
-  pen.text(kLeft + kWidth / 2, top + kHeight + 34, Anchor::middle, false, kFaint, "tokens");
+  for (const double tick : across.ticks)
+    pen.text(place_x(tick), top + kHeight + 16, Anchor::middle, false, kFaint,
+             panel.linear ? fmt::format("{:g}", tick) : length_label(tick));
+  pen.text(kLeft + kWidth / 2, top + kHeight + 34, Anchor::middle, false, kFaint, panel.across);
 
   std::vector<std::pair<double, std::size_t>> ends;
   for (std::size_t n = 0; n < panel.series.size(); ++n) {

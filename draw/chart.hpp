@@ -1,4 +1,4 @@
-// Lines against length, as an SVG and as a picture: one layout, two pens.
+// Lines against length or steps, as an SVG and as a picture: one layout, two pens.
 #pragma once
 
 #include <string>
@@ -14,12 +14,13 @@ struct Series {
   std::vector<std::pair<double, double>> points;  // x and y, both above 0; x rising
 };
 
-// Both axes are logarithmic.
 struct Panel {
   std::string title;
   double step;                         // the ratio of two y ticks: 10, or 16 for bytes
   std::string (*label)(double value);  // of a y tick
   std::vector<Series> series;          // the same place in every panel has the same colour; empty ones are left out
+  bool linear = false;                 // both axes; else both are logarithmic
+  const char* across = "tokens";       // what x is
 };
 
 struct Chart {

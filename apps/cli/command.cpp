@@ -185,6 +185,10 @@ Option Subcommand::add_flag(const char* names, bool& value, const char* about) c
 void Subcommand::footer(const std::string& text) const {
   app_->footer(text);
 }
+void Subcommand::alias(const char* name) const {
+  app_->alias(name);
+}
+
 void Subcommand::hide() const {
   app_->group("");
 }

@@ -67,7 +67,8 @@ class Subcommand {
   Option add_option(const char* names, double& value, const char* about) const;
   Option add_flag(const char* names, bool& value, const char* about) const;
   void footer(const std::string& text) const;
-  void hide() const;  // from the help: for the build and for shells
+  void alias(const char* name) const;  // another name for it
+  void hide() const;                   // from the help: for the build and for shells
 
  private:
   friend class Program;
@@ -109,6 +110,11 @@ Command add_chat(Program& program);
 Command add_embed(Program& program);
 Command add_eval(Program& program);
 Command add_convert(Program& program);
+Command add_corpus(Program& program);
+Command add_prepare(Program& program);
+Command add_train(Program& program);
+Command add_compare(Program& program);
+Command add_merge(Program& program);
 Command add_variants(Program& program);
 Command add_completion(Program& program);
 Command add_man(Program& program);

@@ -33,6 +33,8 @@ int run_convert(const Arguments& a) {
   llm::with_file_errors(files.path(), [&] {
     if (llm::has_extension(a.out, ".gguf"))
       llm::export_gguf(files, a.out, options);
+    else if (llm::has_extension(a.out, ".pth"))
+      llm::export_pth(files, a.out, options);
     else
       llm::export_folder(files, a.out, options);
   });
@@ -44,12 +46,13 @@ int run_convert(const Arguments& a) {
 
 Command add_convert(Program& program) {
   auto a = std::make_shared<Arguments>();
-  const Subcommand app =
-      program.add_subcommand("convert", "Write a model as GGUF (llama.cpp) or as a folder (Transformers)");
-  app.add_option("model", a->model, "A folder, a .pth or .gguf file, or a pulled model's name")
+  const Subcommand app = program.add_subcommand(
+      "convert", "Write a model as GGUF (llama.cpp), a folder (Transformers) or a .pth (MiniMind)");
+  app.alias("export");
+  app.add_option("model", a->model, "A folder, a .pth or .gguf file, a training run, or a pulled model's name")
       .required()
       .type_name("MODEL");
-  app.add_option("out", a->out, "A new file that ends in .gguf, or a new folder").required().type_name("OUT");
+  app.add_option("out", a->out, "A new file that ends in .gguf or .pth, or a new folder").required().type_name("OUT");
   app.add_option("--type", a->type, "Of the matrices: keep, f32, f16, bf16, or q8_0 (GGUF alone)")
       .check(one_of({"keep", "f32", "f16", "bf16", "q8_0"}))
       .type_name("NAME")
@@ -58,10 +61,12 @@ Command add_convert(Program& program) {
   app.footer(
       "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is. OUT appears\n"
       "whole when all of it is on the disk: stopped or out of space, it is as it was before.\n"
+      "attend export is the same command.\n"
       "\nExamples:\n"
       "  attend convert MiniMind2/ minimind.gguf --type q8_0     for llama.cpp\n"
       "  attend convert full_sft_512.pth minimind-hf             for Transformers (tokenizer.json beside the .pth)\n"
-      "  attend convert smollm2 smollm2-f16 --type f16           GGUF to a folder; quantised weights become f16");
+      "  attend convert smollm2 smollm2-f16 --type f16           GGUF to a folder; quantised weights become f16\n"
+      "  attend export run minimind.pth --type f16               a trained model for MiniMind's own code");
   return {app, [a] { return run_stoppable("attend convert", [&] { return run_convert(*a); }); }};
 }
 

@@ -38,13 +38,14 @@ void check_interrupted() {
 
 int run_stoppable(const std::string& who, const std::function<int()>& job) {
   int signal = 0;
+  std::string left;
   try {
     const InterruptWatch watch;
     return job();
   } catch (const Interrupted& interrupted) {
-    signal = interrupted.signal;
+    signal = interrupted.signal, left = interrupted.left;
   }
-  (void)std::fputs((who + ": stopped; nothing was changed\n").c_str(), stderr);
+  (void)std::fputs((who + ": stopped; " + left + "\n").c_str(), stderr);
   (void)std::fflush(stdout);
   (void)std::raise(signal);
   return 1;

@@ -12,6 +12,7 @@ struct Interrupted : std::exception {
   explicit Interrupted(int number) : signal(number) {}
   const char* what() const noexcept override { return "stopped"; }
   int signal;
+  std::string left = "nothing was changed";  // what the user finds then
 };
 
 // As long as it lives, SIGINT, SIGTERM and SIGHUP only set a flag; before and after it they do what they did. One at a

@@ -33,11 +33,6 @@ std::string clock_time(double seconds) {
   return fmt::format("{}:{:02} h", whole / 3600, whole / 60 % 60);
 }
 
-int columns_of_terminal() {
-  winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 // A line that the next one, or the end, takes away. Not fmt::print, which throws when the terminal is gone.
 constexpr const char* kClearLine = "\r\x1b[K";
 
@@ -47,6 +42,11 @@ void print_now(const std::string& text) {
 }
 
 }  // namespace
+
+int columns_of_terminal() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
 
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double rate, int columns,
                           const char* unit) {

@@ -10,6 +10,8 @@
 
 namespace attend::cli {
 
+int columns_of_terminal();  // of standard error
+
 // The line of a bar: label, bar, amount, rate, time left; at most `columns` wide. `total` 0: not known. `unit` is what
 // is counted, null for bytes. Rates are per second; one of 0 is not shown.
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double rate, int columns,

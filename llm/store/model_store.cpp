@@ -200,7 +200,13 @@ void check_files(const StoredModel& model, const StoreProgress& progress) {
 
 fs::path find_model(const std::string& name_or_path) {
   std::error_code error;
-  if (!name_or_path.empty() && fs::exists(name_or_path, error)) return name_or_path;
+  if (!name_or_path.empty() && fs::exists(name_or_path, error)) {
+    const fs::path path = name_or_path;
+    if (!fs::exists(path / "run.json", error)) return path;
+    if (fs::exists(path / "model", error)) return path / "model";
+    throw InvalidArgument(path.string() +
+                          " is a training run that has no model yet: it comes with the first validation");
+  }
   const bool looks_like_a_path = name_or_path.find('/') != std::string::npos;
   const std::vector<std::string> names = stored_names();
   if (!looks_like_a_path && std::find(names.begin(), names.end(), name_or_path) != names.end())

@@ -17,12 +17,14 @@ import files_test
 import model_test
 import pull_test
 import shell_test
+import train_test
 from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
 from files_test import FilesTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 from shell_test import ShellTest  # noqa: F401
+from train_test import TrainTest  # noqa: F401
 
 PROGRAM = ""
 SMALL = ["demo", "--length", "300", "--heads", "4", "--kv-heads", "2", "--dim", "32"]
@@ -369,6 +371,6 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (files_test, model_test, pull_test, shell_test):
+    for module in (files_test, model_test, pull_test, shell_test, train_test):
         module.PROGRAM = PROGRAM
     unittest.main()

@@ -1,0 +1,55 @@
+// `attend merge`: the adapters of LoRA into the model they were trained beside.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "attend/llm/store.hpp"
+#include "command.hpp"
+#include "interrupt.hpp"
+#include "llm/train/trainable.hpp"
+#include "llm/train/trained_model.hpp"
+#include "progress.hpp"
+
+namespace attend::cli {
+namespace {
+
+struct Arguments {
+  std::string model, adapter, out;
+};
+
+int run_merge(const Arguments& a) {
+  namespace fs = std::filesystem;
+  if (fs::exists(a.out)) throw UsageError(fmt::format("{} is there already, expected a new folder", a.out));
+  const llm::ModelFiles files(llm::find_model(a.model));
+  // A run's folder stands for the adapters in it.
+  const fs::path adapter =
+      fs::exists(fs::path(a.adapter) / "adapter") ? fs::path(a.adapter) / "adapter" : fs::path(a.adapter);
+  with_progress("merging", [&] {
+    const llm::ParameterLayout layout(files.config());
+    Tensor parameters(DType::f32, {1, 1, 1, layout.count()});
+    llm::load_parameters(files, layout, parameters.view());
+    llm::merge_adapters(adapter, layout, parameters.view());
+    llm::write_trained(a.out, files.config(), layout, parameters.view(), files.path());
+  });
+  fmt::print("{}\n", a.out);
+  return kSuccess;
+}
+
+}  // namespace
+
+Command add_merge(Program& program) {
+  auto a = std::make_shared<Arguments>();
+  const Subcommand app = program.add_subcommand("merge", "Put the adapters of LoRA into their model");
+  app.add_option("model", a->model, "The model they were trained beside").required().type_name("MODEL");
+  app.add_option("adapter", a->adapter, "A run of attend train lora, or a folder with adapter_model.safetensors (PEFT)")
+      .required()
+      .type_name("PATH");
+  app.add_option("out", a->out, "A new folder").required().type_name("OUT");
+  app.footer(
+      "The weights become W + alpha / rank x B A, in f32; the model is as fast as it was.\n"
+      "\nExample:\n"
+      "  attend merge run/model lora merged");
+  return {app, [a] { return run_stoppable("attend merge", [&] { return run_merge(*a); }); }};
+}
+
+}  // namespace attend::cli

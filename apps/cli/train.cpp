@@ -1,0 +1,215 @@
+// `attend train`: a tokenizer, a model from nothing, and what comes after.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <type_traits>
+
+#include "attend/llm/store.hpp"
+#include "command.hpp"
+#include "interrupt.hpp"
+#include "io/atomic_folder.hpp"
+#include "io/readable.hpp"
+#include "llm/train/corpus.hpp"
+#include "llm/train/prepare.hpp"
+#include "llm/train/trainer.hpp"
+#include "train_progress.hpp"
+#include "train_screen.hpp"
+
+namespace attend::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using llm::Stage;
+
+struct Arguments {
+  std::string what, out, start, config, shape;
+  std::vector<std::string> inputs;
+  std::int64_t vocabulary = 2048;
+  bool force = false;
+  std::map<std::string, std::string> settings;  // by their names; "" if not given
+};
+
+// What was typed, as the value that a config file would hold.
+io::Json as_json(const std::string& text, bool is_text, const std::string& option) {
+  if (is_text) return io::Json(io::Json::Value(text));
+  try {
+    return io::parse_json(text, option);
+  } catch (const io::FileError&) {
+    throw UsageError(fmt::format("{} is \"{}\", expected a number, or true or false", option, text));
+  }
+}
+
+std::string option_of(std::string field) {
+  std::replace(field.begin(), field.end(), '_', '-');
+  return "--" + field;
+}
+
+// Defaults of the stage, then a file's settings, then the shape, then what was typed.
+llm::TrainConfig config_of(const Arguments& a, Stage stage) {
+  llm::TrainConfig config = llm::default_config(stage);
+  if (!a.config.empty()) llm::read_config(io::read_json(a.config), a.config, config);
+  if (!a.shape.empty()) llm::set_shape(a.shape, config);
+  io::Json::Object typed;
+  llm::visit_fields(config, [&](const char* field, const auto& value, auto&&...) {
+    const std::string& text = a.settings.at(field);
+    constexpr bool kText = std::is_same_v<std::decay_t<decltype(value)>, std::string>;
+    if (!text.empty()) typed.emplace_back(field, as_json(text, kText, option_of(field)));
+  });
+  try {
+    llm::read_config(io::Json(io::Json::Value(std::move(typed))), "the command line", config);
+  } catch (const io::FileError& error) {
+    throw UsageError(error.what());
+  }
+  return config;
+}
+
+int run_job(const llm::TrainJob& job) {
+  TrainScreen screen;
+  llm::TrainEvents events;
+  events.begin = [&](const auto& model, std::int64_t parameters, const auto& memory, std::int64_t steps,
+                     std::int64_t done) { screen.begin(model, parameters, memory, steps, done); };
+  events.scale = [&](const llm::NgramLosses& losses, double entropy) { screen.scale(losses, entropy); };
+  events.step = [&](const llm::StepReport& report) { screen.step(report); };
+  events.validation = [&](std::int64_t step, const llm::Measured& measured, bool best) {
+    screen.validation(step, measured, best);
+  };
+  events.sample = [&](std::int64_t, const std::string& prompt, const std::string& text) {
+    screen.sample(prompt, text);
+  };
+  std::optional<Interrupted> interrupted;
+  events.stop = [&] {
+    try {
+      check_interrupted();
+    } catch (const Interrupted& signal) {
+      interrupted = signal;
+    }
+    return interrupted.has_value();
+  };
+  const llm::TrainResult result = llm::train(job, events);
+  draw_losses({job.run}, job.run / "loss");
+  const std::string run = job.run.string();
+  if (result.end == llm::TrainEnd::stopped) {
+    interrupted->left = fmt::format("{} steps are saved; go on with: attend train resume {}", result.state.step, run);
+    throw *interrupted;
+  }
+  if (result.end == llm::TrainEnd::no_better) fmt::print("ended early: the validation loss grew no better\n");
+  fmt::print("{} steps, {} tokens in {}", io::readable_count(result.state.step),
+             io::readable_count(result.state.tokens), io::readable_time(result.state.seconds));
+  if (result.state.best_step > 0)
+    fmt::print("; best validation loss {:.4f} at step {}", result.state.best, result.state.best_step);
+  fmt::print("\n{}/model is the model, {}/loss.png its curve: attend generate {}/model \"...\"\n", run, run, run);
+  return kSuccess;
+}
+
+int train_tokenizer(const Arguments& a) {
+  StageBars bars;
+  const auto progress = [&](const char* stage, std::int64_t done, std::int64_t all) {
+    check_interrupted();
+    bars.update(stage, done, all);
+  };
+  llm::RecordReader reader({a.inputs.begin(), a.inputs.end()}, false);
+  io::NewFolder folder(a.out, a.force);
+  llm::train_tokenizer(reader, {.vocabulary = a.vocabulary}, "smollm", folder.path(), progress);
+  bars.end();
+  const auto tokenizer = llm::Tokenizer::open(folder.path());
+  folder.commit();
+  fmt::print("{}: {} tokens\n", a.out, io::readable_count(tokenizer.vocabulary()));
+  return kSuccess;
+}
+
+// The data's folder: the one given, or texts prepared into the run's own, anew if a run ended before its first
+// checkpoint: it may have been another text.
+fs::path data_of(const Arguments& a) {
+  if (a.inputs.size() == 1 && fs::exists(fs::path(a.inputs.front()) / "data.json")) return a.inputs.front();
+  const fs::path folder = fs::path(a.out) / "data";
+  llm::PrepareOptions options;
+  options.inputs.assign(a.inputs.begin(), a.inputs.end());
+  options.out = folder, options.replace = true;
+  if (!a.start.empty()) options.tokenizer = llm::find_model(a.start);
+  options.training.vocabulary = a.vocabulary;
+  StageBars bars;
+  options.progress = [&](const char* stage, std::int64_t done, std::int64_t all) {
+    check_interrupted();
+    bars.update(stage, done, all);
+  };
+  fs::create_directories(a.out);
+  const llm::DataInfo info = llm::prepare(options);
+  bars.end();
+  fmt::print("data     {} documents, {} tokens\n", io::readable_count(info.documents), io::readable_count(info.tokens));
+  return folder;
+}
+
+int run_train(const Arguments& a) {
+  if (a.what == "resume") {
+    if (a.inputs.size() != 1) throw UsageError("resume takes one folder of a run");
+    return run_job(llm::read_run(a.inputs.front()));
+  }
+  if (a.inputs.empty()) throw UsageError("nothing to learn from: name prepared data, or texts");
+  if (a.out.empty()) throw UsageError("--out is missing: the folder for what is made");
+  if (a.what == "tokenizer") return train_tokenizer(a);
+  llm::TrainJob job;
+  for (const Stage stage : {Stage::pretrain, Stage::sft, Stage::lora, Stage::dpo, Stage::distil})
+    if (a.what == llm::name(stage)) job.stage = stage;
+  job.config = config_of(a, job.stage);
+  llm::check_config(job.config, a.start.empty());
+  job.run = a.out;
+  if (!a.start.empty()) job.start = llm::find_model(a.start);
+  if (fs::exists(job.run / "checkpoint.safetensors"))
+    throw UsageError(
+        fmt::format("{} holds a run already: 'attend train resume {}' goes on with it, or choose another "
+                    "folder",
+                    a.out, a.out));
+  job.data = data_of(a);
+  return run_job(job);
+}
+
+}  // namespace
+
+Command add_train(Program& program) {
+  auto a = std::make_shared<Arguments>();
+  const Subcommand app = program.add_subcommand("train", "Train a tokenizer, a model from nothing, or a model further");
+  app.add_option("stage", a->what, "tokenizer, pretrain, sft, lora, dpo, distil, or resume")
+      .required()
+      .check(one_of({"tokenizer", "pretrain", "sft", "lora", "dpo", "distil", "resume"}))
+      .type_name("STAGE");
+  app.add_option("inputs", a->inputs, "Prepared data or texts; for resume, the run's folder").type_name("INPUT");
+  app.add_option("--out,-o", a->out, "A folder for the run: checkpoint, metrics, curve, model").type_name("RUN");
+  app.add_option("--start", a->start, "A model to train further; without it pretrain begins with random weights")
+      .type_name("MODEL");
+  app.add_option("--config", a->config, "Settings from a JSON file; those given as options win")
+      .check(existing_file())
+      .type_name("FILE");
+  std::string shapes = "The shape of a model from nothing:";
+  for (const auto& [name, about] : llm::shape_names()) shapes += fmt::format(" {} ({});", name, about);
+  shapes.back() = '.';
+  app.add_option("--shape", a->shape, shapes.c_str()).type_name("NAME");
+  app.add_option("--vocabulary", a->vocabulary, "Tokens of a tokenizer that is trained here")
+      .check(whole_number(260, 1 << 20))
+      .type_name("N")
+      .show_default();
+  app.add_flag("--force", a->force, "tokenizer: replace what is at the folder");
+  const llm::TrainConfig defaults = llm::default_config(Stage::pretrain);
+  llm::visit_fields(defaults, [&](const char* field, const auto& value, auto&&... rest) {
+    const char* about = std::get<sizeof...(rest) - 1>(std::tuple(rest...));
+    using Value = std::decay_t<decltype(value)>;
+    const char* type = std::is_same_v<Value, std::string> ? "TEXT" : std::is_same_v<Value, bool> ? "true|false" : "N";
+    const std::string text = fmt::format("{} [{}]", about, value);
+    app.add_option(option_of(field).c_str(), a->settings[field], text.c_str()).type_name(type);
+  });
+  app.footer(
+      "A run's folder holds every setting (config.json), a line for each step (metrics.jsonl), the curve (loss.png), "
+      "the\n"
+      "checkpoint and the model with the best validation loss. Ctrl-C saves and stops; resume goes on to the same "
+      "bits,\n"
+      "with any number of threads. Memory is planned and told before the first step.\n"
+      "\nExamples:\n"
+      "  attend corpus stories -n 30000 -o stories.jsonl\n"
+      "  attend train pretrain stories.jsonl -o run                 a small model from nothing\n"
+      "  attend train sft chats.jsonl --start run/model -o chat     learn to answer\n"
+      "  attend train lora chats.jsonl --start run/model -o lora --lora-rank 8\n"
+      "  attend train resume run");
+  return {app, [a] { return run_stoppable("attend train", [&] { return run_train(*a); }); }};
+}
+
+}  // namespace attend::cli

@@ -1,0 +1,201 @@
+"""Training from outside: stories, tokens, every stage, what a run leaves, and what ends one."""
+
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+TINY = ["--hidden", "16", "--layers", "2", "--heads", "2", "--kv-heads", "1", "--head-dim", "8", "--feed-forward", "24",
+        "--batch", "4", "--held-out", "0.1", "--sample-tokens", "4", "--validate-tokens", "128", "--validate-every", "4"]
+SHORT = [*TINY, "--length", "32"]
+RUN = {"checkpoint.safetensors", "config.json", "data", "loss.png", "loss.svg", "metrics.jsonl", "model", "run.json",
+       ".lock"}
+
+
+class TrainTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.env = {k: v for k, v in os.environ.items() if k not in ("ATTEND_ISA", "ATTEND_THREADS")}
+        self.env |= {"ATTEND_HOME": str(self.folder / "store"), "TERM": "dumb"}
+
+    def attend(self, *arguments, **more):
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, env=self.env, text=True,
+                              capture_output=True, timeout=120, **more)
+
+    def ok(self, *arguments, **more):
+        result = self.attend(*arguments, **more)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def refused(self, code, words, *arguments):
+        result = self.attend(*arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertIn(words, result.stderr)
+        self.assertLess(len(result.stderr.splitlines()), 4, result.stderr)
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text)
+        return name
+
+    def stories(self, count=24, name="s.jsonl", **more):
+        options = [part for key, value in more.items() for part in (f"--{key}", value)]
+        self.ok("corpus", "stories", "-n", count, "-o", name, *options)
+        return name
+
+    def metrics(self, run, kind="step"):
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+
+    def names(self, folder="."):
+        return set(os.listdir(self.folder / folder))
+
+    def bits(self, run):
+        """What two runs to the same end have the same: weights, optimiser, the model's files, losses."""
+        data = (self.folder / run / "checkpoint.safetensors").read_bytes()
+        tensors = data[8 + int.from_bytes(data[:8], "little"):]
+        model = {f.name: f.read_bytes() for f in sorted((self.folder / run / "model").iterdir())}
+        return tensors, model, [(m["step"], m["loss"]) for m in self.metrics(run)]
+
+    def test_from_nothing_to_a_model_in_every_format(self):
+        self.stories()
+        said = self.ok("train", "pretrain", "s.jsonl", "-o", "run", *SHORT, "--steps", "8", "--vocabulary", "300")
+        for words in ("model    ", "parameters: 2 layers of 16", "memory   ", "activations", "steps    8", "unigram",
+                      "entropy of the texts", "validation loss", "run/model is the model"):
+            self.assertIn(words, said)
+        self.assertEqual(self.names("run"), RUN)
+        self.assertEqual([m["step"] for m in self.metrics("run")], list(range(1, 9)))
+        config = json.loads((self.folder / "run/config.json").read_text())
+        self.assertEqual((config["hidden"], config["steps"], config["beta2"]), (16, 8, 0.95))
+        # The echoed settings make the same run again.
+        self.ok("train", "pretrain", "run/data", "-o", "again", "--config", "run/config.json")
+        self.assertEqual(self.bits("again")[2], self.bits("run")[2])
+        text = self.ok("generate", "run/model", "Once", "-n", "12", "-q")
+        self.assertEqual(self.ok("generate", "run", "Once", "-n", "12", "-q"), text, "a run stands for its model")
+        for out in ("m.gguf", "hf", "m.pth"):
+            self.ok("export", "run", out)
+        for model in ("m.gguf", "hf"):
+            self.assertEqual(self.ok("generate", model, "Once", "-n", "12", "-q"), text, model)
+        self.assertIn("8,7", self.ok("info", "run"))
+
+    def test_every_stage_and_what_comes_of_it(self):
+        self.stories()
+        self.stories(12, "c.jsonl", format="chat")
+        self.stories(12, "p.jsonl", format="pairs")
+        self.ok("train", "pretrain", "s.jsonl", "-o", "run", *SHORT, "--steps", "2", "--vocabulary", "300")
+        for stage, lines in (("sft", "c.jsonl"), ("lora", "c.jsonl"), ("dpo", "p.jsonl")):
+            self.ok("train", stage, lines, "--start", "run/model", "-o", stage, *SHORT, "--steps", "2")
+        self.ok("train", "distil", "s.jsonl", "--teacher", "run/model", "-o", "distil", *SHORT, "--steps", "2",
+                "--start", "run/model")
+        self.assertAlmostEqual(self.metrics("dpo")[0]["loss"], 0.693147, places=5)
+        self.assertIn("margin", self.metrics("dpo")[0])
+        self.assertEqual(self.names("lora/adapter"), {"adapter_model.safetensors", "adapter_config.json"})
+        self.ok("merge", "run/model", "lora", "merged")
+        self.assertEqual((self.folder / "merged/model.safetensors").read_bytes(),
+                         (self.folder / "lora/model/model.safetensors").read_bytes())
+        self.refused(2, "is there already", "merge", "run/model", "lora", "merged")
+        table = self.ok("compare", "run", "sft", "lora", "dpo", "-o", "picture")
+        for words in ("pretrain", "best validation loss", "tokens/s", "KV bytes a token", "rate"):
+            self.assertIn(words, table)
+        self.assertLessEqual({"picture.png", "picture.svg"}, self.names())
+        self.ok("train", "tokenizer", "s.jsonl", "-o", "words", "--vocabulary", "300")
+        self.ok("prepare", "s.jsonl", "-o", "prepared", "--tokenizer", "words")
+
+    def test_ctrl_c_saves_and_resume_gives_the_same_bits(self):
+        self.stories()
+        self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
+        job = ["train", "pretrain", "data", *SHORT, "--steps", "40", "--dropout", "0.1",
+               "--rows-at-once", "2"]
+        self.ok(*job, "-o", "whole")
+        process = subprocess.Popen([PROGRAM, *job, "-o", "stopped"], cwd=self.folder, env=self.env, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        metrics = self.folder / "stopped/metrics.jsonl"
+        while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        if process.returncode != 0:  # it may have ended before
+            self.assertEqual(process.returncode, -signal.SIGINT, err)
+            self.assertRegex(err, r"stopped; \d+ steps are saved; go on with: attend train resume stopped\n")
+            self.env["ATTEND_THREADS"] = "1"
+            self.assertIn("going on behind", self.ok("train", "resume", "stopped"))
+        self.assertEqual(self.bits("stopped"), self.bits("whole"))
+
+    def test_bad_input_has_its_own_sentence(self):
+        self.stories()
+        self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
+        self.write("empty.jsonl", "")
+        self.write("one.jsonl", '{"text": "one line"}\n')
+        self.write("broken.jsonl", '{"text": "fine"}\n{"text": \n')
+        self.write("settings.json", '{"ratte": 1}')
+        train = ["train", "pretrain", "-o", "run", *TINY]
+        for code, words, *arguments in (
+                (1, "there is no text", "prepare", "empty.jsonl", "-o", "x"),
+                (1, "broken.jsonl:2: ", "prepare", "broken.jsonl", "-o", "x"),
+                (1, "there is no such file", "prepare", "missing.jsonl", "-o", "x"),
+                (1, "is there already", "prepare", "s.jsonl", "-o", "data"),
+                (1, "there is no text", *train, "empty.jsonl"),
+                (2, "less than one row", *train, "one.jsonl", "--length", "32"),
+                (2, "length is 5000, expected at most context, 2048", *train, "data", "--length", "5000"),
+                (2, "\"rate\" is 7", *train, "data", "--rate", "7"),
+                (2, "kv_heads is 3", "train", "pretrain", "data", "-o", "run", "--kv-heads", "3"),
+                (2, "expected a number", *train, "data", "--rate", "fast"),
+                (2, "did you mean '--length'?", *train, "data", "--lenght", "7"),
+                (1, "did you mean 'rate'?", *train, "data", "--config", "settings.json"),
+                (2, "no shape is called", *train, "data", "--shape", "huge"),
+                (2, "sft needs chat", "train", "sft", "data", "-o", "run", *SHORT),
+                (2, "nothing to learn from", "train", "pretrain", "-o", "run"),
+                (2, "--out is missing", "train", "pretrain", "data"),
+                (1, "holds no run.json", "train", "resume", "data"),
+                (1, "holds no run.json", "compare", "data")):
+            with self.subTest(words=words):
+                self.refused(code, words, *arguments)
+        self.assertIn("1 broken lines were skipped", self.ok("prepare", "broken.jsonl", "-o", "y", "--skip-broken"))
+        self.assertNotIn("x", self.names())
+        # The same folder serves once the input is mended: nothing of the other text is used.
+        self.ok(*train, "s.jsonl", "--length", "32", "--steps", "1", "--vocabulary", "300")
+        self.assertEqual(json.loads((self.folder / "run/data/data.json").read_text())["documents"], 24)
+
+    def test_a_second_run_in_the_same_folder_is_refused(self):
+        self.stories()
+        job = ["train", "pretrain", "s.jsonl", *SHORT, "--vocabulary", "300", "-o", "run"]
+        self.ok(*job, "--steps", "2")
+        before = self.bits("run")
+        self.refused(2, "holds a run already: 'attend train resume run' goes on with it", *job, "--steps", "2")
+        config = self.folder / "run/config.json"
+        settings = config.read_text()
+        config.write_text(settings.replace('"steps": 2', '"steps": 4'))
+        self.refused(1, "belongs to a run with other settings", "train", "resume", "run")
+        config.write_text(settings)
+        # While one is at work.
+        lock = os.open(self.folder / "run/.lock", os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.refused(1, "another training run is at work in run", "train", "resume", "run")
+        os.close(lock)
+        self.assertIn("2 steps", self.ok("train", "resume", "run"))
+        self.assertEqual(self.bits("run"), before)
+
+    def test_a_full_disk_loses_nothing(self):
+        self.stories()
+        self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
+        job = ["train", "pretrain", "data", *SHORT, "--steps", "6", "--save-every", "2"]
+        self.ok(*job, "-o", "whole")
+        for kilobytes in (1, 20, 60, 90):
+            with self.subTest(kilobytes=kilobytes):
+                run = f"run{kilobytes}"
+                limit = f"ulimit -f {kilobytes}; trap '' XFSZ; exec \"$@\""
+                result = subprocess.run(["bash", "-c", limit, "-", PROGRAM, *job, "-o", run], cwd=self.folder,
+                                        env=self.env, text=True, capture_output=True, timeout=120)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn("File too large", result.stderr)
+                self.assertFalse([n for n in self.names(run) if n.startswith(".attend")], "nothing half-written stays")
+                resumed = ["train", "resume", run] if (self.folder / run / "run.json").exists() else [*job, "-o", run]
+                self.ok(*resumed)
+                self.assertEqual(self.bits(run), self.bits("whole"))
