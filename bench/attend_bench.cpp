@@ -18,6 +18,7 @@
 #include "support/buffer.hpp"
 #include "support/cases.hpp"
 #include "support/problem.hpp"
+#include "train.hpp"
 
 namespace attend::bench {
 namespace {
@@ -120,6 +121,9 @@ int main(int argc, char** argv) {
   app.add_option("--cache", cache, "With --model: f16, f32 or bf16");
   app.add_flag("--latents", latents, "Decoding over a cache of latents (MLA) instead");
   app.add_flag("--blocks", blocks, "Norms, rotations, activations and the loss of a model instead");
+  bool training = false, served_training = false;
+  app.add_flag("--train", training, "A step of training instead, whole and in parts");
+  app.add_flag("--serve-train", served_training, "Train as standard input says (train.hpp says what)");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
   if (ceilings) {
@@ -130,6 +134,14 @@ int main(int argc, char** argv) {
 
   if (!model.empty()) {
     serve_model(model, cache);
+    return 0;
+  }
+  if (training) {
+    run_training(rounds, {fma_rate, pair_rate, read_rate});
+    return 0;
+  }
+  if (served_training) {
+    serve_training();
     return 0;
   }
   if (parts) {
