@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attend/attention.hpp"
@@ -23,6 +24,16 @@ struct TrainingBatch {
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> targets;  // what each token is to predict; kIgnored: nothing
   std::vector<std::int64_t> starts;   // where documents begin, and the end: 0, ..., tokens.size()
+};
+
+// A stretch of the flat array of gradients.
+struct GradientPiece {
+  std::int64_t first = 0, count = 0;
+};
+// Who works on gradients while backward makes others.
+struct GradientEvents {
+  std::function<void()> begin{};  // backward is about to write any of them
+  std::function<void(const GradientPiece& piece)> complete{};
 };
 
 class Network {
@@ -65,6 +76,11 @@ class Network {
   View head() const;  // [1, 1, vocabulary, hidden], as parameters() holds it
   using HeadGradients = std::function<void(const MutableView& dhidden, const MutableView& dhead, bool add)>;
   void backward(const TrainingBatch& batch, const HeadGradients& head, double weight, bool add);
+
+  // All gradients, in the order in which backward completes them: behind the layers, the layers from the last to the
+  // first, before the layers.
+  std::vector<GradientPiece> gradient_pieces() const;
+  void watch_gradients(GradientEvents events) { events_ = std::move(events); }
 
  private:
   enum Part { kAttention = 0, kFeedForward = 1 };
@@ -139,6 +155,7 @@ class Network {
   bool ran_ = false;             // forward, and not yet backward
   std::vector<double> balance_;  // by layer
   double balance_weight_ = 0;
+  GradientEvents events_;
 };
 
 }  // namespace attend::llm

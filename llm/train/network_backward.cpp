@@ -171,8 +171,28 @@ void Network::check_backward(const TrainingBatch& batch) const {
     throw InvalidArgument("training: backward without a forward of the same batch before it");
 }
 
+std::vector<GradientPiece> Network::gradient_pieces() const {
+  const auto start = [&](ParameterPlace place) { return layout_.at(*place).offset; };
+  std::int64_t end = layout_.count();
+  std::vector<GradientPiece> pieces;
+  const auto add_from = [&](std::int64_t first) {
+    pieces.push_back({first, end - first});
+    end = first;
+  };
+  ParameterPlace behind = layout_.head ? layout_.head : layout_.head_dense.weight;
+  if (layout_.final_norm.weight) behind = layout_.final_norm.weight;
+  add_from(behind ? start(behind) : end);
+  for (std::size_t n = layout_.layers.size(); n-- > 0;) add_from(start(layout_.layers[n].attention_norm.weight));
+  add_from(0);
+  return pieces;
+}
+
 void Network::backward(const TrainingBatch& batch, const HeadGradients& head_gradients, double weight, bool add_to) {
   check_backward(batch);
+  if (events_.begin) events_.begin();
+  auto piece = [&, pieces = gradient_pieces(), next = std::size_t{0}]() mutable {
+    if (events_.complete) events_.complete(pieces[next++]);
+  };
   ran_ = false, add_ = add_to, balance_weight_ = options_.balance * weight;
   const MutableView dhidden = rows(buffers_.dnormed), dresidual = rows(buffers_.dresidual);
   head_gradients(dhidden, gradient(layout_.head.value_or(layout_.embedding), config_.vocabulary), add_);
@@ -180,6 +200,7 @@ void Network::backward(const TrainingBatch& batch, const HeadGradients& head_gra
     norm_backward(layout_.final_norm, dhidden, rows(buffers_.last), dresidual);
   else
     convert(dhidden, dresidual);
+  piece();
   for (std::size_t n = buffers_.layers.size(); n-- > 0;) {
     const Activations& a = buffers_.layers[n];
     if (options_.recompute && n + 1 < buffers_.layers.size()) {
@@ -189,8 +210,10 @@ void Network::backward(const TrainingBatch& batch, const HeadGradients& head_gra
     }
     feed_forward_backward_part(n, a);
     attention_backward_part(n, a);
+    piece();
   }
   embedding_gradient(batch);
+  piece();
 }
 
 void Network::backward(const TrainingBatch& batch, double factor, bool add_to) {

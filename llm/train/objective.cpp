@@ -14,25 +14,24 @@ std::int64_t targets_of(const TrainingBatch& batch) {
   return std::ssize(batch.targets) - std::count(batch.targets.begin(), batch.targets.end(), kIgnored);
 }
 
-std::int64_t rows_at_once(const TrainConfig& config) {
-  return config.rows_at_once == 0 ? config.batch : config.rows_at_once;
-}
-
 // Rows of packed documents; what is made of a part of a batch is the stage's.
 class PackedObjective : public Objective {
  public:
-  PackedObjective(const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
-                  Telling telling = Telling::next)
+  PackedObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
+                  Ranks& ranks, Telling telling = Telling::next)
       : config_(config),
         data_(data),
         split_(split),
         telling_(telling),
-        at_once_(rows_at_once(config)),
+        ranks_(ranks),
+        at_once_(rows_at_once(config, ranks.count())),
+        sum_(network, ranks, parts_of_step(config, ranks.count())),
         packer_(data, split, config.length, config.seed, telling) {}
 
   Measured step(std::uint64_t seed) override {
     before_ = packer_.state();
-    // All rows of the step first: each target counts the same, whatever part of the batch it is in.
+    // All rows of the step first: each target counts the same, whatever part of the batch it is in, and every rank
+    // knows where the next step begins.
     std::vector<TrainingBatch> parts;
     Measured measured;
     for (std::int64_t row = 0; row < config_.batch; row += at_once_) {
@@ -42,8 +41,13 @@ class PackedObjective : public Objective {
       measured.tokens += std::ssize(parts.back().tokens);
     }
     const double factor = 1.0 / static_cast<double>(std::max<std::int64_t>(1, measured.targets));
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      measured.loss += factor * gradients(parts[i], factor, i > 0, seed + i);
+    std::vector<double> losses(parts.size());
+    sum_.run([&](std::int64_t part) {
+      const auto i = static_cast<std::size_t>(part);
+      losses[i] = gradients(parts[i], factor, seed + i);
+    });
+    ranks_.sum(losses);
+    for (const double loss : losses) measured.loss += factor * loss;
     return measured;
   }
 
@@ -52,12 +56,15 @@ class PackedObjective : public Objective {
     HeldOut held_out(data_, split_, config_.length, telling_);
     // So many rows, whatever part of them is computed at once.
     std::int64_t left = (config_.validate_tokens + config_.length - 1) / config_.length;
+    std::vector<double> losses;
     for (TrainingBatch batch; left > 0 && held_out.next(std::min(left, at_once_), batch); left -= at_once_) {
       hide(config_.seed, measured.tokens, batch);  // the same each time
-      measured.loss += loss(batch);
+      losses.push_back(sum_.is_own(std::ssize(losses)) ? loss(batch) : 0.0);
       measured.targets += targets_of(batch);
       measured.tokens += std::ssize(batch.tokens);
     }
+    ranks_.sum(losses);
+    for (const double one : losses) measured.loss += one;
     measured.loss /= static_cast<double>(std::max<std::int64_t>(1, measured.targets));
     return measured;
   }
@@ -79,8 +86,8 @@ class PackedObjective : public Objective {
   }
 
  protected:
-  // The sum over the targets; the gradient of factor times that is written, or added to what is there.
-  virtual double gradients(const TrainingBatch& batch, double factor, bool add, std::uint64_t seed) = 0;
+  // The sum over the targets; the gradient of factor times that is written.
+  virtual double gradients(const TrainingBatch& batch, double factor, std::uint64_t seed) = 0;
   virtual double loss(const TrainingBatch& batch) = 0;
   // What is not to be seen of a batch whose first token is at `position` of the step.
   virtual void hide(std::uint64_t seed, std::int64_t position, TrainingBatch& batch) {
@@ -93,7 +100,9 @@ class PackedObjective : public Objective {
   const Dataset& data_;
   const DocumentSplit& split_;
   Telling telling_;
+  Ranks& ranks_;
   std::int64_t at_once_;
+  GradientSum sum_;
   Packer packer_;
   PackingState before_;
 };
@@ -101,12 +110,12 @@ class PackedObjective : public Objective {
 class LanguageObjective : public PackedObjective {
  public:
   LanguageObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
-                    Telling telling = Telling::next)
-      : PackedObjective(data, split, config, telling), network_(network) {}
+                    Ranks& ranks, Telling telling = Telling::next)
+      : PackedObjective(network, data, split, config, ranks, telling), network_(network) {}
 
  protected:
-  double gradients(const TrainingBatch& batch, double factor, bool add, std::uint64_t seed) override {
-    return network_.loss_and_gradients(batch, factor, add, seed);
+  double gradients(const TrainingBatch& batch, double factor, std::uint64_t seed) override {
+    return network_.loss_and_gradients(batch, factor, false, seed);
   }
   double loss(const TrainingBatch& batch) override { return network_.loss(batch); }
 
@@ -117,8 +126,8 @@ class LanguageObjective : public PackedObjective {
 class MaskedObjective : public LanguageObjective {
  public:
   MaskedObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
-                  TokenMasker masker)
-      : LanguageObjective(network, data, split, config, Telling::itself), masker_(std::move(masker)) {}
+                  TokenMasker masker, Ranks& ranks)
+      : LanguageObjective(network, data, split, config, ranks, Telling::itself), masker_(std::move(masker)) {}
 
  protected:
   void hide(std::uint64_t seed, std::int64_t position, TrainingBatch& batch) override {
@@ -132,14 +141,14 @@ class MaskedObjective : public LanguageObjective {
 class DistilObjective : public PackedObjective {
  public:
   DistilObjective(Network& network, Network& teacher, const Dataset& data, const DocumentSplit& split,
-                  const TrainConfig& config)
-      : PackedObjective(data, split, config),
+                  const TrainConfig& config, Ranks& ranks)
+      : PackedObjective(network, data, split, config, ranks),
         network_(network),
         distiller_(network, teacher, {.alpha = config.distil_alpha, .temperature = config.distil_temperature}) {}
 
  protected:
-  double gradients(const TrainingBatch& batch, double factor, bool add, std::uint64_t seed) override {
-    return distiller_.loss_and_gradients(batch, factor, add, seed).total;
+  double gradients(const TrainingBatch& batch, double factor, std::uint64_t seed) override {
+    return distiller_.loss_and_gradients(batch, factor, false, seed).total;
   }
   double loss(const TrainingBatch& batch) override { return network_.loss(batch); }  // plain, to compare runs by
 
@@ -151,30 +160,43 @@ class DistilObjective : public PackedObjective {
 class PreferenceObjective : public Objective {
  public:
   PreferenceObjective(Network& network, Network& reference, const Dataset& data, const DocumentSplit& split,
-                      const TrainConfig& config)
-      : network_(network), reference_(reference), data_(data), split_(split), config_(config) {}
+                      const TrainConfig& config, Ranks& ranks)
+      : network_(network),
+        reference_(reference),
+        data_(data),
+        split_(split),
+        config_(config),
+        ranks_(ranks),
+        at_once_(rows_at_once(config, ranks.count())),
+        sum_(network, ranks, parts_of_step(config, ranks.count())) {}
 
   Measured step(std::uint64_t seed) override {
     before_ = state_;
+    std::vector<TrainingBatch> parts;
     Sums sums;
-    const std::int64_t at_once = rows_at_once(config_);
-    for (std::int64_t pair = 0; pair < config_.batch; pair += at_once)
-      run(next(at_once), 1.0 / static_cast<double>(config_.batch), true, pair > 0,
-          seed + static_cast<std::uint64_t>(pair), sums);
-    return sums.measured();
+    for (std::int64_t pair = 0; pair < config_.batch; pair += at_once_) {
+      parts.push_back(next(at_once_));
+      sums.begin(parts.back());
+    }
+    sum_.run([&](std::int64_t n) {
+      const auto part = static_cast<std::size_t>(n);
+      sums.put(part, run(parts[part], 1.0 / static_cast<double>(config_.batch), true,
+                         seed + static_cast<std::uint64_t>(n * at_once_)));
+    });
+    return sums.measured(ranks_);
   }
 
   Measured validate() override {
     Sums sums;
-    const std::int64_t at_once = rows_at_once(config_);
-    for (std::int64_t pair = 0; pair < split_.held_out() && sums.tokens < config_.validate_tokens; pair += at_once) {
+    for (std::int64_t pair = 0; pair < split_.held_out() && sums.tokens < config_.validate_tokens; pair += at_once_) {
       TrainingBatch batch;
       batch.starts = {0};
-      for (std::int64_t i = pair; i < std::min(pair + at_once, split_.held_out()); ++i)
+      for (std::int64_t i = pair; i < std::min(pair + at_once_, split_.held_out()); ++i)
         add(split_.held_out_document(i), batch);
-      run(batch, 1, false, false, 0, sums);
+      const std::size_t part = sums.begin(batch);
+      if (sum_.is_own(static_cast<std::int64_t>(part))) sums.put(part, run(batch, 1, false, 0));
     }
-    return sums.measured();
+    return sums.measured(ranks_);
   }
 
   PackingState state() const override { return state_; }
@@ -189,15 +211,29 @@ class PreferenceObjective : public Objective {
   }
 
  private:
+  // What was measured of each part, by the rank that computed it.
   struct Sums {
-    DpoLoss all;
+    static constexpr std::size_t kNumbers = 4;
+    std::vector<double> numbers;
     std::int64_t tokens = 0;
-    Measured measured() const {
-      const auto pairs = static_cast<double>(std::max<std::int64_t>(1, all.pairs));
-      return {all.loss / pairs,
-              all.pairs,
-              tokens,
-              {{"margin", all.margin / pairs}, {"preferred", static_cast<double>(all.preferred) / pairs}}};
+
+    std::size_t begin(const TrainingBatch& batch) {
+      tokens += std::ssize(batch.tokens);
+      numbers.resize(numbers.size() + kNumbers);
+      return numbers.size() / kNumbers - 1;
+    }
+    void put(std::size_t part, const DpoLoss& loss) {
+      const double values[] = {loss.loss, loss.margin, static_cast<double>(loss.pairs),
+                               static_cast<double>(loss.preferred)};
+      std::copy_n(values, kNumbers, numbers.begin() + static_cast<std::ptrdiff_t>(part * kNumbers));
+    }
+    Measured measured(Ranks& ranks) {
+      ranks.sum(numbers);
+      double loss = 0, margin = 0, pairs = 0, preferred = 0;
+      for (std::size_t n = 0; n < numbers.size(); n += kNumbers)
+        loss += numbers[n], margin += numbers[n + 1], pairs += numbers[n + 2], preferred += numbers[n + 3];
+      const double of = std::max(1.0, pairs);
+      return {loss / of, std::llround(pairs), tokens, {{"margin", margin / of}, {"preferred", preferred / of}}};
     }
   };
 
@@ -218,47 +254,54 @@ class PreferenceObjective : public Objective {
     return batch;
   }
 
-  void run(const TrainingBatch& batch, double factor, bool training, bool add_to, std::uint64_t seed, Sums& sums) {
+  DpoLoss run(const TrainingBatch& batch, double factor, bool training, std::uint64_t seed) {
     (void)reference_.loss(batch);
     const std::vector<double> reference = document_log_probabilities(batch, reference_.losses());
     (void)network_.forward(batch, seed, training);
     const std::vector<double> policy = document_log_probabilities(batch, network_.losses());
     std::vector<double> factors(batch.tokens.size());
     const DpoLoss loss = dpo_loss(batch, policy, reference, config_.dpo_beta, factor, factors);
-    if (training) network_.backward(batch, factors, add_to);
-    sums.all.loss += loss.loss, sums.all.margin += loss.margin;
-    sums.all.pairs += loss.pairs, sums.all.preferred += loss.preferred;
-    sums.tokens += std::ssize(batch.tokens);
+    if (training) network_.backward(batch, factors, false);
+    return loss;
   }
 
   Network &network_, &reference_;
   const Dataset& data_;
   const DocumentSplit& split_;
   TrainConfig config_;
+  Ranks& ranks_;
+  std::int64_t at_once_;
+  GradientSum sum_;
   PackingState state_, before_;
 };
 
 }  // namespace
 
 std::unique_ptr<Objective> language_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                              const TrainConfig& config) {
-  return std::make_unique<LanguageObjective>(network, data, split, config);
+                                              const TrainConfig& config, Ranks& ranks) {
+  return std::make_unique<LanguageObjective>(network, data, split, config, ranks);
 }
 std::unique_ptr<Objective> masked_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                            const TrainConfig& config, const TokenMasker& masker) {
-  return std::make_unique<MaskedObjective>(network, data, split, config, masker);
+                                            const TrainConfig& config, const TokenMasker& masker, Ranks& ranks) {
+  return std::make_unique<MaskedObjective>(network, data, split, config, masker, ranks);
 }
 std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const Dataset& data,
-                                            const DocumentSplit& split, const TrainConfig& config) {
-  return std::make_unique<DistilObjective>(network, teacher, data, split, config);
+                                            const DocumentSplit& split, const TrainConfig& config, Ranks& ranks) {
+  return std::make_unique<DistilObjective>(network, teacher, data, split, config, ranks);
 }
 std::unique_ptr<Objective> preference_objective(Network& network, Network& reference, const Dataset& data,
-                                                const DocumentSplit& split, const TrainConfig& config) {
-  return std::make_unique<PreferenceObjective>(network, reference, data, split, config);
+                                                const DocumentSplit& split, const TrainConfig& config, Ranks& ranks) {
+  return std::make_unique<PreferenceObjective>(network, reference, data, split, config, ranks);
 }
 
-std::int64_t tokens_at_once(Stage stage, const TrainConfig& config) {
-  return rows_at_once(config) * config.length * (stage == Stage::dpo ? 2 : 1);
+std::int64_t rows_at_once(const TrainConfig& config, int ranks) {
+  return config.rows_at_once == 0 ? config.batch / ranks : config.rows_at_once;
+}
+std::int64_t parts_of_step(const TrainConfig& config, int ranks) {
+  return config.batch / rows_at_once(config, ranks);
+}
+std::int64_t tokens_at_once(Stage stage, const TrainConfig& config, int ranks) {
+  return rows_at_once(config, ranks) * config.length * (stage == Stage::dpo ? 2 : 1);
 }
 
 }  // namespace attend::llm

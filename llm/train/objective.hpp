@@ -1,4 +1,4 @@
-// What a stage minimises: takes the next batch, and leaves loss and gradient.
+// What a stage minimises: takes the next batch, and leaves loss and gradient, the same on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "llm/train/dataset.hpp"
 #include "llm/train/masking.hpp"
 #include "llm/train/network.hpp"
+#include "llm/train/ranks.hpp"
 #include "llm/train/train_config.hpp"
 
 namespace attend::llm {
@@ -35,19 +36,23 @@ class Objective {
 
 // The next token, given those before: pretraining, and fine-tuning where only answers are targets.
 std::unique_ptr<Objective> language_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                              const TrainConfig& config);
+                                              const TrainConfig& config, Ranks& ranks);
 // Tokens that are hidden, given all others: an encoder's pretraining.
 std::unique_ptr<Objective> masked_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                            const TrainConfig& config, const TokenMasker& masker);
+                                            const TrainConfig& config, const TokenMasker& masker, Ranks& ranks);
 // The next token, and the logits of a teacher beside it.
 std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const Dataset& data,
-                                            const DocumentSplit& split, const TrainConfig& config);
+                                            const DocumentSplit& split, const TrainConfig& config, Ranks& ranks);
 // Pairs of documents: the first of a pair is to become likelier than the second, by a frozen reference's measure. The
 // split is one of pairs.
 std::unique_ptr<Objective> preference_objective(Network& network, Network& reference, const Dataset& data,
-                                                const DocumentSplit& split, const TrainConfig& config);
+                                                const DocumentSplit& split, const TrainConfig& config, Ranks& ranks);
 
+// A step's batch is cut into parts of so many rows, part n for rank n % ranks; where the settings do not say how many,
+// each rank has one part.
+std::int64_t rows_at_once(const TrainConfig& config, int ranks);
+std::int64_t parts_of_step(const TrainConfig& config, int ranks);
 // The most tokens that a stage gives a network at once.
-std::int64_t tokens_at_once(Stage stage, const TrainConfig& config);
+std::int64_t tokens_at_once(Stage stage, const TrainConfig& config, int ranks);
 
 }  // namespace attend::llm

@@ -12,6 +12,7 @@
 
 #include "attend/llm/model.hpp"
 #include "attend/llm/store.hpp"
+#include "attend/runtime.hpp"
 #include "io/atomic_file.hpp"
 #include "io/folder_lock.hpp"
 #include "io/readable.hpp"
@@ -84,7 +85,8 @@ std::string job_text(const TrainJob& job) {
 
 class Run {
  public:
-  Run(const TrainJob& job, const TrainEvents& events);
+  Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks);
+  void begin();
   TrainResult run();
 
  private:
@@ -92,11 +94,16 @@ class Run {
   LoraOptions lora() const;
   TrainMemory plan() const;
   void check_fits(const TrainMemory& memory) const;
+  void share_out();
   void first_values();
   void one_step();
   void validate();
+  void write_best();
   void sample();
   void save();
+  void set_last_words();
+  bool is_first() const { return ranks_.rank() == 0; }  // who writes
+  std::int64_t parts() const { return parts_of_step(job_.config, ranks_.count()); }
   bool is_time(std::int64_t every) const { return state_.step % every == 0 || state_.step == steps_; }
   std::string settings() const;
   [[noreturn]] void fail(std::int64_t step, const std::string& what) const;
@@ -104,7 +111,8 @@ class Run {
 
   TrainJob job_;
   const TrainEvents& events_;
-  io::FolderLock lock_;
+  Ranks& ranks_;
+  std::optional<io::FolderLock> lock_;
   Dataset data_;
   std::optional<ModelFiles> start_, teacher_;
   ModelConfig model_;
@@ -119,6 +127,7 @@ class Run {
   TrainState state_;
   double last_loss_ = 0;
   bool saved_ = false;
+  std::int64_t kept_step_ = 0;  // the checkpoint's
   Clock::time_point since_ = Clock::now();
   double before_ = 0;  // seconds of earlier sittings
   double rate_ = 0;    // tokens a second, a running mean
@@ -162,15 +171,18 @@ void check_encoder(const TrainJob& job, const ModelConfig& model, const Dataset&
                           " holds " + name(data.info().kind));
 }
 
-Run::Run(const TrainJob& job, const TrainEvents& events)
+Run::Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks)
     : job_(job),
       events_(events),
-      lock_(job.run,
-            "another training run is at work in " + job.run.string() + ": wait for it, or choose another folder"),
+      ranks_(ranks),
       data_(job.data),
       split_(data_.info().kind == DataKind::preference ? data_.count() / 2 : data_.count(), job.config.held_out,
              job.config.seed) {
+  if (is_first())
+    lock_.emplace(job.run,
+                  "another training run is at work in " + job.run.string() + ": wait for it, or choose another folder");
   check_config(job_.config, job_.start.empty());
+  share_out();
   check_stage(job_, data_);
   if (!job_.start.empty()) start_.emplace(find_model(job_.start.string()));
   if (job_.stage == Stage::distil) {
@@ -203,15 +215,35 @@ std::string Run::settings() const {
 }
 
 void Run::fail(std::int64_t step, const std::string& what) const {
-  throw TrainingFailed("step " + std::to_string(step) + ": " + what + "; " +
-                       (fs::exists(checkpoint()) ? "the last checkpoint is kept" : "there was no checkpoint yet") +
-                       "; try a lower rate, or compute f32");
+  const TrainingFailed error(
+      "step " + std::to_string(step) + ": " + what + "; " +
+      (fs::exists(checkpoint()) ? "the last checkpoint is kept" : "there was no checkpoint yet") +
+      "; try a lower rate, or compute f32");
+  ranks_.agree([&] { throw error; });  // all ranks have the same numbers
+  throw error;
+}
+
+// Every rank is to have a part of each batch.
+void Run::share_out() {
+  TrainConfig& c = job_.config;
+  const int ranks = ranks_.count();
+  if (ranks == 1) return;
+  const std::string batch = std::to_string(c.batch), processes = std::to_string(ranks);
+  if (c.rows_at_once == 0 && c.batch % ranks != 0)
+    throw InvalidArgument("training: batch is " + batch + ", expected a multiple of the " + processes +
+                          " processes, or rows_at_once to be given");
+  if (parts() < ranks)
+    throw InvalidArgument("training: a batch of " + batch + " rows, " + std::to_string(c.rows_at_once) +
+                          " at once, has parts for " + std::to_string(parts()) + " processes, and there are " +
+                          processes + "; start fewer, or a run with a smaller rows_at_once");
+  // Kept with a new run, so that it can go on with any number of processes to the same bits.
+  if (!fs::exists(checkpoint())) c.rows_at_once = rows_at_once(c, ranks);
 }
 
 NetworkOptions Run::options(bool frozen) const {
   const TrainConfig& c = job_.config;
   return {.compute = c.compute_type(),
-          .tokens = tokens_at_once(job_.stage, c),
+          .tokens = tokens_at_once(job_.stage, c, ranks_.count()),
           .recompute = c.recompute,
           .dropout = frozen ? 0 : c.dropout,
           .frozen = frozen,
@@ -229,11 +261,12 @@ TrainMemory Run::plan() const {
   TrainMemory memory;
   memory.program = held_memory();
   memory.parameters = layout.count() * (4 + rounded);
-  memory.gradients = layout.count() * 4;
+  memory.gradients = (layout.count() + GradientSum::kept(layout.count(), parts(), ranks_.count())) * 4;
   memory.optimiser = layout.count() * 8;
   memory.activations = buffer_bytes(model_, options(false));
   const std::int64_t largest = 4 * model_.hidden * std::max(model_.vocabulary, 2 * model_.feed_forward);
-  memory.working = std::min(kPacked, 8 * largest) + 16 * model_.query_width() * tokens_at_once(job_.stage, job_.config);
+  memory.working = std::min(kPacked, 8 * largest) +
+                   16 * model_.query_width() * tokens_at_once(job_.stage, job_.config, ranks_.count());
   if (job_.stage == Stage::lora) {
     memory.optimiser = LoraAdapters(layout, lora()).layout().count() * 8;
     memory.other = LoraTrainable::bytes(layout, lora());
@@ -247,17 +280,15 @@ TrainMemory Run::plan() const {
 
 void Run::check_fits(const TrainMemory& memory) const {
   const auto free = available_memory();
-  const std::int64_t wanted = memory.total() - memory.program;
+  const std::int64_t wanted = (memory.total() - memory.program) * ranks_.here();
   if (!free || wanted <= *free) return;
   const TrainConfig& c = job_.config;
-  throw std::runtime_error(
-      "training needs " + bytes_text(wanted) + " (" + describe(memory) + ") and the machine has " + bytes_text(*free) +
-      " left; try " +
-      (c.rows_at_once != 1 && c.batch > 1
-           ? "--rows-at-once " +
-                 std::to_string(std::max<std::int64_t>(1, (c.rows_at_once == 0 ? c.batch : c.rows_at_once) / 2)) + ", "
-           : std::string()) +
-      (c.recompute ? "" : "--recompute, ") + "a smaller --length or a smaller model");
+  const std::int64_t rows = rows_at_once(c, ranks_.count());
+  const std::string each = ranks_.here() > 1 ? std::to_string(ranks_.here()) + " processes, each " : std::string();
+  throw std::runtime_error("training needs " + bytes_text(wanted) + " (" + each + describe(memory) +
+                           ") and the machine has " + bytes_text(*free) + " left; try " +
+                           (rows > 1 ? "--rows-at-once " + std::to_string(rows / 2) + ", " : std::string()) +
+                           (c.recompute ? "" : "--recompute, ") + "a smaller --length or a smaller model");
 }
 
 // The weights that a run begins with, and what it changes of them.
@@ -285,13 +316,25 @@ void Run::first_values() {
   trained_->changed();
   objective_->set_state(state_.data);
   before_ = state_.seconds;
+  kept_step_ = state_.step;
 }
 
 void Run::save() {
   state_.data = objective_->state();
   state_.seconds = before_ + seconds_since(since_);
-  write_checkpoint(checkpoint(), state_, settings(), trained_->layout(), trained_->values(), *moments_);
-  saved_ = true;
+  ranks_.agree([&] {
+    if (is_first())
+      write_checkpoint(checkpoint(), state_, settings(), trained_->layout(), trained_->values(), *moments_);
+  });
+  saved_ = true, kept_step_ = state_.step;
+  set_last_words();
+}
+
+void Run::set_last_words() {
+  const std::string at = "the run stopped behind step " + std::to_string(state_.step);
+  ranks_.set_last_words(kept_step_ == 0 ? at + ", before its first checkpoint"
+                                        : at + "; its checkpoint is that of step " + std::to_string(kept_step_) +
+                                              ", go on with: attend train resume " + job_.run.string());
 }
 
 void Run::one_step() {
@@ -322,7 +365,8 @@ void Run::one_step() {
                                                         {"tokens", static_cast<double>(state_.tokens)},
                                                         {"seconds", before_ + seconds_since(since_)}};
   values.insert(values.end(), measured.more.begin(), measured.more.end());
-  metrics_->add("step", state_.step, values);
+  if (metrics_) metrics_->add("step", state_.step, values);
+  set_last_words();
   if (!events_.step) return;
   StepReport report{state_.step, steps_, measured.loss, length,       rate, state_.tokens,
                     rate_,       0,      held_memory(), measured.more};
@@ -342,10 +386,14 @@ void Run::validate() {
                                                           {"tokens", static_cast<double>(state_.tokens)},
                                                           {"seconds", before_ + seconds_since(since_)}};
     values.insert(values.end(), measured.more.begin(), measured.more.end());
-    metrics_->add("validation", state_.step, values);
+    if (metrics_) metrics_->add("validation", state_.step, values);
     if (events_.validation) events_.validation(state_.step, measured, best);
   }
-  if (!best) return;
+  if (best) ranks_.agree([&] { write_best(); });
+}
+
+void Run::write_best() {
+  if (!is_first()) return;
   write_trained(job_.run / "model", model_, network_->layout(), network_->parameters(),
                 start_ && has_tokenizer(start_->path()) ? start_->path() : job_.data);
   if (adapters_ != nullptr) adapters_->write(job_.run / "adapter", start_->path().string());
@@ -373,7 +421,7 @@ void Run::sample() {
   events_.sample(state_.step, model.tokenizer().decode(prompt), answer.text);
 }
 
-TrainResult Run::run() {
+void Run::begin() {
   const TrainConfig& c = job_.config;
   // First, and its memory given back: it is no part of the plan.
   std::optional<NgramLosses> scale;
@@ -385,25 +433,30 @@ TrainResult Run::run() {
   network_ = std::make_unique<Network>(model_, options(false));
   if (job_.stage == Stage::dpo || job_.stage == Stage::distil)
     other_ = std::make_unique<Network>(teacher_ ? teacher_->config() : model_, options(true));
-  objective_ = job_.stage == Stage::dpo      ? preference_objective(*network_, *other_, data_, split_, c)
-               : job_.stage == Stage::distil ? distil_objective(*network_, *other_, data_, split_, c)
-               : !model_.causal              ? masked_objective(*network_, data_, split_, c,
-                                                                TokenMasker(tokenizer_from_folder(job_.data), c.masked_share))
-                                             : language_objective(*network_, data_, split_, c);
+  objective_ = job_.stage == Stage::dpo      ? preference_objective(*network_, *other_, data_, split_, c, ranks_)
+               : job_.stage == Stage::distil ? distil_objective(*network_, *other_, data_, split_, c, ranks_)
+               : !model_.causal
+                   ? masked_objective(*network_, data_, split_, c,
+                                      TokenMasker(tokenizer_from_folder(job_.data), c.masked_share), ranks_)
+                   : language_objective(*network_, data_, split_, c, ranks_);
   steps_ = c.steps > 0 ? c.steps : objective_->steps(c.epochs);
   validate_every_ = c.validate_every > 0 ? c.validate_every : std::max<std::int64_t>(1, steps_ / 10);
   save_every_ = c.save_every > 0 ? c.save_every : validate_every_;
   first_values();
+  if (!is_first()) return;
   write_text(job_.run / "config.json", config_to_json(c));
   write_text(job_.run / "run.json", job_text(job_));
   metrics_ = std::make_unique<Metrics>(job_.run / "metrics.jsonl", state_.step);
   if (events_.begin) events_.begin(model_, network_->layout().parameters(), memory, steps_, state_.step);
   if (scale && events_.scale) events_.scale(*scale, data_.info().nats / static_cast<double>(data_.info().tokens));
+}
 
+TrainResult Run::run() {
+  const TrainConfig& c = job_.config;
   since_ = Clock::now();
   const auto no_better = [&] { return c.patience > 0 && state_.worse >= c.patience; };
   while (state_.step < steps_ && !no_better()) {
-    if (events_.stop && events_.stop()) {
+    if (ranks_.any(events_.stop && events_.stop())) {
       if (!saved_ && state_.step > 0) save();
       return {TrainEnd::stopped, state_, last_loss_};
     }
@@ -445,8 +498,22 @@ TrainJob read_run(const fs::path& run) {
   return job;
 }
 
+TrainResult train(const TrainJob& job, const TrainEvents& events, Ranks& ranks) {
+  const std::vector<std::string> kernels = ranks.texts(kernel_name());
+  std::optional<Run> run;
+  ranks.agree([&] {
+    for (std::size_t r = 1; r < kernels.size(); ++r)
+      if (kernels[r] != kernels[0])
+        throw InvalidArgument("training: rank 0 computes with " + kernels[0] + " and rank " + std::to_string(r) +
+                              " with " + kernels[r] + ", which round differently; give all of them one ATTEND_ISA");
+    run.emplace(job, events, ranks);
+    run->begin();
+  });
+  return run->run();
+}
+
 TrainResult train(const TrainJob& job, const TrainEvents& events) {
-  return Run(job, events).run();
+  return train(job, events, *one_process());
 }
 
 }  // namespace attend::llm

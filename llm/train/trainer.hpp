@@ -50,7 +50,7 @@ struct TrainEvents {
   std::function<void(const StepReport& report)> step{};
   std::function<void(std::int64_t step, const Measured& measured, bool best)> validation{};
   std::function<void(std::int64_t step, const std::string& prompt, const std::string& text)> sample{};
-  std::function<bool()> stop{};  // asked before every step: true saves and ends the run
+  std::function<bool()> stop{};  // asked before every step: true, on any rank, saves and ends the run
 };
 
 enum class TrainEnd { done, no_better, stopped };
@@ -70,6 +70,10 @@ struct TrainingFailed : std::runtime_error {
 // FileError say what does not fit before anything is allocated; std::runtime_error, with the numbers, that memory does
 // not suffice.
 TrainResult train(const TrainJob& job, const TrainEvents& events);
+// The same over several processes that see one folder: all of them call it, each gets the result, rank 0 alone writes.
+// A run that begins so, with rows_at_once 0, keeps batch / ranks as its rows_at_once: whatever number of processes goes
+// on with it, the bits are the same. Where an error is known to all ranks, Ranks::failed() says so.
+TrainResult train(const TrainJob& job, const TrainEvents& events, Ranks& ranks);
 // What a run's folder says it is.
 TrainJob read_run(const std::filesystem::path& run);
 
