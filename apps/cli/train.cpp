@@ -13,6 +13,7 @@
 #include "llm/train/corpus.hpp"
 #include "llm/train/prepare.hpp"
 #include "llm/train/trainer.hpp"
+#include "llm/train_mpi/start_ranks.hpp"
 #include "train_progress.hpp"
 #include "train_screen.hpp"
 
@@ -64,8 +65,8 @@ llm::TrainConfig config_of(const Arguments& a, Stage stage) {
   return config;
 }
 
-int run_job(const llm::TrainJob& job) {
-  TrainScreen screen;
+// What rank 0 shows; the others are silent.
+llm::TrainEvents shown_on(TrainScreen& screen) {
   llm::TrainEvents events;
   events.begin = [&](const auto& model, std::int64_t parameters, const auto& memory, std::int64_t steps,
                      std::int64_t done) { screen.begin(model, parameters, memory, steps, done); };
@@ -77,6 +78,13 @@ int run_job(const llm::TrainJob& job) {
   events.sample = [&](std::int64_t, const std::string& prompt, const std::string& text) {
     screen.sample(prompt, text);
   };
+  return events;
+}
+
+int run_job(const llm::TrainJob& job, llm::Ranks& ranks) {
+  TrainScreen screen;
+  llm::TrainEvents events;
+  if (ranks.rank() == 0) events = shown_on(screen);
   std::optional<Interrupted> interrupted;
   events.stop = [&] {
     try {
@@ -86,12 +94,14 @@ int run_job(const llm::TrainJob& job) {
     }
     return interrupted.has_value();
   };
-  const llm::TrainResult result = llm::train(job, events);
+  const llm::TrainResult result = llm::train(job, events, ranks);
+  if (ranks.rank() > 0) return kSuccess;
   draw_losses({job.run}, job.run / "loss");
   const std::string run = job.run.string();
   if (result.end == llm::TrainEnd::stopped) {
-    interrupted->left = fmt::format("{} steps are saved; go on with: attend train resume {}", result.state.step, run);
-    throw *interrupted;
+    Interrupted stopped = interrupted.value_or(Interrupted(SIGTERM));  // or another rank was
+    stopped.left = fmt::format("{} steps are saved; go on with: attend train resume {}", result.state.step, run);
+    throw stopped;
   }
   if (result.end == llm::TrainEnd::no_better) fmt::print("ended early: the validation loss grew no better\n");
   fmt::print("{} steps, {} tokens in {}", io::readable_count(result.state.step),
@@ -118,11 +128,18 @@ int train_tokenizer(const Arguments& a) {
   return kSuccess;
 }
 
-// The data's folder: the one given, or texts prepared into the run's own, anew if a run ended before its first
-// checkpoint: it may have been another text.
+bool is_prepared(const Arguments& a) {
+  return a.inputs.size() == 1 && fs::exists(fs::path(a.inputs.front()) / "data.json");
+}
+// The data's folder: the one given, or the run's own.
+fs::path data_folder(const Arguments& a) {
+  return is_prepared(a) ? fs::path(a.inputs.front()) : fs::path(a.out) / "data";
+}
+
+// Prepares texts into the run's own, anew if a run ended before its first checkpoint: it may have been another text.
 fs::path data_of(const Arguments& a) {
-  if (a.inputs.size() == 1 && fs::exists(fs::path(a.inputs.front()) / "data.json")) return a.inputs.front();
-  const fs::path folder = fs::path(a.out) / "data";
+  const fs::path folder = data_folder(a);
+  if (is_prepared(a)) return folder;
   llm::PrepareOptions options;
   options.inputs.assign(a.inputs.begin(), a.inputs.end());
   options.out = folder, options.replace = true;
@@ -140,14 +157,17 @@ fs::path data_of(const Arguments& a) {
   return folder;
 }
 
-int run_train(const Arguments& a) {
-  if (a.what == "resume") {
-    if (a.inputs.size() != 1) throw UsageError("resume takes one folder of a run");
-    return run_job(llm::read_run(a.inputs.front()));
-  }
+void check_places(const Arguments& a) {
   if (a.inputs.empty()) throw UsageError("nothing to learn from: name prepared data, or texts");
   if (a.out.empty()) throw UsageError("--out is missing: the folder for what is made");
-  if (a.what == "tokenizer") return train_tokenizer(a);
+}
+
+llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
+  if (a.what == "resume") {
+    if (a.inputs.size() != 1) throw UsageError("resume takes one folder of a run");
+    return llm::read_run(a.inputs.front());
+  }
+  check_places(a);
   llm::TrainJob job;
   for (const Stage stage : {Stage::pretrain, Stage::sft, Stage::lora, Stage::dpo, Stage::distil})
     if (a.what == llm::name(stage)) job.stage = stage;
@@ -160,8 +180,36 @@ int run_train(const Arguments& a) {
         fmt::format("{} holds a run already: 'attend train resume {}' goes on with it, or choose another "
                     "folder",
                     a.out, a.out));
-  job.data = data_of(a);
-  return run_job(job);
+  // Texts are prepared once; the others find what was made.
+  job.data = ranks.rank() == 0 ? data_of(a) : data_folder(a);
+  return job;
+}
+
+int run_stage(const Arguments& a, llm::Ranks& ranks) {
+  int code = kSuccess;
+  if (a.what == "tokenizer") {
+    ranks.agree([&] {
+      check_places(a);
+      if (ranks.rank() == 0) code = train_tokenizer(a);
+    });
+    return code;
+  }
+  llm::TrainJob job;
+  ranks.agree([&] { job = job_of(a, ranks); });
+  return run_job(job, ranks);
+}
+
+int run_train(const Arguments& a) {
+  const std::unique_ptr<llm::Ranks> ranks = llm::start_ranks();
+  if (ranks->count() == 1) return run_stage(a, *ranks);
+  try {
+    return run_stage(a, *ranks);
+  } catch (const std::exception& error) {
+    const bool all_know = ranks->failed() || dynamic_cast<const Interrupted*>(&error) != nullptr;
+    if (!all_know) ranks->abort(error.what());
+    if (ranks->rank() > 0) return kFailure;
+    throw;
+  }
 }
 
 }  // namespace
@@ -208,7 +256,8 @@ Command add_train(Program& program) {
       "  attend train pretrain stories.jsonl -o run                 a small model from nothing\n"
       "  attend train sft chats.jsonl --start run/model -o chat     learn to answer\n"
       "  attend train lora chats.jsonl --start run/model -o lora --lora-rank 8\n"
-      "  attend train resume run");
+      "  attend train resume run\n"
+      "  mpirun -n 4 attend train pretrain stories.jsonl -o run     over four processes, where it was built with MPI");
   return {app, [a] { return run_stoppable("attend train", [&] { return run_train(*a); }); }};
 }
 
