@@ -3,11 +3,12 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <iterator>
 
 namespace attend::cli {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 volatile std::sig_atomic_t g_signal = 0;
 
 extern "C" void note_signal(int number) {
@@ -21,7 +22,7 @@ InterruptWatch::InterruptWatch() {
   struct sigaction action{};
   action.sa_handler = note_signal;
   action.sa_flags = SA_RESTART;  // whoever waits looks at the flag himself; a write cut short would count as failed
-  for (std::size_t n = 0; n < 3; ++n) {
+  for (std::size_t n = 0; n < std::size(kSignals); ++n) {
     ::sigaction(kSignals[n], nullptr, &old_[n]);
     // Ignored by whoever started us (nohup): it stays so.
     if (old_[n].sa_handler != SIG_IGN) ::sigaction(kSignals[n], &action, nullptr);
@@ -29,7 +30,7 @@ InterruptWatch::InterruptWatch() {
 }
 
 InterruptWatch::~InterruptWatch() {
-  for (std::size_t n = 0; n < 3; ++n) ::sigaction(kSignals[n], &old_[n], nullptr);
+  for (std::size_t n = 0; n < std::size(kSignals); ++n) ::sigaction(kSignals[n], &old_[n], nullptr);
 }
 
 void check_interrupted() {

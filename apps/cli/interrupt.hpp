@@ -15,8 +15,8 @@ struct Interrupted : std::exception {
   std::string left = "nothing was changed";  // what the user finds then
 };
 
-// As long as it lives, SIGINT, SIGTERM and SIGHUP only set a flag; before and after it they do what they did. One at a
-// time.
+// As long as it lives, SIGINT, SIGTERM, SIGHUP and SIGUSR1 (which mpirun hands on to its processes) only set a flag;
+// before and after it they do what they did. One at a time.
 class InterruptWatch {
  public:
   InterruptWatch();
@@ -25,7 +25,7 @@ class InterruptWatch {
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 
  private:
-  struct sigaction old_[3]{};
+  struct sigaction old_[4]{};
 };
 
 // Throws Interrupted if one of them came.

@@ -1,0 +1,112 @@
+// Tests of gradients that are computed in parts: their order, and what a program without MPI says.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "attend/error.hpp"
+#include "llm/train/ranks.hpp"
+#include "llm/train_mpi/start_ranks.hpp"
+#include "train_tiny.hpp"
+
+namespace attend::llm {
+namespace {
+
+std::vector<float> gradients_of(Network& network) {
+  const auto* values = static_cast<const float*>(network.gradients().data);
+  return {values, values + network.layout().count()};
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class TrainRanks : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, TrainRanks, testing::ValuesIn(all_families()), family_name);
+
+// A piece that is told complete is not written again, and the pieces are all there is.
+TEST_P(TrainRanks, PiecesAreCompleteWhenTheyAreTold) {
+  Network network(tiny(GetParam()), {.tokens = 16});
+  fill(network);
+  const TrainingBatch batch = batch_of(network.config(), {7, 4, 5});
+  network.loss_and_gradients(batch, 0.1, false);
+  const std::vector<float> expected = gradients_of(network);
+
+  std::vector<float> told(expected.size(), 77.0F);
+  std::int64_t end = network.layout().count(), begun = 0;
+  network.watch_gradients({.begin = [&] { ++begun; },
+                           .complete =
+                               [&](const GradientPiece& piece) {
+                                 EXPECT_EQ(piece.first + piece.count, end);
+                                 end = piece.first;
+                                 const auto* values = static_cast<const float*>(network.gradients().data);
+                                 std::copy_n(values + piece.first, piece.count, told.begin() + piece.first);
+                               }});
+  network.loss_and_gradients(batch, 0.1, false);
+  EXPECT_EQ(begun, 1);
+  EXPECT_EQ(end, 0);
+  EXPECT_TRUE(same(told, expected));
+}
+
+TEST_P(TrainRanks, PartsAreAddedInTheirOrder) {
+  Network network(tiny(GetParam()), {.tokens = 16});
+  fill(network);
+  const TrainingBatch parts[] = {batch_of(network.config(), {7, 4, 5}), batch_of(network.config(), {3, 9}),
+                                 batch_of(network.config(), {11})};
+  std::vector<float> expected;
+  for (std::size_t n = 0; n < 3; ++n) {
+    network.loss_and_gradients(parts[n], 0.1, false);
+    const std::vector<float> part = gradients_of(network);
+    if (n == 0) expected.assign(part.size(), 0.0F);
+    for (std::size_t i = 0; i < part.size(); ++i) expected[i] = n == 0 ? part[i] : expected[i] + part[i];
+  }
+  const auto ranks = one_process();
+  GradientSum sum(network, *ranks, 3);
+  for (int again = 0; again < 2; ++again) {
+    std::vector<std::int64_t> order;
+    sum.run([&](std::int64_t n) {
+      order.push_back(n);
+      network.loss_and_gradients(parts[n], 0.1, false);
+    });
+    EXPECT_EQ(order, (std::vector<std::int64_t>{0, 1, 2}));
+    EXPECT_TRUE(same(gradients_of(network), expected));
+  }
+}
+
+TEST(TrainRanks, SumsOfPartsGrowFromTheLeft) {
+  // 1e8 + 4 is 1e8 + 8 or 1e8 in f32, by where the 4s meet.
+  const std::vector<float> a(5000, 1e8F), b(5000, 4.0F), c(5000, 4.0F);
+  std::vector<float> to(5000);
+  const float* two[] = {b.data(), c.data()};
+  add_parts(a.data(), two, 5000, to.data());
+  EXPECT_EQ(to[4999], (1e8F + 4.0F) + 4.0F);
+  const float* three[] = {b.data(), c.data(), a.data()};
+  add_parts(nullptr, three, 5000, to.data());
+  EXPECT_EQ(to[4999], (4.0F + 4.0F) + 1e8F);
+  EXPECT_NE((1e8F + 4.0F) + 4.0F, (4.0F + 4.0F) + 1e8F);
+}
+
+TEST(TrainRanks, OneProcessAgreesWithItself) {
+  const auto ranks = one_process();
+  EXPECT_FALSE(ranks->any(false));
+  EXPECT_TRUE(ranks->any(true));
+  EXPECT_THROW(ranks->agree([] { throw InvalidArgument("no"); }), InvalidArgument);
+}
+
+// This program is linked with the stub.
+TEST(TrainRanks, WithoutMpiAProgramRefusesToBeOneOfSeveral) {
+  ASSERT_EQ(::unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
+  EXPECT_EQ(start_ranks()->count(), 1);
+  ASSERT_EQ(::setenv("OMPI_COMM_WORLD_SIZE", "4", 1), 0);
+  try {
+    start_ranks();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("mpirun started 4 processes, and this program was built without MPI"),
+              std::string::npos);
+  }
+  ASSERT_EQ(::unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
+}
+
+}  // namespace
+}  // namespace attend::llm
