@@ -84,17 +84,7 @@ void Network::begin(const TrainingBatch& batch) {
                           std::to_string(T_) + ", one a token");
   if (batch.starts.empty() || batch.starts.front() != 0 || batch.starts.back() != T_)
     throw InvalidArgument("training: documents must begin at 0 and end at the last token");
-  positions_.clear();
-  for (std::size_t d = 0; d + 1 < batch.starts.size(); ++d) {
-    const std::int64_t length = batch.starts[d + 1] - batch.starts[d];
-    if (length < 0) throw InvalidArgument("training: documents must follow one another");
-    if (config_.positions == PositionKind::learned && length > config_.context)
-      throw InvalidArgument("training: a document of " + std::to_string(length) + " tokens, expected at most " +
-                            std::to_string(config_.context) + ", the positions that the model learns");
-    for (std::int64_t i = 0; i < length; ++i) positions_.push_back(i);
-  }
-  mask_ = segments(batch.starts);
-  if (config_.causal) mask_ = mask_ & causal();
+  find_positions(batch);
   if (config_.positions == PositionKind::rope) rope_.fill(turns_, config_.rope_style, positions_);
 
   const auto table = [&](std::size_t place) {
@@ -118,6 +108,27 @@ void Network::begin(const TrainingBatch& batch) {
     add(x, type, x);
   }
   if (config_.embedding_norm) norm(layout_.embedding_norm, x, in);
+}
+
+void Network::find_positions(const TrainingBatch& batch) {
+  is_spread_ = !batch.places.empty();
+  if (is_spread_ && (spread_ == nullptr || batch.starts.size() != 2 || std::ssize(batch.places) != T_))
+    throw InvalidArgument("training: a batch spread over processes must be one document with a place for each of its " +
+                          std::to_string(T_) + " tokens, and attention that goes over processes");
+  positions_ = batch.places;
+  std::int64_t longest = 0;
+  for (std::size_t d = 0; d + 1 < batch.starts.size(); ++d) {
+    const std::int64_t length = batch.starts[d + 1] - batch.starts[d];
+    if (length < 0) throw InvalidArgument("training: documents must follow one another");
+    longest = std::max(longest, length);
+    for (std::int64_t i = 0; i < length && !is_spread_; ++i) positions_.push_back(i);
+  }
+  if (is_spread_) longest = *std::max_element(positions_.begin(), positions_.end()) + 1;
+  if (config_.positions == PositionKind::learned && longest > config_.context)
+    throw InvalidArgument("training: a document of " + std::to_string(longest) + " tokens, expected at most " +
+                          std::to_string(config_.context) + ", the positions that the model learns");
+  mask_ = is_spread_ ? Mask() : segments(batch.starts);
+  if (config_.causal) mask_ = mask_ & causal();
 }
 
 void Network::run_layers() {
@@ -179,7 +190,11 @@ void Network::attention_part(std::size_t n, const Activations& a) {
     rope(q, q, rope_);
     rope(k, k, rope_);
   }
-  attention(q, k, heads(raw, Q + K, c.kv_heads), heads(a.mixed, 0, c.heads), attention_options(n), {.lse = lse_of(a)});
+  const MutableView v = heads(raw, Q + K, c.kv_heads), mixed = heads(a.mixed, 0, c.heads);
+  if (is_spread_)
+    spread_->forward(q, k, v, mixed, lse_of(a), attention_options(n));
+  else
+    attention(q, k, v, mixed, attention_options(n), {.lse = lse_of(a)});
   project(l.o, rows(a.mixed), rows(buffers_.part));
   add_part(n, kAttention, in, c.norm_after ? rows(a.sum1) : rows(a.middle));
   if (c.norm_after) norm(l.attention_norm, rows(a.sum1), rows(a.middle));

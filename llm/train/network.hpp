@@ -24,6 +24,18 @@ struct TrainingBatch {
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> targets;  // what each token is to predict; kIgnored: nothing
   std::vector<std::int64_t> starts;   // where documents begin, and the end: 0, ..., tokens.size()
+  // Of one document that is spread over processes: which of its places this one's tokens have. Else empty.
+  std::vector<std::int64_t> places{};
+};
+
+// Attention of tokens to those that other processes hold, all of whom call it. Masks count places in the document.
+class SpreadAttention {
+ public:
+  virtual ~SpreadAttention() = default;
+  virtual void forward(const View& q, const View& k, const View& v, const MutableView& out, const MutableView& lse,
+                       const AttentionOptions& options) = 0;
+  virtual void backward(const View& dout, const View& q, const View& k, const View& v, const View& out, const View& lse,
+                        const AttentionGradients& gradients, const AttentionOptions& options) = 0;
 };
 
 // A stretch of the flat array of gradients.
@@ -81,6 +93,8 @@ class Network {
   // first, before the layers.
   std::vector<GradientPiece> gradient_pieces() const;
   void watch_gradients(GradientEvents events) { events_ = std::move(events); }
+  // For batches with places; it outlives the network.
+  void set_spread_attention(SpreadAttention* attention) { spread_ = attention; }
 
  private:
   enum Part { kAttention = 0, kFeedForward = 1 };
@@ -102,6 +116,7 @@ class Network {
   void masked_head_backward(const MutableView& dhead, const MutableView& dhidden, bool add_head);
 
   void begin(const TrainingBatch& batch);
+  void find_positions(const TrainingBatch& batch);
   void run_layers();
   void attention_part(std::size_t n, const Activations& a);
   void feed_forward_part(std::size_t n, const Activations& a);
@@ -156,6 +171,8 @@ class Network {
   std::vector<double> balance_;  // by layer
   double balance_weight_ = 0;
   GradientEvents events_;
+  SpreadAttention* spread_ = nullptr;
+  bool is_spread_ = false;  // the batch
 };
 
 }  // namespace attend::llm

@@ -124,9 +124,14 @@ void Network::attention_backward_part(std::size_t n, const Activations& a) {
     dsinks = part_of(buffers_.scratch, 0, 1, c.heads);
     wanted.dsinks = MutableView{dsinks.dtype, dsinks.data, {1, c.heads, 1, 1}, {0, 1, 0, 0}};
   }
-  attention_backward(heads(buffers_.dmixed, 0, c.heads), heads(a.qkv, 0, c.heads), heads(a.qkv, Q, c.kv_heads),
-                     heads(raw, Q + K, c.kv_heads), heads(a.mixed, 0, c.heads), lse_of(a), wanted,
-                     attention_options(n));
+  const auto backward = [&](const auto& f) {
+    f(heads(buffers_.dmixed, 0, c.heads), heads(a.qkv, 0, c.heads), heads(a.qkv, Q, c.kv_heads),
+      heads(raw, Q + K, c.kv_heads), heads(a.mixed, 0, c.heads), lse_of(a), wanted, attention_options(n));
+  };
+  if (is_spread_)
+    backward([&](const auto&... given) { spread_->backward(given...); });
+  else
+    backward([](const auto&... given) { attention_backward(given...); });
   if (l.sinks) {
     const MutableView to = gradient(*l.sinks, 1);
     if (add_)

@@ -26,7 +26,9 @@ class PackedObjective : public Objective {
         ranks_(ranks),
         at_once_(rows_at_once(config, ranks.count())),
         sum_(network, ranks, parts_of_step(config, ranks.count())),
-        packer_(data, split, config.length, config.seed, telling) {}
+        packer_(data, split, config.length, config.seed, telling, config.ring) {
+    if (config.ring) network.set_spread_attention(ranks.spread_attention());
+  }
 
   Measured step(std::uint64_t seed) override {
     before_ = packer_.state();
@@ -35,10 +37,9 @@ class PackedObjective : public Objective {
     std::vector<TrainingBatch> parts;
     Measured measured;
     for (std::int64_t row = 0; row < config_.batch; row += at_once_) {
-      parts.push_back(packer_.next(at_once_));
-      hide(seed, row * config_.length, parts.back());
-      measured.targets += targets_of(parts.back());
-      measured.tokens += std::ssize(parts.back().tokens);
+      TrainingBatch rows = packer_.next(at_once_);
+      hide(seed, row * config_.length, rows);
+      add_parts_of(rows, parts, measured);
     }
     const double factor = 1.0 / static_cast<double>(std::max<std::int64_t>(1, measured.targets));
     std::vector<double> losses(parts.size());
@@ -53,15 +54,15 @@ class PackedObjective : public Objective {
 
   Measured validate() override {
     Measured measured;
-    HeldOut held_out(data_, split_, config_.length, telling_);
+    HeldOut held_out(data_, split_, config_.length, telling_, config_.ring);
     // So many rows, whatever part of them is computed at once.
     std::int64_t left = (config_.validate_tokens + config_.length - 1) / config_.length;
     std::vector<double> losses;
     for (TrainingBatch batch; left > 0 && held_out.next(std::min(left, at_once_), batch); left -= at_once_) {
       hide(config_.seed, measured.tokens, batch);  // the same each time
-      losses.push_back(sum_.is_own(std::ssize(losses)) ? loss(batch) : 0.0);
-      measured.targets += targets_of(batch);
-      measured.tokens += std::ssize(batch.tokens);
+      std::vector<TrainingBatch> parts;
+      add_parts_of(batch, parts, measured);
+      for (const TrainingBatch& part : parts) losses.push_back(sum_.is_own(std::ssize(losses)) ? loss(part) : 0.0);
     }
     ranks_.sum(losses);
     for (const double one : losses) measured.loss += one;
@@ -97,6 +98,14 @@ class PackedObjective : public Objective {
   TrainConfig config_;
 
  private:
+  // Rows as they are; or one row, a part of which each rank has.
+  void add_parts_of(const TrainingBatch& rows, std::vector<TrainingBatch>& parts, Measured& measured) const {
+    const int shares = config_.ring ? ranks_.count() : 1;
+    for (int share = 0; share < shares; ++share) parts.push_back(part_of_row(rows, share, shares));
+    measured.targets += targets_of(rows);
+    measured.tokens += std::ssize(rows.tokens);
+  }
+
   const Dataset& data_;
   const DocumentSplit& split_;
   Telling telling_;
@@ -295,13 +304,14 @@ std::unique_ptr<Objective> preference_objective(Network& network, Network& refer
 }
 
 std::int64_t rows_at_once(const TrainConfig& config, int ranks) {
+  if (config.ring) return 1;
   return config.rows_at_once == 0 ? config.batch / ranks : config.rows_at_once;
 }
 std::int64_t parts_of_step(const TrainConfig& config, int ranks) {
-  return config.batch / rows_at_once(config, ranks);
+  return config.batch / rows_at_once(config, ranks) * (config.ring ? ranks : 1);
 }
 std::int64_t tokens_at_once(Stage stage, const TrainConfig& config, int ranks) {
-  return rows_at_once(config, ranks) * config.length * (stage == Stage::dpo ? 2 : 1);
+  return rows_at_once(config, ranks) * config.length * (stage == Stage::dpo ? 2 : 1) / (config.ring ? ranks : 1);
 }
 
 }  // namespace attend::llm

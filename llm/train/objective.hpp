@@ -49,7 +49,7 @@ std::unique_ptr<Objective> preference_objective(Network& network, Network& refer
                                                 const DocumentSplit& split, const TrainConfig& config, Ranks& ranks);
 
 // A step's batch is cut into parts of so many rows, part n for rank n % ranks; where the settings do not say how many,
-// each rank has one part.
+// each rank has one part. With ring the rows come one after the other, and a part is what a rank has of a row.
 std::int64_t rows_at_once(const TrainConfig& config, int ranks);
 std::int64_t parts_of_step(const TrainConfig& config, int ranks);
 // The most tokens that a stage gives a network at once.

@@ -17,6 +17,13 @@ std::int64_t predictions(DocumentTokens document, Telling telling) {
   return std::ssize(document) - (telling == Telling::next ? 1 : 0);
 }
 
+// The rest of a row that holds one document.
+void pad(std::int64_t room, TrainingBatch& batch) {
+  batch.tokens.resize(batch.tokens.size() + static_cast<std::size_t>(room), 0);
+  batch.targets.resize(batch.tokens.size(), kIgnored);
+  batch.starts.back() = std::ssize(batch.tokens);
+}
+
 }  // namespace
 
 std::int64_t append_document(DocumentTokens document, std::int64_t offset, std::int64_t room, TrainingBatch& batch,
@@ -61,8 +68,8 @@ DocumentSplit::DocumentSplit(std::int64_t documents, double share, std::uint64_t
 }
 
 Packer::Packer(const Documents& documents, const DocumentSplit& split, std::int64_t length, std::uint64_t seed,
-               Telling telling)
-    : documents_(documents), split_(split), length_(length), seed_(seed), telling_(telling) {
+               Telling telling, bool alone)
+    : documents_(documents), split_(split), length_(length), seed_(seed), telling_(telling), alone_(alone) {
   for (std::int64_t n = 0; n < split.training(); ++n)
     if (documents.document(split.training_document(n)).size() > 1) return;
   throw InvalidArgument("training: no document has two tokens, so there is nothing to predict");
@@ -81,13 +88,15 @@ TrainingBatch Packer::next(std::int64_t rows) {
       room -= taken;
       state_.offset += taken;
       if (state_.offset >= predictions(document, telling_)) ++state_.document, state_.offset = 0;
+      if (alone_ && taken > 0) pad(std::exchange(room, 0), batch);
     }
   }
   return batch;
 }
 
-HeldOut::HeldOut(const Documents& documents, const DocumentSplit& split, std::int64_t length, Telling telling)
-    : documents_(documents), split_(split), length_(length), telling_(telling) {}
+HeldOut::HeldOut(const Documents& documents, const DocumentSplit& split, std::int64_t length, Telling telling,
+                 bool alone)
+    : documents_(documents), split_(split), length_(length), telling_(telling), alone_(alone) {}
 
 bool HeldOut::next(std::int64_t rows, TrainingBatch& batch) {
   batch = {};
@@ -99,9 +108,24 @@ bool HeldOut::next(std::int64_t rows, TrainingBatch& batch) {
       room -= taken;
       offset_ += taken;
       if (offset_ >= predictions(document, telling_)) ++document_, offset_ = 0;
+      if (alone_ && taken > 0) pad(std::exchange(room, 0), batch);
     }
   }
   return !batch.tokens.empty();
+}
+
+TrainingBatch part_of_row(const TrainingBatch& row, int rank, int ranks) {
+  if (ranks == 1) return row;
+  const std::int64_t chunk = std::ssize(row.tokens) / (2 * ranks);
+  TrainingBatch part;
+  for (const std::int64_t n : {rank, 2 * ranks - 1 - rank})
+    for (std::int64_t place = n * chunk; place < (n + 1) * chunk; ++place) {
+      part.places.push_back(place);
+      part.tokens.push_back(row.tokens[static_cast<std::size_t>(place)]);
+      part.targets.push_back(row.targets[static_cast<std::size_t>(place)]);
+    }
+  part.starts = {0, std::ssize(part.tokens)};
+  return part;
 }
 
 }  // namespace attend::llm

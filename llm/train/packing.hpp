@@ -55,11 +55,12 @@ struct PackingState {
 };
 
 // Fills rows of `length` tokens with documents, each its own segment; what does not fit goes on in the next row as a
-// segment of its own. Every epoch has another order.
+// segment of its own. Every epoch has another order. `alone`: a row holds one segment, with what nobody predicts
+// behind.
 class Packer {
  public:
   Packer(const Documents& documents, const DocumentSplit& split, std::int64_t length, std::uint64_t seed,
-         Telling telling = Telling::next);
+         Telling telling = Telling::next, bool alone = false);
 
   const PackingState& state() const { return state_; }
   void set_state(const PackingState& state) { state_ = state; }
@@ -71,13 +72,15 @@ class Packer {
   std::int64_t length_;
   std::uint64_t seed_;
   Telling telling_;
+  bool alone_;
   PackingState state_;
 };
 
 // The held-out documents in rows, the same each time; empty when all were given.
 class HeldOut {
  public:
-  HeldOut(const Documents& documents, const DocumentSplit& split, std::int64_t length, Telling telling = Telling::next);
+  HeldOut(const Documents& documents, const DocumentSplit& split, std::int64_t length, Telling telling = Telling::next,
+          bool alone = false);
   bool next(std::int64_t rows, TrainingBatch& batch);
 
  private:
@@ -85,6 +88,11 @@ class HeldOut {
   const DocumentSplit& split_;
   std::int64_t length_, document_ = 0, offset_ = 0;
   Telling telling_;
+  bool alone_;
 };
+
+// What `rank` has of a row of one document: of 2 * ranks equal chunks, that number from the front and that from the
+// back, so that with a causal mask all have the same work. ranks = 1: the row itself.
+TrainingBatch part_of_row(const TrainingBatch& row, int rank, int ranks);
 
 }  // namespace attend::llm

@@ -27,6 +27,7 @@ class OneProcess : public Ranks {
   void wait() override {}
   void sum(std::span<double>) override {}
   std::vector<std::string> texts(const std::string& own) override { return {own}; }
+  SpreadAttention* spread_attention() override { return nullptr; }
   void set_last_words(const std::string&) override {}
   void abort(const std::string& text) override { throw std::runtime_error(text); }
 };

@@ -46,6 +46,9 @@ class Ranks {
   virtual void sum(std::span<double> values) = 0;
   virtual std::vector<std::string> texts(const std::string& own) = 0;  // of all ranks, cut to some hundred characters
 
+  // For documents that are spread over the ranks; null where there is one.
+  virtual SpreadAttention* spread_attention() = 0;
+
   // Whether any rank says so.
   bool any(bool own);
   // Runs `work` on every rank. Where it throws on one, it throws on all of them: there that error, elsewhere

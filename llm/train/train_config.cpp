@@ -137,6 +137,9 @@ void check_config(const TrainConfig& c, bool from_nothing) {
   if (c.compute != "f32" && c.compute != "bf16") refuse("compute is \"" + c.compute + "\", expected f32 or bf16");
   if (c.rows_at_once > 0 && c.batch % c.rows_at_once != 0)
     refuse("rows_at_once is " + text(c.rows_at_once) + ", expected a divisor of batch, " + text(c.batch));
+  if (c.ring && c.rows_at_once > 1)
+    refuse("rows_at_once is " + text(c.rows_at_once) + ", and with ring one row is computed at a time");
+  if (c.ring && c.sinks) refuse("sinks and ring do not go together");
   if (c.experts > 0 && c.experts_used > c.experts)
     refuse("experts_used is " + text(c.experts_used) + ", expected at most the " + text(c.experts) + " experts");
   if (from_nothing && c.length > c.context)

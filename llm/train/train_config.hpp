@@ -34,7 +34,7 @@ struct TrainConfig {
   double rate = 5e-4, last_rate = 0.1, warm_up = 0.02, clip = 1, decay = 0.1, beta1 = 0.9, beta2 = 0.95;
   double dropout = 0;
   std::string compute = "bf16";
-  bool recompute = false;
+  bool recompute = false, ring = false;
   double held_out = 0.01;
   std::int64_t validate_every = 0, validate_tokens = 65536, patience = 0, save_every = 0, sample_tokens = 60;
   std::string prompt;
@@ -98,6 +98,7 @@ void visit_fields(Config& c, const Visit& visit) {
   visit("dropout", c.dropout, 0.0, 0.9, "Part of what attention and feed-forward add that is dropped");
   visit("compute", c.compute, "Products and attention in f32 or bf16; weights and sums are f32 always");
   visit("recompute", c.recompute, "Keep each layer's input alone and compute the rest again: less memory, more time");
+  visit("ring", c.ring, "Spread each row, then one document, over the processes of mpirun: texts that one cannot hold");
   visit("held_out", c.held_out, 0.0, 0.5, "Part of the documents that is held out for validation");
   visit("validate_every", c.validate_every, 0, kMany, "Steps between validations; 0: a tenth of the run");
   visit("validate_tokens", c.validate_tokens, 1, kMany, "Most tokens of a validation");

@@ -197,6 +197,10 @@ Run::Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks)
   }
   check_config(model_, "the settings of the run");
   check_encoder(job_, model_, data_);
+  if (job_.config.ring && !model_.causal)
+    throw InvalidArgument("training: " + model_.family +
+                          " sees what comes behind a shorter text, so it does not go with "
+                          "ring");
   if (data_.info().tokens < job_.config.length)
     throw InvalidArgument("training: the documents hold " + std::to_string(data_.info().tokens) +
                           " tokens, less than one row of " + std::to_string(job_.config.length) +
@@ -227,7 +231,12 @@ void Run::fail(std::int64_t step, const std::string& what) const {
 void Run::share_out() {
   TrainConfig& c = job_.config;
   const int ranks = ranks_.count();
-  if (ranks == 1) return;
+  if (c.ring && (job_.stage == Stage::dpo || job_.stage == Stage::distil))
+    throw InvalidArgument(std::string("training: ") + name(job_.stage) + " does not go with ring");
+  if (c.ring && c.length % (2 * ranks) != 0)
+    throw InvalidArgument("training: length is " + std::to_string(c.length) + ", expected a multiple of " +
+                          std::to_string(2 * ranks) + ", two pieces of a row for each of the processes");
+  if (ranks == 1 || c.ring) return;
   const std::string batch = std::to_string(c.batch), processes = std::to_string(ranks);
   if (c.rows_at_once == 0 && c.batch % ranks != 0)
     throw InvalidArgument("training: batch is " + batch + ", expected a multiple of the " + processes +

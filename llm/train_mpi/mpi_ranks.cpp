@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "attend/ring.hpp"
 #include "llm/train_mpi/start_ranks.hpp"
 
 namespace attend::llm {
@@ -95,7 +96,41 @@ void MpiRanks::add(const PieceSum& piece) {
 
 void MpiRanks::wait() {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return jobs_.empty(); });
+  // The thread may be inside the ring, which waits longer for a rank that is gone.
+  while (!done_.wait_for(lock, 4 * kLook, [&] { return jobs_.empty(); })) {
+    lock.unlock();
+    find_missing();
+    lock.lock();
+  }
+}
+
+void MpiRanks::run(const std::function<void()>& job) {
+  std::exception_ptr error;
+  post([&] {
+    try {
+      job();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  wait();
+  if (error) std::rethrow_exception(error);
+}
+
+void MpiRanks::Ring::forward(const View& q, const View& k, const View& v, const MutableView& out,
+                             const MutableView& lse, const AttentionOptions& options) {
+  ranks_.run([&] {
+    ring_attention({MPI_Comm_c2f(ranks_.comm_)}, q, k, v, out, {.split = RingSplit::zigzag, .attention = options}, lse);
+  });
+}
+
+void MpiRanks::Ring::backward(const View& dout, const View& q, const View& k, const View& v, const View& out,
+                              const View& lse, const AttentionGradients& gradients, const AttentionOptions& options) {
+  ranks_.run([&] {
+    ring_attention_backward({MPI_Comm_c2f(ranks_.comm_)}, dout, q, k, v, out, lse,
+                            {gradients.dq, gradients.dk, gradients.dv},
+                            {.split = RingSplit::zigzag, .attention = options});
+  });
 }
 
 void MpiRanks::sum(std::span<double> values) {
@@ -228,6 +263,10 @@ void MpiRanks::look_at_others() {
   const Clock::time_point now = Clock::now();
   if (now - looked_ < kLook) return;
   looked_ = now;
+  find_missing();
+}
+
+void MpiRanks::find_missing() {
   for (int r = 0; r < count_; ++r)
     if (is_gone(others_[static_cast<std::size_t>(r)])) end_without(r);
 }

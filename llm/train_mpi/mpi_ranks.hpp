@@ -34,14 +34,29 @@ class MpiRanks : public Ranks {
   void wait() override;
   void sum(std::span<double> values) override;
   std::vector<std::string> texts(const std::string& own) override;
+  SpreadAttention* spread_attention() override { return &ring_; }
   void set_last_words(const std::string& text) override;
   [[noreturn]] void abort(const std::string& text) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  // The ring, whose calls the thread makes as well: nobody else is in MPI then.
+  class Ring : public SpreadAttention {
+   public:
+    explicit Ring(MpiRanks& ranks) : ranks_(ranks) {}
+    void forward(const View& q, const View& k, const View& v, const MutableView& out, const MutableView& lse,
+                 const AttentionOptions& options) override;
+    void backward(const View& dout, const View& q, const View& k, const View& v, const View& out, const View& lse,
+                  const AttentionGradients& gradients, const AttentionOptions& options) override;
+
+   private:
+    MpiRanks& ranks_;
+  };
+
   void meet();
   void post(std::function<void()> job);
+  void run(const std::function<void()>& job);  // to its end, on the thread; throws what it threw
   void work();
   // Of the thread.
   void add_now(const PieceSum& piece);
@@ -50,6 +65,7 @@ class MpiRanks : public Ranks {
   void finish_messages();
   void swap_with_all(const void* own, std::int64_t bytes, void* all);
   void look_at_others();
+  void find_missing();  // of either side
   [[noreturn]] void end_without(int gone);
   void check(int code, const char* what);
 
@@ -66,6 +82,7 @@ class MpiRanks : public Ranks {
   std::string last_words_;
   bool ended_ = false;
   std::thread thread_;
+  Ring ring_{*this};
 };
 
 }  // namespace attend::llm
