@@ -17,8 +17,9 @@
 namespace attend::llm {
 namespace {
 
-constexpr std::int64_t kMessageBytes = 64 << 20;  // MPI counts in int
-constexpr std::chrono::milliseconds kLook(50);    // between two looks at the other processes
+constexpr std::int64_t kMessageBytes = 64 << 20;      // MPI counts in int
+constexpr std::chrono::milliseconds kLook(50);        // between two looks at the other processes
+constexpr std::chrono::milliseconds kPatience(2500);  // with mpirun, which is to end all
 constexpr std::chrono::microseconds kPause(100), kMoved(20);
 constexpr std::size_t kTextBytes = 1024;
 
@@ -271,9 +272,11 @@ void MpiRanks::find_missing() {
     if (is_gone(others_[static_cast<std::size_t>(r)])) end_without(r);
 }
 
-// mpirun ends the others too; the first that is left says why.
+// mpirun ends the others too; the first that is left says why. None goes by itself before that: another, late to look,
+// would take it for the one that died.
 void MpiRanks::end_without(int gone) {
-  std::this_thread::sleep_for(kLook);  // several may have ended at once
+  if (ending_.exchange(true)) std::this_thread::sleep_for(2 * kPatience);  // the other thread was first
+  std::this_thread::sleep_for(kLook);                                      // several may have ended at once
   bool is_speaker = true;
   for (int r = 0; r < rank_; ++r)
     if (!is_gone(others_[static_cast<std::size_t>(r)])) is_speaker = false;
@@ -282,7 +285,7 @@ void MpiRanks::end_without(int gone) {
     say("rank " + std::to_string(gone) + " of " + std::to_string(count_) + " died" +
         (last_words_.empty() ? "" : "; " + last_words_));
   }
-  std::this_thread::sleep_for(4 * kLook);
+  std::this_thread::sleep_for(kPatience);
   std::_Exit(1);
 }
 

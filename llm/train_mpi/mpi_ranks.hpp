@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -81,6 +82,7 @@ class MpiRanks : public Ranks {
   std::deque<std::function<void()>> jobs_;
   std::string last_words_;
   bool ended_ = false;
+  std::atomic<bool> ending_ = false;
   std::thread thread_;
   Ring ring_{*this};
 };

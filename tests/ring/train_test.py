@@ -135,6 +135,23 @@ class Training(unittest.TestCase):
             for ours, theirs in zip(losses(run), losses(whole), strict=True):
                 self.assertLess(abs(ours - theirs), 1e-5)
 
+    def test_rows_spread_over_the_ring(self):
+        for extra in ([], ["--positions", "alibi", "--window", "20"]):
+            # A length that some documents fill and some do not.
+            spread = [*SHAPE, *extra, "--compute", "f32", "--ring", "true", "--batch", "2", "--steps", "3", "--length", "64",
+                      "--validate-every", "3", "--validate-tokens", "256", "--sample-tokens", "0", "--held-out", "0.1"]
+            runs = {}
+            for ranks in (0, 2, 4):
+                runs[ranks] = self.folder / f"spread-{len(extra)}-{ranks}"
+                self.made(attend("train", "pretrain", self.data["text"], "-o", runs[ranks], *spread, ranks=ranks))
+            for ranks in (2, 4):
+                with self.subTest(ranks=ranks, extra=extra):
+                    for ours, theirs in zip(curve(runs[ranks]), curve(runs[0]), strict=True):
+                        self.assertEqual(ours["tokens"], theirs["tokens"])
+                        self.assertLess(abs(ours["loss"] - theirs["loss"]), 1e-5)
+                        if "gradient" in ours:
+                            self.assertLess(abs(ours["gradient"] / theirs["gradient"] - 1), 1e-4)
+
     def test_texts_are_prepared_once(self):
         run = self.folder / "from-texts"
         result = self.made(attend("train", "pretrain", self.folder / "text.jsonl", "-o", run, "--vocabulary", "300", *SHAPE, *RUN,
@@ -223,6 +240,9 @@ class Training(unittest.TestCase):
         refused(4, "a batch of 8 rows, 4 at once, has parts for 2 processes, and there are 4", *base, "--rows-at-once", "4")
         refused(2, "there is no such file or folder", "pretrain", self.folder / "missing", "-o", x, *SHAPE, *RUN)
         refused(2, "holds no run.json", "resume", self.folder / "missing")
+        refused(2, "length is 34, expected a multiple of 4, two pieces of a row for each of the processes", "pretrain",
+                self.data["text"], "-o", x, *SHAPE, "--ring", "true", "--length", "34")
+        refused(2, "dpo does not go with ring", "dpo", self.data["pairs"], "-o", x, "--start", self.start / "model", "--ring", "true")
         broken = self.folder / "broken"
         shutil.copytree(self.start / "model", broken)
         with open(broken / "model.safetensors", "r+b") as weights:

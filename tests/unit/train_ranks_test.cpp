@@ -3,8 +3,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "attend/error.hpp"
+#include "llm/train/packing.hpp"
 #include "llm/train/ranks.hpp"
 #include "llm/train_mpi/start_ranks.hpp"
 #include "train_tiny.hpp"
@@ -91,6 +93,60 @@ TEST(TrainRanks, OneProcessAgreesWithItself) {
   EXPECT_FALSE(ranks->any(false));
   EXPECT_TRUE(ranks->any(true));
   EXPECT_THROW(ranks->agree([] { throw InvalidArgument("no"); }), InvalidArgument);
+}
+
+// A row of one document, shared out: each token once, with its target and its place, and as many for each rank.
+TEST(TrainRanks, ARowIsSharedOutInTwoChunksEach) {
+  TrainingBatch row;
+  for (std::int64_t i = 0; i < 24; ++i) row.tokens.push_back(100 + i), row.targets.push_back(101 + i);
+  row.starts = {0, 24};
+  EXPECT_TRUE(part_of_row(row, 0, 1).places.empty());
+  std::vector<int> seen(24);
+  for (int rank = 0; rank < 3; ++rank) {
+    const TrainingBatch part = part_of_row(row, rank, 3);
+    EXPECT_EQ(part.starts, (std::vector<std::int64_t>{0, 8}));
+    EXPECT_EQ(part.places.front(), 4 * rank);
+    EXPECT_EQ(part.places.back(), 23 - 4 * rank);
+    for (std::size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(part.tokens[i], 100 + part.places[i]);
+      EXPECT_EQ(part.targets[i], 101 + part.places[i]);
+      ++seen[static_cast<std::size_t>(part.places[i])];
+    }
+  }
+  EXPECT_EQ(seen, std::vector<int>(24, 1));
+}
+
+class ThreeDocuments : public Documents {
+ public:
+  std::int64_t count() const override { return 3; }
+  DocumentTokens document(std::int64_t n) const override { return texts_[static_cast<std::size_t>(n)]; }
+
+ private:
+  std::vector<std::int32_t> texts_[3] = {{1, 2, 3}, {4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {14}};
+};
+
+TEST(TrainRanks, ADocumentAloneFillsItsRow) {
+  const ThreeDocuments documents;
+  const DocumentSplit split(3, 0, 1);
+  Packer packer(documents, split, 6, 1, true);
+  std::multiset<std::vector<std::int64_t>> rows;
+  for (int row = 0; row < 3; ++row) {
+    const TrainingBatch batch = packer.next(1);
+    EXPECT_EQ(batch.starts, (std::vector<std::int64_t>{0, 6}));
+    EXPECT_EQ(batch.tokens.size(), 6U);
+    rows.insert(batch.targets);
+  }
+  const std::int64_t none = kIgnored;
+  const std::multiset<std::vector<std::int64_t>> expected = {
+      {2, 3, none, none, none, none}, {5, 6, 7, 8, 9, 10}, {11, 12, 13, none, none, none}};
+  EXPECT_EQ(rows, expected);
+}
+
+TEST(TrainRanks, ASpreadBatchNeedsAttentionThatGoesOverProcesses) {
+  Network network(tiny("llama"), {.tokens = 16});
+  TrainingBatch batch = batch_of(network.config(), {4});
+  batch.places = {0, 1, 6, 7};
+  EXPECT_THROW(network.loss(batch), InvalidArgument);
 }
 
 // This program is linked with the stub.
