@@ -35,6 +35,8 @@ TEST_P(TrainRanks, PiecesAreCompleteWhenTheyAreTold) {
   const std::vector<float> expected = gradients_of(network);
 
   std::vector<float> told(expected.size(), 77.0F);
+  for (const Parameter& p : network.layout().all())
+    std::fill_n(static_cast<float*>(network.gradients().data) + p.offset, p.count(), 77.0F);
   std::int64_t end = network.layout().count(), begun = 0;
   network.watch_gradients({.begin = [&] { ++begun; },
                            .complete =
