@@ -207,7 +207,7 @@ int run_train(const Arguments& a) {
   } catch (const std::exception& error) {
     const bool all_know = ranks->failed() || dynamic_cast<const Interrupted*>(&error) != nullptr;
     if (!all_know) ranks->abort(error.what());
-    if (ranks->rank() > 0) return kFailure;
+    if (ranks->rank() > 0) return kSuccess;  // rank 0 says why; a failure here and mpirun might end it before that
     throw;
   }
 }

@@ -38,7 +38,7 @@ def options_of(*command):
 
 def commands():
     text = attend("--help").split("\nSubcommands:\n")[1].split("\n\n")[0]
-    return re.findall(r"(?m)^  (\w+) ", text)
+    return re.findall(r"(?m)^  (\w+)[, ]", text)
 
 
 class ShellTest(unittest.TestCase):
