@@ -18,9 +18,9 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<const void>;
 using MutableMatrix = BasicMatrix<void>;
 
-// c = a . b (+ bias, one value per column of c), or c += a . b for c in f32 or f64. All f64 or none; where both a and b are
-// bf16 they are multiplied as pairs if the CPU can. Accumulation in f32, in f64 for f64. Each element is summed over
-// the inner dimension in a fixed order: it depends on its row of a and its column of b alone, to the bit.
+// c = a . b (+ bias, one value per column of c), or c += a . b for c in f32 or f64. All f64 or none; where both a and b
+// are bf16 they are multiplied as pairs if the CPU can. Accumulation in f32, in f64 for f64. Each element is summed
+// over the inner dimension in a fixed order: it depends on its row of a and its column of b alone, to the bit.
 void matmul(const Matrix& a, const Matrix& b, const std::optional<Matrix>& bias, const MutableMatrix& c,
             bool add = false);
 

@@ -181,8 +181,7 @@ TEST_F(Prepare, NamesTheLineOfAChatThatTheTemplateHasNoPlaceFor) {
   // Mistral's template takes user and assistant in turn.
   const std::string config = read_text(path("data/tokenizer_config.json"));
   const std::size_t at = config.find("\"chat_template\": ");
-  write_text(path("data/tokenizer_config.json"),
-             config.substr(0, at) + "\"chat_template\": \"[INST] [/INST]\"\n}\n");
+  write_text(path("data/tokenizer_config.json"), config.substr(0, at) + "\"chat_template\": \"[INST] [/INST]\"\n}\n");
   const std::string fine =
       R"({"conversations": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
   const std::string bad =
