@@ -1,14 +1,11 @@
-// The loop of a training run, and the files of its folder.
+// The loop of a training run.
 #include "llm/train/trainer.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <system_error>
 
 #include "attend/llm/model.hpp"
 #include "attend/llm/store.hpp"
@@ -17,9 +14,9 @@
 #include "io/folder_lock.hpp"
 #include "io/readable.hpp"
 #include "llm/model/config_check.hpp"
-#include "llm/model/fields.hpp"
 #include "llm/runtime/memory.hpp"
 #include "llm/train/prepare.hpp"
+#include "llm/train/run_folder.hpp"
 #include "llm/train/trainable.hpp"
 #include "llm/train/trained_model.hpp"
 
@@ -44,43 +41,6 @@ std::string bytes_text(std::int64_t bytes) {
 
 void write_text(const fs::path& path, const std::string& text) {
   io::write_file_atomically(path, std::as_bytes(std::span(text)));
-}
-
-// Lines of JSON; those of steps behind `keep` are dropped first, since they will come again.
-class Metrics {
- public:
-  Metrics(const fs::path& path, std::int64_t keep) : path_(path) {
-    std::string kept;
-    std::ifstream old(path);
-    for (std::string line; std::getline(old, line);) {
-      const auto at = line.find("\"step\": ");
-      if (at == std::string::npos || !line.ends_with('}')) continue;  // cut off when the run was
-      if (std::strtoll(line.c_str() + at + 8, nullptr, 10) <= keep) kept += line + "\n";
-    }
-    write_text(path, kept);
-    file_.open(path, std::ios::app);
-  }
-  // FileError where the disk is full.
-  void add(const std::string& kind, std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
-    io::JsonObject json;
-    json.string("kind", kind);
-    json.number("step", step);
-    for (const auto& [name, value] : values) json.number(name, value);
-    file_ << json.text() << std::endl;  // whole lines reach the system: a killed run keeps them
-    if (!file_) throw io::FileError("cannot write " + path_.string() + ": " + std::generic_category().message(errno));
-  }
-
- private:
-  fs::path path_;
-  std::ofstream file_;
-};
-
-std::string job_text(const TrainJob& job) {
-  io::JsonObject json(true);
-  json.string("stage", name(job.stage));
-  json.string("data", fs::absolute(job.data).string());
-  json.string("start", job.start.empty() ? "" : fs::absolute(job.start).string());
-  return json.text();
 }
 
 class Run {
@@ -486,25 +446,6 @@ std::string describe(const TrainMemory& m) {
                      part(m.working, "work");
   if (m.other > 0) text += ", " + part(m.other, "other models");
   return text;
-}
-
-TrainJob read_run(const fs::path& run) {
-  const fs::path path = run / "run.json";
-  if (!fs::exists(path))
-    throw io::FileError(run.string() + ": holds no run.json, expected the folder of a training run");
-  const io::Json json = io::read_json(path, kConfigLimits);
-  const Fields f(json, path.string());
-  TrainJob job;
-  const std::string stage = f.maybe_string({"stage"}).value_or("");
-  bool known = false;
-  for (const Stage s : {Stage::pretrain, Stage::sft, Stage::lora, Stage::dpo, Stage::distil})
-    if (stage == name(s)) job.stage = s, known = true;
-  if (!known) f.refuse("stage", "is " + io::json_quoted(stage) + ", expected pretrain, sft, lora, dpo or distil");
-  job.data = f.maybe_string({"data"}).value_or("");
-  job.start = f.maybe_string({"start"}).value_or("");
-  job.run = run;
-  read_config(io::read_json(run / "config.json", kConfigLimits), (run / "config.json").string(), job.config);
-  return job;
 }
 
 TrainResult train(const TrainJob& job, const TrainEvents& events, Ranks& ranks) {

@@ -15,6 +15,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 GOLDEN = TESTS / "golden/models"
 PROGRAM = pathlib.Path(os.environ.get("ATTEND_BUILD", TESTS.parent / "build")) / "bin/attend"
 sys.path.insert(0, str(TESTS / "cli"))
+from attend import llm  # noqa: E402
 from model_test import tokenizer as letters_tokenizer  # noqa: E402
 
 CHATML = "{{ '<|im_start|>' + message['role'] + '\\n' }}<|im_end|>"
@@ -79,3 +80,18 @@ def program(*arguments, **more):
     done = subprocess.run([PROGRAM, *map(str, arguments)], text=True, capture_output=True, timeout=120, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_decoder(tmp_path_factory.mktemp("llm") / "model", chat=True)
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return llm.Model(folder)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return llm.Model(write_encoder(tmp_path_factory.mktemp("llm") / "bert"))

@@ -16,27 +16,12 @@ import pytest
 import attend
 import llm_models
 from attend import llm
-from llm_models import GOLDEN, program
+from llm_models import GOLDEN, encoder, folder, model, program  # noqa: F401 (fixtures)
 
 PROMPTS = ["once upon", "a", "the quick brown fox jumps over the lazy dog", "b", "zebras and xylophones", "once more",
            "the quick brown fox", "ABC", "0123456789", "a river"]
 # What the program answered when this was written: attend generate model PROMPT -n 12 -q
 ANSWERS = {"once upon": "SZHA 6yu4HIF", "a": "H444 tHHHIZZ", "the quick brown fox jumps over the lazy dog": "uwHHU"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return llm_models.write_decoder(tmp_path_factory.mktemp("llm") / "model", chat=True)
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return llm.Model(folder)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return llm.Model(llm_models.write_encoder(tmp_path_factory.mktemp("llm") / "bert"))
 
 
 def everything(answer):

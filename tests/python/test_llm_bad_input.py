@@ -11,25 +11,11 @@ import pytest
 import attend
 import llm_models
 from attend import llm
+from llm_models import encoder, folder, model  # noqa: F401 (fixtures)
 from test_numpy_package import run_examples
 
 Invalid = attend.InvalidArgument
 USER = {"role": "user", "content": "hello"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return llm_models.write_decoder(tmp_path_factory.mktemp("llm") / "model", chat=True)
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return llm.Model(folder)
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return llm.Model(llm_models.write_encoder(tmp_path_factory.mktemp("llm") / "bert"))
 
 
 @pytest.mark.parametrize("options,kind,words", [
