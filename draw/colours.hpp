@@ -40,12 +40,6 @@ double value_at(double place, const ColourScale& scale);
 // t in [0, 1].
 Rgb colour_at(double t, Palette palette, bool dark = false);
 
-// t in [0, 1], dark to bright.
-Rgb viridis(double t);
-
-// How bright a share is drawn: the square root, so that small shares show; `brightest` and above give 1.
-double brightness(double share, double brightest);
-
 // Queries, keys, values and the output of attention, always beside their letter.
 inline constexpr Rgb kQueryColour = {0x00, 0x72, 0xB2}, kKeyColour = {0xD5, 0x5E, 0x00},
                      kValueColour = {0x00, 0x9E, 0x73}, kOutputColour = {0xCC, 0x79, 0xA7};

@@ -51,6 +51,13 @@ inline constexpr std::int64_t kMostCells = 2048;     // along a side of a pictur
 // The same map sheared: x is how far back a key lies, query - key. Both axes need the same tokens a cell.
 HeatMap by_distance(const HeatMap& map);
 
+enum class Pooling : std::uint8_t {
+  mass,  // a cell's share of attention: summed over keys, the mean over queries
+  peak,  // its largest value, by size: averages hide needles
+};
+// The same map with at most so many cells along a side, each of them n x n of the others'. Labels go where n > 1.
+HeatMap pooled(const HeatMap& map, std::int64_t most_cells, Pooling pooling);
+
 // Queries on the left, keys on the right, a line for each weight: as BertViz draws them.
 struct TokenLines {
   struct Head {
