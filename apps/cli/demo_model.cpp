@@ -19,8 +19,12 @@
 namespace attend::cli {
 namespace {
 
-constexpr const char* kModel = "smollm2";
-constexpr const char* kQuestion = "What does a compiler do?";
+// smollm2, where it was pulled, is asked anything; the model inside the program is asked what it knows.
+struct Asked {
+  std::string model = llm::stored_model("smollm2") ? "smollm2" : llm::embedded_model();
+  std::string question =
+      model == llm::embedded_model() ? "Tell me a story about Lily and a red kite." : "What does a compiler do?";
+};
 
 // What a head's weights over the prompt look like. Shares are means over queries.
 struct Head {
@@ -63,10 +67,10 @@ class HeadFinder {
   std::int64_t heads_ = 0;
 };
 
-draw::HeatMap map_of(const Head& head, const std::vector<std::string>& tokens) {
+draw::HeatMap map_of(const std::string& model, const Head& head, const std::vector<std::string>& tokens) {
   const std::int64_t T = std::ssize(tokens);
   draw::HeatMap map{.captions = {fmt::format("Layer {}, head {}", head.layer, head.head),
-                                 {fmt::format("{} reading a question; a cell is one query and one key", kModel)}},
+                                 {fmt::format("{} reading a question; a cell is one query and one key", model)}},
                     .values = draw::grid_of(head.weights.data(), T, T, true)};
   map.across.labels = map.down.labels = tokens;
   return map;
@@ -116,28 +120,25 @@ std::string on_screen(draw::HeatMap map, const draw::Screen& screen) {
 }  // namespace
 
 void demo_model(const draw::Screen& screen, const std::string& png) {
-  if (!llm::stored_model(kModel)) {
-    fmt::print("\n  'attend pull {}' brings a small language model; then this demo asks it a question.\n", kModel);
-    return;
-  }
+  const Asked asked;
   ModelArguments arguments;
-  arguments.model = kModel;
+  arguments.model = asked.model;
   arguments.quiet = true;
   llm::OpenModel open = open_model(arguments);
   const llm::ModelConfig config = open.files->config();
   const llm::ChatTemplate chat = chat_template_of(open.tokenizer, {});
-  const llm::Message messages[] = {{"user", kQuestion}};
+  const llm::Message messages[] = {{"user", asked.question}};
   llm::Request request{.prompt = llm::encode_chat(open.tokenizer, chat, messages, true),
-                       .max_tokens = 40,
+                       .max_tokens = asked.model == llm::embedded_model() ? 200 : 40,
                        .stop_tokens = llm::stop_tokens(open.tokenizer, config, &chat)};
   const std::int64_t T = std::ssize(request.prompt);
   const llm::CacheOptions cache = cache_options(arguments, *open.files, T + request.max_tokens);
   llm::Transformer model = load_model(open, llm::plan_memory(*open.files, cache, T, 1), true);
   llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
 
-  fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", kModel,
+  fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", asked.model,
              config.layers, config.heads, io::readable_count(llm::count_parameters(config).total()));
-  line(screen, "question", kQuestion);
+  line(screen, "question", asked.question);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   auto first = start;
@@ -173,7 +174,7 @@ void demo_model(const draw::Screen& screen, const std::string& png) {
   const Head& head = finder.best();
   std::vector<std::string> tokens;
   for (const llm::Token token : request.prompt) tokens.emplace_back(open.tokenizer.piece(token));
-  const draw::HeatMap map = map_of(head, tokens);
+  const draw::HeatMap map = map_of(asked.model, head, tokens);
   fmt::print(
       "\n  Of its {} heads, head {} of layer {} looks most at other tokens while it reads the\n"
       "  prompt: {:.0f} % of its attention; {:.0f} % goes to the first token and {:.0f} % to the one before.\n\n{}\n",
