@@ -1,7 +1,6 @@
 // `attend serve`: language models behind OpenAI's API, on this machine.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -78,14 +77,6 @@ std::string id_of(const std::string& name, const std::set<std::string>& taken) {
   return id;
 }
 
-// What is served where no model is named.
-std::string default_model() {
-  const std::vector<std::string> names = llm::stored_names();
-  if (names.empty())
-    throw UsageError("no model is here yet; bring one and serve it: attend pull smollm2 && attend serve smollm2");
-  return std::find(names.begin(), names.end(), "smollm2") != names.end() ? "smollm2" : names.front();
-}
-
 std::unique_ptr<server::ServedModel> load(const std::string& name, const std::string& id, const Arguments& a,
                                           const server::ServeLimits& limits) {
   llm::OpenModel open(name, a.context);
@@ -136,7 +127,7 @@ int run_serve(const Arguments& a) {
   server::Models models;
   std::set<std::string> ids;
   std::vector<std::string> names = a.models;
-  if (names.empty()) names.push_back(default_model());
+  if (names.empty()) names.push_back(llm::default_model());
   for (const std::string& name : names) {
     const std::string id = id_of(name, ids);
     ids.insert(id);
