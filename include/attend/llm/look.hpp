@@ -2,7 +2,6 @@
 // model are switched off.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +12,9 @@
 #include <vector>
 
 #include "attend/export.h"
+#include "attend/lens.hpp"
 #include "attend/llm/model.hpp"
+#include "attend/row_statistics.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend::llm {
@@ -26,8 +27,8 @@ struct HeadPlace {
   bool operator==(const HeadPlace&) const = default;
 };
 
-// One edit. Those that name fewer heads count more: "scale=off, temperature=2@3.5" leaves head 3.5 with the latter; of
-// two that name the same heads the later one counts.
+// One edit. Edits of different kinds add up. Of the same kind the one that names fewer heads counts (one head before a
+// layer before all), of equals the later one; knocked out is what any of them knocks out.
 struct Switch {
   enum class Kind {
     scale,      // "scale=off": scores are q.k, not divided by sqrt(d)
@@ -36,8 +37,7 @@ struct Switch {
     padding,    // "padding=3-7": keys 3 to 6 are hidden from every query, besides
     knock_out,  // "knock=zero@3.5", "knock=mean@3.5": the heads' outputs, or their mean over positions
     only,       // "only=layer@3.5", "only=model@3.5", "...:mean": the other heads of the layer, or of the model, go
-    positions,  // "positions=off": no RoPE and no ALiBi; positions that are added to the embeddings: for all heads
-                // alone
+    positions,  // "positions=off": no RoPE and no ALiBi; those added to embeddings can go for all heads alone
     shuffle,    // "shuffle=7": the tokens in an order made from this seed; special ones stay in their places
   };
   enum class Mask { full, causal, window, sinks };
@@ -63,25 +63,10 @@ ATTEND_API std::string to_text(std::span<const Switch> switches);
 
 // ---- What is seen ----
 
-// Of one query of one head.
-enum class Statistic {
-  entropy,            // nats
-  distance,           // mean of i - j
-  distance_variance,  // of i - j
-  sink,               // mass on the first tokens (LookOptions::sinks)
-  self,               // on j = i
-  previous,           // on j = i - 1
-  local,              // on i - 8 < j <= i
-  recent,             // on i - 64 < j <= i
-  duplicate,          // on earlier tokens equal to this one
-  induction,          // on tokens that follow an earlier one equal to this one
-  largest,            // the largest weight
-  argmax,             // where it is
-  missing,            // what is missing to 1: the weight of a learnt sink
-};
-inline constexpr std::int64_t kStatistics = 13;
-ATTEND_API const char* name(Statistic statistic);
-ATTEND_API std::optional<Statistic> statistic_of(std::string_view name);
+// The columns of a row's statistics are those of attention() itself: attend/row_statistics.hpp. The tokens counted as
+// sinks are left out of self, previous, local, recent, duplicate and induction.
+ATTEND_API const char* name(RowStatistic statistic);
+ATTEND_API std::optional<RowStatistic> statistic_of(std::string_view name);
 
 struct LookToken {
   Token id = 0;
@@ -95,30 +80,9 @@ struct NextToken {
   double probability = 0;
 };
 
-// Weights summed over cells, or the largest in each. Cell (r, c) covers queries first_query + [r, r + 1) * row_step and
-// keys first_key + [c, c + 1) * col_step, cut at the end. NaN where every weight of the cell is masked.
-struct HeadMap {
-  std::int64_t rows = 0, cols = 0;
-  std::int64_t first_query = 0, queries = 0, row_step = 1;
-  std::int64_t first_key = 0, keys = 0, col_step = 1;
-  std::vector<float> values;  // [rows, cols]
-  float at(std::int64_t row, std::int64_t col) const { return values[static_cast<std::size_t>(row * cols + col)]; }
-  float largest() const;
-};
-enum class Pooling {
-  mass,  // the sum over the cell's keys, as a mean over its queries: a row of cells adds up to 1
-  peak,  // the largest weight
-};
 enum class Measure {
   weight,
   weight_value,  // weight x the length of the key's value
-};
-struct MapOptions {
-  Pooling pooling = Pooling::mass;
-  Measure measure = Measure::weight;
-  std::int64_t cells = 512;  // along a side, at most; a cell is one token where they are enough
-  // The rectangle; -1: to the end.
-  std::int64_t first_query = 0, queries = -1, first_key = 0, keys = -1;
 };
 
 struct Attended {  // a weight with its place
@@ -127,22 +91,11 @@ struct Attended {  // a weight with its place
 };
 
 // How the weight of one cell comes about: every number of it.
-struct CellArithmetic {
+struct LookCell {
   std::int64_t layer = 0, head = 0, kv_head = 0, query = 0, key = 0;
-  std::vector<float> q, k, v;             // q and k as they are multiplied, after the rotation
+  CellArithmetic arithmetic;              // q and k as they are multiplied, after the rotation
   std::vector<float> q_before, k_before;  // before it; empty unless LookOptions::before_rotation
-  std::vector<float> products;            // q x k, element by element
-  double dot = 0;                         // their sum
-  double scale = 0, scaled = 0;           // x scale
-  double capped = 0;                      // after the soft-cap; = scaled without one
-  double bias = 0;                        // what ALiBi adds
-  double score = 0;                       // = capped + bias
-  bool visible = true;                    // the mask lets the query see the key
-  double row_lse = 0;                     // log of the sum of exp over the row
-  double weight = 0;                      // exp(score - row_lse), 0 where it is not visible
-  double row_sum = 0;                     // of the row's weights: 1 less what a learnt sink takes
   double value_length = 0;                // of v
-  std::vector<float> contribution;        // weight x v
 };
 
 // ---- Kinds of heads ----
@@ -216,9 +169,9 @@ class ATTEND_API Look {
   double milliseconds() const;       // that the run took
 
   // [length]
-  std::vector<float> statistic(std::int64_t layer, std::int64_t head, Statistic statistic) const;
+  std::vector<float> statistic(std::int64_t layer, std::int64_t head, RowStatistic statistic) const;
   // The mean over rows of each head, [layers, heads]; rows without a finite value are passed over.
-  std::vector<double> means(Statistic statistic) const;
+  std::vector<double> means(RowStatistic statistic) const;
 
   // What the model expects after the token at `position` (-1: the last). An encoder with a head for masked tokens
   // predicts the token at the position itself.
@@ -231,21 +184,26 @@ class ATTEND_API Look {
   View q(std::int64_t layer) const;  // [1, heads, length, head_dim], f32, after the rotation
   View k(std::int64_t layer) const;  // [1, kv_heads, length, head_dim]
   View v(std::int64_t layer) const;
+  // How the layer's scores are made, switches and all; the views in it live as long as the run.
+  AttentionOptions attention(std::int64_t layer, std::int64_t head) const;
   View lse(std::int64_t layer) const;                                                // [1, heads, length, 1]
   std::vector<float> value_lengths(std::int64_t layer, std::int64_t kv_head) const;  // [length]
 
-  HeadMap map(std::int64_t layer, std::int64_t head, const MapOptions& options = {}) const;
+  // Pooled over cells, mass and peak, of any area at any resolution; MapOptions of attend/lens.hpp.
+  PooledMap map(std::int64_t layer, std::int64_t head, const MapOptions& options = {},
+                Measure measure = Measure::weight) const;
   // [length, length], at most 2048 tokens; masked weights are 0.
   std::vector<float> weights(std::int64_t layer, std::int64_t head) const;
-  std::vector<float> row(std::int64_t layer, std::int64_t head, std::int64_t query) const;   // over keys
-  std::vector<float> column(std::int64_t layer, std::int64_t head, std::int64_t key) const;  // over queries
+  std::vector<float> zoom(std::int64_t layer, std::int64_t head, const LensArea& area) const;  // [queries, keys]
+  std::vector<float> row(std::int64_t layer, std::int64_t head, std::int64_t query) const;     // over keys
+  std::vector<float> column(std::int64_t layer, std::int64_t head, std::int64_t key) const;    // over queries
   // What the query looks at most, falling; ties by position.
   std::vector<Attended> top(std::int64_t layer, std::int64_t head, std::int64_t query, std::int64_t count) const;
   // Which queries give the key the most.
   std::vector<Attended> users(std::int64_t layer, std::int64_t head, std::int64_t key, std::int64_t count) const;
   // Attention each key gets from all queries, [length].
   std::vector<double> received(std::int64_t layer, std::int64_t head) const;
-  CellArithmetic cell(std::int64_t layer, std::int64_t head, std::int64_t query, std::int64_t key) const;
+  LookCell cell(std::int64_t layer, std::int64_t head, std::int64_t query, std::int64_t key) const;
 
   // ---- while generating: the kept keys and values are the cache ----
   // Chooses the next token and runs it through the model, with the same switches: the run is a token longer, its rows
@@ -308,14 +266,14 @@ struct LookComparison {
   std::optional<double> divergence{};    // KL(before || after) in nats; none where the vocabularies differ
   std::vector<NextToken> before, after;  // the likeliest
   std::vector<LossChange> losses;        // all tokens, then the ranges; empty unless both runs have losses
-  // after - before of the mean of each statistic, [kStatistics][layers * heads]; empty unless both have statistics and
-  // as many heads
+  // after - before of the mean of each statistic, [kRowStatistics][layers * heads]; empty unless both have statistics
+  // and as many heads
   std::vector<std::vector<double>> statistics;
 };
 ATTEND_API LookComparison compare(const Look& before, const Look& after, std::span<const TokenRange> ranges = {},
                                   std::int64_t top = 10);
 // a - b, cell by cell; InvalidArgument unless they cover the same.
-ATTEND_API HeadMap difference(const HeadMap& a, const HeadMap& b);
+ATTEND_API PooledMap difference(const PooledMap& a, const PooledMap& b);
 
 // ---- Relations ----
 
