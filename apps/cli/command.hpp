@@ -108,6 +108,7 @@ Command add_info(Program& program);
 Command add_generate(Program& program);
 Command add_chat(Program& program);
 Command add_embed(Program& program);
+Command add_look(Program& program);
 Command add_eval(Program& program);
 Command add_convert(Program& program);
 Command add_corpus(Program& program);
