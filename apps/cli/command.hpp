@@ -112,6 +112,7 @@ Command add_chat(Program& program);
 Command add_serve(Program& program);
 Command add_bench(Program& program);
 Command add_embed(Program& program);
+Command add_look(Program& program);
 Command add_eval(Program& program);
 Command add_convert(Program& program);
 Command add_corpus(Program& program);
