@@ -19,6 +19,12 @@ export function shown(text) {
     .replace(/[\u0000-\u001f\u007f]/g, "␣");
 }
 
+// Its words alone, with the space before them set apart; what is nothing but space is marked.
+export function words(text) {
+  const bare = text.replace(/^ +/, "");
+  return bare === "" || /^\s+$/.test(bare) ? {space: false, text: shown(text)} : {space: bare !== text, text: shown(bare)};
+}
+
 // The same without the mark of the space before a word.
 export function label(text) {
   const bare = text.trim();

@@ -96,14 +96,18 @@ async function loadRun(changed = null) {
     put({problem: {kind: "empty"}, run: null, map: null, cell: null, thumbs: null, base: null});
     return;
   }
-  if (data.run && data.run.of === runKey()) return;  // a step has brought it already
   const key = runKey();
+  if (key === coming || (data.run && data.run.of === key && changed)) return;  // it is under way, or a step has brought it
+  coming = key;
   const {text, generated, switches} = state;
   const run = await latest("run", (signal) => source.run(text, generated, switches, signal));
+  if (coming === key) coming = null;
   if (!run) return;
   arrived(run, key, changed?.has("text"));
   if (switched() && state.compare === "before") loadBase();
 }
+
+let coming = null;  // the run that was asked for
 
 function runKey() {
   return JSON.stringify([state.text, state.generated, state.switches]);
@@ -135,7 +139,8 @@ function choose(run, newText) {
 }
 
 function mostToSee(run) {
-  const score = (h) => (1 - h.sink) * (1 - (h.previous ?? 0)) * (1 - (h.self ?? 0)) * (1 - Math.abs(h.entropy - 0.35));
+  // A look back at the same words, or at what followed them, is the easiest to understand.
+  const score = (h) => (1 - h.sink) * ((h.induction ?? 0) + (h.duplicate ?? 0) + 0.1 * (1 - (h.local ?? 0)));
   return run.heads.reduce((a, b) => (score(b) > score(a) ? b : a));
 }
 

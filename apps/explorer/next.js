@@ -1,5 +1,5 @@
 // What the model expects next: bars, and the same before the switches as outlines.
-import {el, label, milliseconds, number, percent, shown} from "./format.js";
+import {el, label, milliseconds, number, percent, words} from "./format.js";
 import {step} from "./loader.js";
 import {receipt} from "./receipts.js";
 import {data, length, on, state, switched} from "./store.js";
@@ -17,7 +17,7 @@ export function expectation() {
 
 function bar(entry, most, live) {
   const before = entry.before ?? null;
-  const inside = [el("span", {class: "word", dir: "auto"}, shown(entry.text)),
+  const inside = [el("span", {class: "word", dir: "auto"}, words(entry.text).space ? el("span", {class: "space"}, "·") : "", words(entry.text).text),
     el("span", {class: "bar"}, el("i", {style: `width:${100 * entry.p / most}%`}),
        before === null ? null : el("b", {style: `width:${100 * before / most}%`})),
     el("span", {class: "p"}, percent(entry.p)),

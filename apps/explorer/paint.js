@@ -6,18 +6,28 @@ import {t} from "./texts.js";
 
 export const warm = "#e08e0b";
 
+// About how wide a word is: wide characters (Chinese, emoji) count twice.
+function widthOf(text) {
+  let width = 0;
+  for (const c of text) width += c.codePointAt(0) > 0x2e7f ? 13 : 7;
+  return width;
+}
+
 // Where everything lies, in a surface of this size. Rows go down and columns across, unless transposed.
 export function geometry(plot, width, height) {
   const across = state.transpose ? plot.rows : plot.columns, down = state.transpose ? plot.columns : plot.rows;
   const words = plot.exact && Math.max(across, down) <= 130;
-  const left = (words ? 92 : 58) + 20, top = (words ? 74 : 30) + 18, right = words ? 34 : 14, bottom = 58;
+  // Room for the longest word, within bounds.
+  const longest = words ? Math.max(...Array.from({length: plot.rows}, (_, r) => widthOf(plot.rowName(r)))) : 0;
+  const left = (words ? Math.min(92, longest + 14) : 58) + 20, top = (words && !plot.sheared ? Math.min(72, longest * 0.87 + 16) : 26) + 18;
+  const right = words ? Math.min(40, longest * 0.5) : 14, bottom = 52;
   const apart = plot.gutter ? 34 : 0;  // the first token's column, set apart
   const sideways = state.transpose ? 0 : apart, downwards = state.transpose ? apart : 0;
   const first = plot.gutter && !plot.sheared ? 1 : 0;  // that column is not drawn twice
   const columns = plot.columns - first;
   const nAcross = state.transpose ? plot.rows : columns, nDown = state.transpose ? columns : plot.rows;
   const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 42));
-  const g = {width, height, left, top, cell, words, first, columns, nAcross, nDown, apart,
+  const g = {width, height, left, top, cell, words, longest, first, columns, nAcross, nDown, apart,
              x: left + sideways, y: top + downwards, w: cell * nAcross, h: cell * nDown, transpose: state.transpose};
   // A plot that is smaller than its room stands in the middle of it.
   const spare = Math.max(0, width - right - g.x - g.w) / 2;
@@ -160,7 +170,7 @@ function paintAxes(p, plot, g, chosen) {
       colour: is ? down.colour : g.words ? ink : muted, weight: is ? 700 : 400});
   }
   p.text(`${across.title} →`, g.x + g.w / 2, 9, {size: 11.5, align: "center", colour: across.colour});
-  p.text(`← ${down.title}`, g.x - g.apartLeft - (g.words ? 100 : 62), g.y + g.h / 2, {size: 11.5, align: "center", angle: -Math.PI / 2, colour: down.colour});
+  p.text(`← ${down.title}`, g.x - g.apartLeft - (g.words ? Math.min(92, g.longest + 14) + 10 : 62), g.y + g.h / 2, {size: 11.5, align: "center", angle: -Math.PI / 2, colour: down.colour});
 }
 
 function paintChoice(p, plot, g, chosen) {
@@ -191,7 +201,7 @@ function paintLegend(p, plot, g) {
   for (let n = 0; n < steps; ++n) p.rect(x + n * width / steps, y, width / steps + 0.5, 9, css(colours, n / (steps - 1)));
   const most = plot.what.most, muted = theme("muted"), style = {size: 10.5, colour: muted, align: "center"};
   const value = (t_) => plot.diff ? Math.sign(t_ - 0.5) * uncurve(state.colour, Math.abs(t_ - 0.5) * 2) * most : uncurve(state.colour, t_) * most;
-  const show = (v) => state.measure === "value" ? number(v, 2) : percent(v).replace("<0.01 %", "0").replace(" %", "%");
+  const show = (v) => v === 0 ? "0" : state.measure === "value" ? number(v, 2) : percent(v).replace("<0.01 %", "0").replace(" %", "%");
   for (const at of [0, 0.5, 1]) {
     const v = state.range === "row" && !plot.diff ? uncurve(state.colour, at) : value(at);
     p.text(show(v), x + at * width, y + 17, style);

@@ -183,7 +183,7 @@ export function showPattern() {
   const hold = el("div", {class: "canvas-hold"}, canvas);
   const zoomBox = el("div", {class: "zoom"});
   const [input, found] = finder();
-  box.append(el("div", {class: "panel-head"}, heading, badge), line, tools, hold, foot);
+  box.append(el("div", {class: "panel-head"}, heading, badge, line), tools, hold, foot);
   attachPointer();
 
   const draw = () => {
@@ -218,7 +218,7 @@ export function showPattern() {
       el("button", {class: "push", "aria-label": t("zoom_in"), title: `${t("zoom_in")} (+)`, onclick: () => zoom(0.5)}, "+"),
       el("button", {class: "push", "aria-label": t("zoom_out"), title: `${t("zoom_out")} (−)`, onclick: () => zoom(2)}, "−"),
       el("button", {class: "push", disabled: whole, onclick: () => set({window: null})}, t("zoom_all")));
-    zoomBox.hidden = all <= 16;
+    zoomBox.hidden = all <= 32;
     input.placeholder = t("find"), input.setAttribute("aria-label", t("find"));
     if (input.value !== state.find) input.value = state.find;
     const active = tools.contains(document.activeElement) && document.activeElement !== input ? [...tools.querySelectorAll("button,select,summary")].indexOf(document.activeElement) : -1;

@@ -4,8 +4,8 @@ import {data, on, set, state} from "./store.js";
 import {t} from "./texts.js";
 
 const examples = [
-  "The keys to the cabinet are on the table. The cat that chased the mice was tired, so the cat",
   "The capital of France is Paris. The capital of Japan is Tokyo. The capital of Italy is",
+  "The keys to the cabinet are on the table. The cat that chased the mice was tired, so the cat",
   "def add(a, b):\n    return a + b\n\ndef multiply(a, b):\n    return a *",
   "从前有一只小猫，它喜欢鱼。有一天，小猫",
 ];

@@ -1,5 +1,5 @@
 // The tokens in a line: where the chosen one looks, and who looks at it.
-import {clamp, el, percent, shown} from "./format.js";
+import {clamp, el, percent, shown, words} from "./format.js";
 import {place} from "./loader.js";
 import {columnOf, rowOf} from "./weights.js";
 import {data, length, on, put, set, state} from "./store.js";
@@ -28,9 +28,9 @@ export function showStrip() {
     nodes = [];
     for (let n = first; n < end; ++n) {
       const token = run.tokens[n];
-      const node = el("span", {class: `token${token.special ? " special" : ""}${n >= run.prompt_tokens ? " made" : ""}`,
+      const node = el("span", {class: `token${words(token.text).space ? " spaced" : ""}${token.special ? " special" : ""}${n >= run.prompt_tokens ? " made" : ""}`,
                                role: "option", id: `token-${n}`, dir: "auto", "data-n": n,
-                               "aria-label": `${n}: ${token.text.trim() || shown(token.text)}`}, shown(token.text));
+                               "aria-label": `${n}: ${token.text.trim() || shown(token.text)}`}, words(token.text).text);
       if (token.text.includes("\n")) node.classList.add("breaks");
       nodes.push(node);
     }
