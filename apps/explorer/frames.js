@@ -55,7 +55,8 @@ export class MapBuilder {
     const all = head.all_rows ?? rows;
     if (!this.map) {
       this.map = {queries: head.queries, keys: head.keys, rows: all, columns, done: 0, planes: {}, ms: 0,
-                  kernel: head.kernel, exact: head.planes[0] === "weight"};
+                  kernel: head.kernel, exact: head.planes[0] === "weight",
+                  rowStep: head.row_step ?? (head.queries[1] - head.queries[0]) / all};
       for (const name of head.planes) this.map.planes[name] = new Float32Array(all * columns).fill(NaN);
     }
     for (let plane = 0; plane < planes; ++plane)

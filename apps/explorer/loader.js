@@ -5,7 +5,7 @@ import {NotKept} from "./source_embedded.js";
 import {Lost, ServerError} from "./source_server.js";
 import {data, length, on, put, set, state, switched} from "./store.js";
 
-const thumbCells = 24, mapCells = 512;
+const thumbCells = 24, mapCells = 512, manyTokens = 1024;
 let source = null;
 const wishes = new Map();
 
@@ -29,8 +29,10 @@ async function latest(name, work) {
 function failed(error) {
   if (error instanceof Lost) {
     wait();
-  } else if (error instanceof ServerError && error.error.code === "no_run") {
-    loadRun();  // it was forgotten: the server holds only so many
+  } else if (error instanceof ServerError && error.error.code === "gone") {
+    return;
+  } else if (error instanceof ServerError && ["no_run", "layer_not_kept"].includes(error.error.code)) {
+    loadRun();  // it was forgotten, or this layer of it: the server holds only so many
   } else if (error instanceof ServerError) {
     put({problem: {kind: error.error.code ?? "other", ...error.error}});
   } else if (error instanceof NotKept) {
@@ -72,6 +74,7 @@ export async function start(opened, hasText) {
   on("run layer head window shown compare pin base", loadMap);
   on("run layer head query key hover shown", loadCell);
   on("run layer head measure", loadValues);
+  on("layer", () => data.run && data.run.tokens.length > manyTokens && loadThumbs());
   await loadRun();
 }
 
@@ -100,7 +103,7 @@ async function loadRun(changed = null) {
   if (key === coming || (data.run && data.run.of === key && changed)) return;  // it is under way, or a step has brought it
   coming = key;
   const {text, generated, switches} = state;
-  const run = await latest("run", (signal) => source.run(text, generated, switches, signal));
+  const run = await latest("run", (signal) => source.run(text, generated, switches, state.layer, signal));
   if (coming === key) coming = null;
   if (!run) return;
   arrived(run, key, changed?.has("text"));
@@ -146,14 +149,21 @@ function mostToSee(run) {
 
 async function loadBase() {
   const {text, generated} = state;
-  const base = await latest("base", (signal) => source.run(text, generated, [], signal));
+  const base = await latest("base", (signal) => source.run(text, generated, [], state.layer, signal));
   if (base) put({base});
 }
 
+// Small pictures of all layers; of a long text those of the chosen layer alone: each is a sweep over all its weights.
 async function loadThumbs() {
-  const run = data.run;
-  const thumbs = await latest("thumbs", (signal) => source.thumbs(run, thumbCells, signal));
-  if (thumbs) put({thumbs});
+  const run = data.run, {layers, heads} = data.about.model, all = run.tokens.length <= manyTokens;
+  const wanted = all ? [0, layers] : [state.layer ?? 0, (state.layer ?? 0) + 1];
+  const thumbs = await latest("thumbs", (signal) => source.thumbs(run, thumbCells, wanted, signal));
+  if (!thumbs || data.run !== run) return;
+  if (all) return put({thumbs});
+  const {cells} = thumbs, size = heads * cells * cells;
+  const kept = data.thumbs?.of === run ? data.thumbs : {of: run, first: 0, layers, heads, cells, values: new Uint8Array(layers * size).fill(255)};
+  kept.values.set(thumbs.values, wanted[0] * size);
+  put({thumbs: kept});
 }
 
 // The window that is drawn, inside what is shown.
@@ -193,7 +203,7 @@ async function loadMap() {
 // The key with the largest weight besides the first token, of a row that the map holds.
 export function strongest(map, query) {
   const plane = map.planes.weight ?? map.planes.peak;
-  const row = Math.floor((query - map.queries[0]) * map.rows / (map.queries[1] - map.queries[0]));
+  const row = Math.floor((query - map.queries[0]) / map.rowStep);
   if (row < 0 || row >= map.rows) return null;
   let best = null, most = -1;
   for (let n = map.keys[0] === 0 ? 1 : 0; n < map.columns; ++n) {

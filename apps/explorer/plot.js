@@ -25,7 +25,7 @@ export function plotNow() {
   const what = drawn();
   if (!what || !data.run) return null;
   const {map} = what, [q0, q1] = map.queries, [k0, k1] = map.keys;
-  const stepQ = (q1 - q0) / map.rows, stepK = (k1 - k0) / map.columns;
+  const stepQ = map.rowStep, stepK = (k1 - k0) / map.columns;
   const plot = {
     what, rows: map.rows, columns: map.columns, cells: what.cells, gutter: what.gutter, diff: what.diff, exact: map.exact,
     window: [q0, q1, k0, k1], stepQ, stepK,

@@ -22,7 +22,7 @@ function pooled(weights, all, queries, keys, cells) {
       mass[r * columns + k] = Number.isNaN(most) ? NaN : sum / (i1 - i0);
       if (peak) peak[r * columns + k] = most;
     }
-  return {queries, keys, rows, columns, done: rows, ms: null, exact,
+  return {queries, keys, rows, columns, done: rows, ms: null, exact, rowStep: (b - a) / rows,
           planes: exact ? {weight: mass} : {mass, peak}};
 }
 
@@ -52,7 +52,7 @@ export class EmbeddedSource {
   }
   async thumbs() {
     const {head, values} = this.#frame("thumbs");
-    return {layers: head.shape[0], heads: head.shape[1], cells: head.shape[2], values};
+    return {first: 0, layers: head.shape[0], heads: head.shape[1], cells: head.shape[2], values};
   }
   async map(run, {layer, head, queries, keys, cells}) {
     const {head: about, values} = this.#frame(`map.${layer}.${head}`);

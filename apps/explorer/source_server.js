@@ -41,8 +41,8 @@ export class ServerSource {
       method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body), signal});
     return response.json();
   }
-  run(text, generated, switches, signal) {
-    return this.#post("runs", {text, generated, switches}, signal);
+  run(text, generated, switches, layer, signal) {
+    return this.#post("runs", {text, generated, switches, layer}, signal);
   }
   step(run, request, signal) {
     return this.#post(`runs/${run.run}/step`, request, signal);
@@ -56,9 +56,9 @@ export class ServerSource {
     if (!frame) throw new FrameError("the answer ended early");
     return frame;
   }
-  async thumbs(run, cells, signal) {
-    const {head, values} = await this.#frame(this.#url(run, "thumbs", {cells}), signal);
-    return {layers: head.shape[0], heads: head.shape[1], cells: head.shape[2], values};
+  async thumbs(run, cells, layers, signal) {
+    const {head, values} = await this.#frame(this.#url(run, "thumbs", {cells, layers: layers.join(":")}), signal);
+    return {first: layers[0], layers: head.shape[0], heads: head.shape[1], cells: head.shape[2], values};
   }
   // onRows is shown the map while it grows.
   async map(run, {layer, head, queries, keys, cells}, signal, onRows = null) {
