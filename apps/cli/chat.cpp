@@ -230,7 +230,7 @@ int run_chat(const Arguments& a) {
 Command add_chat(Program& program) {
   auto a = std::make_shared<Arguments>();
   const Subcommand app = program.add_subcommand("chat", "Talk with a language model");
-  add_model_arguments(app, a->model, true);
+  add_model_arguments(app, a->model, true, ModelNamed::or_default);
   app.add_option("--system", a->system, "What the model is told before the conversation").type_name("TEXT");
   app.add_option("--tokens,-n", a->tokens, "Longest answer, in tokens")
       .check(whole_number(1, std::int64_t{1} << 30))
@@ -240,6 +240,7 @@ Command add_chat(Program& program) {
   add_chat_arguments(app, a->form);
   app.footer(std::string("In the conversation:\n") + kCommands +
              "\nExamples:\n"
+             "  attend chat                                                  with the model inside the program\n"
              "  attend pull smollm2 && attend chat smollm2\n"
              "  attend chat smollm2 --system \"Answer in one sentence.\" -t 0\n"
              "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"

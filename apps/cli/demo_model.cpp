@@ -23,8 +23,12 @@
 namespace attend::cli {
 namespace {
 
-constexpr const char* kModel = "smollm2";
-constexpr const char* kQuestion = "What does a compiler do?";
+// smollm2, where it was pulled, is asked anything; the model inside the program is asked what it knows.
+struct Asked {
+  std::string model = llm::stored_model("smollm2") ? "smollm2" : llm::embedded_model();
+  std::string question =
+      model == llm::embedded_model() ? "Tell me a story about Lily and a red kite." : "What does a compiler do?";
+};
 
 // What a head's weights over the prompt look like. Shares are means over queries.
 struct Head {
@@ -123,13 +127,13 @@ std::string wrapped(const std::string& text, int columns) {
 }
 
 // "attend-demo.png" -> "attend-demo-model.png".
-void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, const Head& head,
-                  const std::vector<std::string>& words) {
+void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, const std::string& model,
+                  const Head& head, const std::vector<std::string>& words) {
   std::filesystem::path path = png;
   path.replace_filename(png.stem().string() + "-model" + png.extension().string());
   const std::int64_t T = std::ssize(words);
   const draw::Captions captions{fmt::format("layer {}, head {}", head.layer, head.head),
-                                {fmt::format("{}, reading a question", kModel), "cell: one query and one key",
+                                {fmt::format("{}, reading a question", model), "cell: one query and one key",
                                  "colour: share of the query's attention"},
                                 words};
   io::write_file_atomically(
@@ -140,28 +144,25 @@ void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, 
 }  // namespace
 
 void demo_model(const draw::Screen& screen, const std::string& png) {
-  if (!llm::stored_model(kModel)) {
-    fmt::print("\n  'attend pull {}' brings a small language model; then this demo asks it a question.\n", kModel);
-    return;
-  }
+  const Asked asked;
   ModelArguments arguments;
-  arguments.model = kModel;
+  arguments.model = asked.model;
   arguments.quiet = true;
   llm::OpenModel open = open_model(arguments);
   const llm::ModelConfig config = open.files->config();
   const llm::ChatTemplate chat = chat_template_of(open.tokenizer, {});
-  const llm::Message messages[] = {{"user", kQuestion}};
+  const llm::Message messages[] = {{"user", asked.question}};
   llm::Request request{.prompt = llm::encode_chat(open.tokenizer, chat, messages, true),
-                       .max_tokens = 40,
+                       .max_tokens = asked.model == llm::embedded_model() ? 200 : 40,
                        .stop_tokens = llm::stop_tokens(open.tokenizer, config, &chat)};
   const std::int64_t T = std::ssize(request.prompt);
   const llm::CacheOptions cache = cache_options(arguments, *open.files, T + request.max_tokens);
   llm::Transformer model = load_model(open, llm::plan_memory(*open.files, cache, T, 1), true);
   llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
 
-  fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", kModel,
+  fmt::print("\n  The same attention inside a language model: {} ({} layers, {} heads, {} parameters)\n\n", asked.model,
              config.layers, config.heads, io::readable_count(llm::count_parameters(config).total()));
-  line(screen, "question", kQuestion);
+  line(screen, "question", asked.question);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   auto first = start;
@@ -203,7 +204,7 @@ void demo_model(const draw::Screen& screen, const std::string& png) {
       finder.heads(), head.head, head.layer, 100 * head.other, 100 * head.first, 100 * head.previous,
       draw::words_fit(words, screen) ? draw::word_map(map_of(head, T, T), words, screen)
                                      : draw::heat_map(map_of(head, T, draw::cells_that_fit(screen)), screen));
-  if (!png.empty()) draw_picture(screen, png, head, words);
+  if (!png.empty()) draw_picture(screen, png, asked.model, head, words);
 }
 
 }  // namespace attend::cli

@@ -13,6 +13,7 @@ import unittest
 import xml.dom.minidom
 import zlib
 
+import embedded_test
 import files_test
 import model_test
 import pull_test
@@ -20,6 +21,7 @@ import shell_test
 import train_test
 from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
+from embedded_test import EmbeddedModel  # noqa: F401
 from files_test import FilesTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
@@ -168,7 +170,7 @@ class CliTest(unittest.TestCase):
         self.assertRegex(result.stdout, r"check +passed: \d+ rows")
         for label in ("time", "GFLOP/s", "memory", "kernel", "keys", "attend-demo.png"):
             self.assertIn(label, result.stdout)
-        self.assertEqual(os.listdir(self.folder.name), ["attend-demo.png"])
+        self.assertEqual(sorted(os.listdir(self.folder.name)), ["attend-demo-model.png", "attend-demo.png"])
 
     def test_demo_of_every_dtype_kernel_and_window(self):
         kernels = re.search(r"^kernels +(.+?) \(", self.run_attend("cpu").stdout, re.M).group(1).split(", ")
@@ -371,6 +373,6 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (files_test, model_test, pull_test, shell_test, train_test):
+    for module in (embedded_test, files_test, model_test, pull_test, shell_test, train_test):
         module.PROGRAM = PROGRAM
     unittest.main()

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -217,6 +218,41 @@ TEST_F(LlmModel, ChatsByATemplateOfItsFolder) {
   GenerateOptions options{.max_tokens = 12};
   options.stop_tokens = model.stop_tokens(&chat);
   EXPECT_EQ(model.chat(messages, {.max_tokens = 12}).tokens, model.generate(prompt, options).tokens);
+}
+
+// The model inside the library.
+class EmbeddedModel : public testing::Test {
+ protected:
+  EmbeddedModel() { ::setenv("ATTEND_HOME", folder_.path().c_str(), 1); }
+  ~EmbeddedModel() override { ::unsetenv("ATTEND_HOME"); }
+  TempFolder folder_;
+};
+
+TEST_F(EmbeddedModel, OpensWithoutAnyFile) {
+  EXPECT_EQ(default_model(), embedded_model());
+  EXPECT_EQ(find_model(""), find_model(embedded_model()));
+  EXPECT_FALSE(fs::exists(find_model(embedded_model())));
+  const ModelInfo info = model_info(embedded_model());
+  EXPECT_GT(info.parameters, 1000000);
+  EXPECT_LT(info.file_bytes, 8 << 20);
+  Model model = Model::open(embedded_model());
+  EXPECT_EQ(model.info().parameters, info.parameters);
+  const Answer story = model.generate("Once upon a time", {.max_tokens = 24});
+  EXPECT_EQ(Model::open("").generate("Once upon a time", {.max_tokens = 24}).tokens, story.tokens);
+  EXPECT_TRUE(story.text.starts_with(", there was a")) << story.text;
+  const Message messages[] = {{"user", "Hello!"}};
+  EXPECT_FALSE(model.chat(messages, {.max_tokens = 24}).text.empty());
+}
+
+TEST_F(EmbeddedModel, IsNotTheDefaultWhereOneWasPulled) {
+  const fs::path folder = folder_.path() / "models" / "mine";
+  fs::create_directories(folder.parent_path());
+  fs::copy(GoldenModel("llama").path(), folder, fs::copy_options::recursive);
+  write_text(folder / "attend.json",
+             R"({"package": "x", "version": "1", "files": [{"path": "config.json", "bytes": 1, "sha256": ""}]})");
+  EXPECT_EQ(default_model(), "mine");
+  write_text(folder / "config.json", "{");  // a damaged one is none
+  EXPECT_EQ(default_model(), embedded_model());
 }
 
 TEST(LlmStore, KnowsWhatCanBePulled) {
