@@ -9,7 +9,7 @@ import {t} from "./texts.js";
 // Gives how many tokens the mask puts out of reach of the newest one.
 export function drawCache(canvas, width) {
   const {heads, kv_heads} = data.about.model, run = data.run, now = length(), group = heads / kv_heads;
-  const lanes = Math.min(kv_heads, 8), left = 108, lane = lanes > 4 ? 12 : 18, height = lanes * (lane + 4) + 4;
+  const lanes = Math.min(kv_heads, 8), left = 118, lane = lanes > 4 ? 12 : 18, height = lanes * (lane + 4) + 4;
   canvas.style.width = `${width}px`, canvas.style.height = `${height}px`;
   const p = new CanvasPainter(canvas, width, height);
   const most = Math.max(8, Math.floor((width - left) / 2)), first = Math.max(0, now - most), count = now - first;

@@ -66,6 +66,9 @@ function showAll() {
                       showInspector, showTimeline, showBanner]) show();
 }
 
+// For the console, and for tests.
+window.explorer = {state, data, set};
+
 async function main() {
   const source = openSource();
   const link = await readAddress();

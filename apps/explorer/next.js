@@ -35,7 +35,7 @@ export function showNext() {
     title.textContent = t("next");
     const run = data.run, next = expectation();
     if (!run || !next) return list.replaceChildren(), foot.replaceChildren(), void (after.textContent = "");
-    const changed = switched(), entries = next.slice(0, 8);
+    const changed = switched(), entries = next.slice(0, 7);
     after.textContent = t("next_after", {token: label(run.tokens[length() - 1].text)});
     const most = Math.max(...entries.map((e) => Math.max(e.p, changed ? e.before ?? 0 : 0)), 1e-9);
     list.replaceChildren(...entries.map((e) => bar(changed ? e : {...e, before: null}, most, data.live)));

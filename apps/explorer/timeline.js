@@ -37,7 +37,7 @@ export function toPrompt() {
 
 export function showTimeline() {
   const box = document.getElementById("timeline");
-  const title = el("h2", {}), buttons = el("div", {class: "transport"}), made = el("ol", {class: "made"});
+  const title = el("h2", {}), buttons = el("div", {class: "transport"}), made = el("ol", {class: "made-list"});
   const told = el("p", {class: "about"}), canvas = el("canvas", {class: "cache", role: "img"}), cacheTitle = el("h2", {}), cacheTold = el("p", {class: "about"});
   const left = el("div", {class: "generation"}, el("div", {class: "panel-head"}, title, buttons), made, told);
   const right = el("div", {class: "cache-box"}, el("div", {class: "panel-head"}, cacheTitle, cacheTold), canvas);
@@ -54,7 +54,7 @@ export function showTimeline() {
     const heat = el("select", {id: "heat", onchange: (e) => set({heat: Number(e.target.value)})},
       ...[0, 0.5, 0.8, 1, 1.5].map((h) => el("option", {value: h, selected: state.heat === h}, h === 0 ? t("sampling_greedy") : `T = ${h}`)));
     buttons.replaceChildren(
-      button(t("to_prompt"), "⏮", toPrompt, now <= run.prompt_tokens),
+      button(t("to_prompt"), "❘◀", toPrompt, now <= run.prompt_tokens),
       button(t("back"), "◀", back, now <= run.prompt_tokens),
       button(t(data.playing ? "pause" : "play"), data.playing ? "❚❚" : "▶ " + t("play"), play, !live),
       button(t("step"), "▶❘", forward, !live && now >= all),
