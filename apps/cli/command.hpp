@@ -69,6 +69,8 @@ class Subcommand {
   void footer(const std::string& text) const;
   void alias(const char* name) const;  // another name for it
   void hide() const;                   // from the help: for the build and for shells
+  void take_rest() const;              // arguments that nobody knows are no error: rest() gives them
+  std::vector<std::string> rest() const;
 
  private:
   friend class Program;
@@ -116,6 +118,7 @@ Command add_train(Program& program);
 Command add_compare(Program& program);
 Command add_merge(Program& program);
 Command add_variants(Program& program);
+Command add_lab(Program& program);
 Command add_completion(Program& program);
 Command add_man(Program& program);
 

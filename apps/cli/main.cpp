@@ -39,6 +39,7 @@ int parse_and_run(int argc, char** argv) {
       "  attend chat smollm2             talk with it; generate, embed, eval and info are there too\n"
       "  attend cpu                      see what this machine has and which kernel is used\n"
       "  attend variants                 measure every attention variant on this machine\n"
+      "  attend lab                      learn attention by experiments, in English or Chinese\n"
       "  attend demo --help              every command explains itself\n"
       "\nEnvironment:\n"
       "  ATTEND_ISA=scalar|avx2|...      use these kernels instead of the best ones (attend cpu lists them)\n"
@@ -50,7 +51,7 @@ int parse_and_run(int argc, char** argv) {
       add_demo(program),    add_cpu(program),      add_pull(program),       add_models(program), add_rm(program),
       add_info(program),    add_generate(program), add_chat(program),       add_embed(program),  add_eval(program),
       add_convert(program), add_corpus(program),   add_prepare(program),    add_train(program),  add_compare(program),
-      add_merge(program),   add_variants(program), add_completion(program), add_man(program)};
+      add_merge(program),   add_variants(program), add_lab(program), add_completion(program), add_man(program)};
 
   std::string who = "attend";
   try {
