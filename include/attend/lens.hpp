@@ -51,10 +51,11 @@ struct MapOptions {
   MapProgress progress{};
 };
 struct PooledMap {
-  LensArea area;                                   // as it was taken, no kToTheEnd left
-  std::int64_t rows, cols;                         // cells
-  Tensor mass;                                     // [1, 1, rows, cols], f32: sum of the weights in the cell
-  Tensor peak;                                     // [1, 1, rows, cols], f32: the largest of them
+  LensArea area;            // as it was taken, no kToTheEnd left
+  std::int64_t rows, cols;  // cells
+  bool finished = true;     // false: `progress` ended it, and cells of bands that did not come are 0
+  Tensor mass;              // [1, 1, rows, cols], f32: sum of the weights in the cell
+  Tensor peak;              // [1, 1, rows, cols], f32: the largest of them
   std::int64_t query_of(std::int64_t row) const {  // the first query of a row of cells; that of `rows` is the end
     return area.first_query + row * area.queries / rows;
   }
