@@ -80,7 +80,7 @@ PooledMap difference(const PooledMap& a, const PooledMap& b) {
     for (std::int64_t i = 0; i < result.size(); ++i) to[i] -= from[i];
     return result;
   };
-  return {a.area, a.rows, a.cols, minus(a.mass, b.mass), minus(a.peak, b.peak)};
+  return {a.area, a.rows, a.cols, a.finished && b.finished, minus(a.mass, b.mass), minus(a.peak, b.peak)};
 }
 
 }  // namespace attend::llm

@@ -106,7 +106,7 @@ bool Edits::none_rotates(std::int64_t layer) const {
   return true;
 }
 
-AttentionOptions Edits::options_for(AttentionOptions options, std::int64_t layer, std::int64_t head,
+AttentionOptions Edits::options_for(AttentionOptions options, std::int64_t layer, std::int64_t head, std::int64_t keys,
                                     std::int64_t prompt) const {
   const HeadEdit& e = of(layer, std::max<std::int64_t>(head, 0));
   if (!e.scaled) options.scale = 1.0;
@@ -134,10 +134,12 @@ AttentionOptions Edits::options_for(AttentionOptions options, std::int64_t layer
     options.mask = causal();
     const Mask near = e.mask.window > 0 ? window(e.mask.window - 1, 0) : no_mask();
     if (e.mask.mask == Switch::Mask::window) options.mask = options.mask & near;
-    if (e.mask.mask == Switch::Mask::sinks) options.mask = options.mask & (near | padding({e.mask.sinks}));
+    if (e.mask.mask == Switch::Mask::sinks)
+      options.mask = options.mask & (near | padding({std::min(e.mask.sinks, keys)}));
   }
   if (e.hidden_to > e.hidden_from)
-    options.mask = options.mask & (padding({e.hidden_from}) | left_padding({e.hidden_to}));
+    options.mask =
+        options.mask & (padding({std::min(e.hidden_from, keys)}) | left_padding({std::min(e.hidden_to, keys)}));
   return options;
 }
 

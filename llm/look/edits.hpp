@@ -40,9 +40,9 @@ class Edits {
   bool all_rotate(std::int64_t layer) const;
   bool none_rotates(std::int64_t layer) const;
 
-  // The layer's `options` for one head, or for all where it is uniform (head -1). `prompt` is how many tokens the run
-  // began with: a full mask shows those alone to all.
-  AttentionOptions options_for(AttentionOptions options, std::int64_t layer, std::int64_t head,
+  // The layer's `options` for one head, or for all where it is uniform (head -1), over so many keys. `prompt` is how
+  // many tokens the run began with: a full mask shows those alone to all.
+  AttentionOptions options_for(AttentionOptions options, std::int64_t layer, std::int64_t head, std::int64_t keys,
                                std::int64_t prompt) const;
   // How many keys query i of a run sees, without the first `sinks`.
   std::int64_t visible(std::int64_t layer, std::int64_t head, std::int64_t i, std::int64_t prompt,

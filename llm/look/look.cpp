@@ -96,7 +96,7 @@ const std::vector<float>& Look::State::keys_of(std::int64_t layer, std::int64_t 
 }
 
 AttentionOptions Look::State::head_options(std::int64_t layer, std::int64_t head) const {
-  return edits.options_for(layers[static_cast<std::size_t>(layer)].options, layer, head, prompt);
+  return edits.options_for(layers[static_cast<std::size_t>(layer)].options, layer, head, length(), prompt);
 }
 
 // ---- what a run is ----

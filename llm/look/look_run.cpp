@@ -209,7 +209,7 @@ void Look::State::attend_heads(const LayerAttention& call, LookLayer& layer, con
   attend::attention(
       heads_of<const void>(call.q, M, H, D, first, count), heads_of<const void>(keys, N, c.kv_heads, D, kv, kv_count),
       heads_of<const void>(v, N, c.kv_heads, D, kv, kv_count), heads_of<void>(call.mixed, M, H, D, first, count),
-      edits.options_for(call.options, call.layer, head, prompt), extras);
+      edits.options_for(call.options, call.layer, head, N, prompt), extras);
 }
 
 // One sink's share follows from its weight; that of several needs each of them.
@@ -231,7 +231,7 @@ void Look::State::add_sink_entropy(const LayerAttention& call, LookLayer& layer,
     const View lse{DType::f32, layer.lse.data() + past * H + h, {1, 1, M, 1}, {0, 1, H, 1}};
     const Lens lens(heads_of<const void>(call.q, M, H, D, h, 1),
                     heads_of<const void>(keys, N, c.kv_heads, D, kv_head(h), 1),
-                    edits.options_for(call.options, call.layer, h, prompt), {.lse = lse});
+                    edits.options_for(call.options, call.layer, h, N, prompt), {.lse = lse});
     const Tensor weights = lens.zoom({}, {.first_query = 0, .queries = M, .first_key = 0, .keys = sinks});
     const auto* w = weights.data<float>();
     for (std::int64_t i = 0; i < M; ++i) {
