@@ -109,6 +109,7 @@ Command add_rm(Program& program);
 Command add_info(Program& program);
 Command add_generate(Program& program);
 Command add_chat(Program& program);
+Command add_serve(Program& program);
 Command add_embed(Program& program);
 Command add_eval(Program& program);
 Command add_convert(Program& program);
