@@ -27,7 +27,7 @@ MAY_USE = {
     "apps": {"include", "io", "draw", "llm", "labs"},
     "python": {"include"},
     "examples": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "draw", "llm", "labs"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "draw", "llm", "labs", "apps"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "draw", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.
