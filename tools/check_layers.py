@@ -29,7 +29,7 @@ MAY_USE = {
     "python": {"include"},
     "examples": {"include"},
     "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "lens", "abi", "io", "draw", "llm",
-              "labs"},
+              "labs", "apps"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "draw", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.
