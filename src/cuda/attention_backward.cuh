@@ -417,7 +417,7 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
         if (a.terms.softcap > 0)
 #pragma unroll
           for (int e = 0; e < 32; ++e) {
-            const float t = tanh_exact(group.s[e] * a.scale * __frcp_rn(a.terms.softcap));
+            const float t = tanh_exact(__fdividef(group.s[e] * a.scale, a.terms.softcap));
             tanh_factor[e] = 1.0F - t * t;
           }
       }

@@ -203,14 +203,18 @@ struct ForwardGroup {
     for (int r = 0; r < 2; ++r) {
       const RowPlace row = place(item, w, r);
       const std::uint32_t* words = bits.words + row.b * bits.batch_stride + row.h * bits.head_stride +
-                                   static_cast<std::int64_t>(smaller(row.i, a.M - 1)) * bits.row_words;
+                                   static_cast<std::int64_t>(smaller(row.i, a.M - 1)) * bits.row_words + j * (Tr::kKeys / 32);
+      std::uint32_t of_row[Tr::kKeys / 32];  // rows are padded to whole tiles
 #pragma unroll
-      for (int i = 0; i < Tr::kKeys / 8; ++i) {
-        const int col = j * Tr::kKeys + 8 * i;
-        const std::uint32_t pair = col < a.N ? words[col / 32] >> (col % 32 + col0) : 0;
-        if ((pair & 1) == 0) s[4 * i + 2 * r] = -INFINITY;
-        if ((pair & 2) == 0) s[4 * i + 2 * r + 1] = -INFINITY;
+      for (int n = 0; n < Tr::kKeys / 64; ++n) {
+        const uint2 two = *reinterpret_cast<const uint2*>(words + 2 * n);
+        of_row[2 * n] = two.x >> col0, of_row[2 * n + 1] = two.y >> col0;
       }
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if ((of_row[i / 4] >> (8 * (i % 4) + e) & 1) == 0) s[4 * i + 2 * r + e] = -INFINITY;
     }
   }
   __device__ __forceinline__ void add_terms(const ForwardItem& item, int w, int j) {
