@@ -14,8 +14,8 @@ namespace attend::cuda {
 namespace {
 
 constexpr const char* kOp = "cuda::attention";
-constexpr int kFewRows = 64;                          // of a KV head: the keys are then split
-constexpr std::int64_t kSectionBytes = 32LL << 20;    // of keys and values that stay in the L2
+constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
+constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
 // Keys of a part: by their number alone, so that bits do not depend on the batch. Up to 32 parts, of 512 or more.

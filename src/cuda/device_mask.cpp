@@ -48,7 +48,7 @@ SimpleRule simple_rule(const MaskPlan& plan) {
       if (rule.starts) simple.least = std::max(simple.least, clipped(rule.starts->front()));
       if (rule.ends) simple.most = std::min(simple.most, clipped(rule.ends->front()));
     } else if (rule.from == From::position && (!rule.prefix || plan.intervals.size() == 1)) {
-      const std::int64_t offset = rule.position.offsets                        ? rule.position.offsets->front()
+      const std::int64_t offset = rule.position.offsets                    ? rule.position.offsets->front()
                                   : rule.position.align == Align::last_key ? plan.N - plan.M
                                                                            : 0;
       simple.lo_add = std::max(simple.lo_add, clipped(offset - side(rule.left)));
@@ -86,10 +86,18 @@ void lower_mask(const MaskPlan& plan, DeviceMask& mask, std::vector<int>& ints) 
     const IntervalRule& rule = plan.intervals[r];
     IntervalRule32& to = mask.rules[r];
     switch (rule.from) {
-      case From::keys: to.from = IntervalRule32::keys; break;
-      case From::position: to.from = IntervalRule32::position; break;
-      case From::chunk: to.from = IntervalRule32::chunk; break;
-      case From::segment: to.from = IntervalRule32::segment; break;
+      case From::keys:
+        to.from = IntervalRule32::keys;
+        break;
+      case From::position:
+        to.from = IntervalRule32::position;
+        break;
+      case From::chunk:
+        to.from = IntervalRule32::chunk;
+        break;
+      case From::segment:
+        to.from = IntervalRule32::segment;
+        break;
     }
     to.left = rule.from == From::position ? side(rule.left) : clipped(rule.left);
     to.right = rule.from == From::position ? side(rule.right) : clipped(rule.right);

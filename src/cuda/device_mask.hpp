@@ -38,8 +38,8 @@ struct Interval {
 
 // A bit for each query and key, 32 keys to a word, and for each tile of kTileQueries x kTileKeys what it holds.
 struct MaskBits {
-  const std::uint32_t* words = nullptr;  // null: nothing is hidden inside the intervals
-  const std::uint8_t* tiles = nullptr;   // 0: hides all; 1: hides some; 2: hides none
+  const std::uint32_t* words = nullptr;                      // null: nothing is hidden inside the intervals
+  const std::uint8_t* tiles = nullptr;                       // 0: hides all; 1: hides some; 2: hides none
   std::int64_t batch_stride = 0, head_stride = 0;            // in words; 0 repeats
   std::int64_t tile_batch_stride = 0, tile_head_stride = 0;  // in tiles
   int row_words = 0, row_tiles = 0;

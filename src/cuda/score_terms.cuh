@@ -56,7 +56,8 @@ __device__ __forceinline__ RowSlope row_slope(const DeviceMask& mask, const Scor
 __device__ __forceinline__ float capped(float x, float cap) {
   return cap * tanh_exact(__fdividef(x, cap));
 }
-__device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row, int col) {
+__device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row,
+                                         int col) {
   if (row.i >= mask.M || col >= mask.N) return 0.0F;
   return load_float(terms.bias, row.b * terms.bias.batch_stride + row.h * terms.bias.head_stride +
                                     row.i * terms.bias.row_stride + col * terms.bias.dim_stride);
