@@ -128,11 +128,11 @@ std::string to_terminal(const CurvesFigure& figure, Language language, const dra
   }
   const std::string least = number(plain_x.least), most = number(plain_x.most);
   text += fmt::format("{:>9} +{}\n", "", std::string(static_cast<std::size_t>(columns), '-'));
-  text += fmt::format("{:>11}{}{}{}  {}\n", "", least,
-                      std::string(static_cast<std::size_t>(
-                                      std::max<int>(1, columns - static_cast<int>(least.size() + most.size()))),
-                                  ' '),
-                      most, figure.across.in(language));
+  text += fmt::format(
+      "{:>11}{}{}{}  {}\n", "", least,
+      std::string(static_cast<std::size_t>(std::max<int>(1, columns - static_cast<int>(least.size() + most.size()))),
+                  ' '),
+      most, figure.across.in(language));
   for (std::size_t n = 0; n < figure.curves.size(); ++n)
     text += fmt::format("{:>11}{} {}\n", "", kMarks[n % kMarks.size()], figure.curves[n].name.in(language));
   return text;

@@ -77,8 +77,8 @@ TinyModel TinyModel::clone() const {
 std::int64_t TinyModel::length_of(const TinyBatch& batch) const {
   const auto tokens = static_cast<std::int64_t>(batch.tokens.size());
   if (batch.batch < 1 || tokens % batch.batch != 0 || batch.targets.size() != batch.tokens.size())
-    throw InvalidArgument(fmt::format("a batch of {} rows has {} tokens and {} targets", batch.batch, tokens,
-                                      batch.targets.size()));
+    throw InvalidArgument(
+        fmt::format("a batch of {} rows has {} tokens and {} targets", batch.batch, tokens, batch.targets.size()));
   return tokens / batch.batch;
 }
 
@@ -138,8 +138,8 @@ double TinyModel::train(const TinyBatch& batch, double rate) {
   rms_norm_backward(dh, inputs.back(), norm_, dh, dnorm);
   std::vector<TransformerBlockGradients> layers(blocks_.size());
   for (std::size_t n = blocks_.size(); n-- > 0;) {
-    layers[n] = blocks_[n].backward(n + 1 == blocks_.size() ? dh.view() : layers[n + 1].dx.view(), inputs[n],
-                                    shape_.options);
+    layers[n] =
+        blocks_[n].backward(n + 1 == blocks_.size() ? dh.view() : layers[n + 1].dx.view(), inputs[n], shape_.options);
   }
   Tensor dtable(DType::f32, table_.shape());
   embedding_backward(layers.empty() ? dh.view() : layers.front().dx.view(), batch.tokens, dtable);
@@ -185,8 +185,7 @@ Tensor TinyModel::head_outputs(const TinyBatch& batch, std::int64_t layer) const
 void TinyModel::knock_out(std::int64_t layer, std::int64_t head) {
   Tensor& wo = blocks_[static_cast<std::size_t>(layer)].attention().parameters().wo;
   const std::int64_t columns = wo.shape()[3], E = columns / shape_.heads;
-  for (std::int64_t o = 0; o < wo.shape()[2]; ++o)
-    std::fill_n(wo.data<float>() + o * columns + head * E, E, 0.0F);
+  for (std::int64_t o = 0; o < wo.shape()[2]; ++o) std::fill_n(wo.data<float>() + o * columns + head * E, E, 0.0F);
 }
 
 }  // namespace attend::labs
