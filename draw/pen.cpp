@@ -21,8 +21,8 @@
 namespace attend::draw {
 namespace {
 
-// The first has even digits and is nearly always there; two have the characters of Chinese, in the forms that readers of
-// simplified Chinese expect. What none of them has comes from any font that does.
+// The first has even digits and is nearly always there; two have the characters of Chinese, in the forms that readers
+// of simplified Chinese expect. What none of them has comes from any font that does.
 constexpr const char* kFamilies = "DejaVu Sans, Noto Sans CJK SC, WenQuanYi Micro Hei, sans-serif";
 constexpr double kMostPixels = 24000;  // along a side; Cairo's images end at 32767
 

@@ -24,10 +24,12 @@ MAY_USE = {
     "io": {"include", "base"},
     "draw": {"include", "base"},
     "llm": {"include", "base", "io"},
-    "apps": {"include", "io", "draw", "llm"},
+    "labs": {"include", "base", "io", "draw", "llm"},
+    "apps": {"include", "io", "draw", "llm", "labs"},
     "python": {"include"},
     "examples": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "lens", "abi", "io", "draw", "llm"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "lens", "abi", "io", "draw", "llm",
+              "labs"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "draw", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.
@@ -80,7 +82,7 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     files = [
         path.relative_to(root)
-        for top in ("include", "src", "io", "draw", "llm", "apps", "python", "examples", "tests", "bench")
+        for top in ("include", "src", "io", "draw", "llm", "labs", "apps", "python", "examples", "tests", "bench")
         for path in sorted((root / top).rglob("*"))
         if path.suffix in SUFFIXES
     ]

@@ -193,6 +193,14 @@ void Subcommand::hide() const {
   app_->group("");
 }
 
+void Subcommand::take_rest() const {
+  app_->allow_extras();
+}
+
+std::vector<std::string> Subcommand::rest() const {
+  return app_->remaining();
+}
+
 Program::Program(const char* about, const std::string& version, const char* footer)
     : app_(std::make_unique<CLI::App>(about, "attend")) {
   app_->set_version_flag("--version", version, "Print the version and exit");

@@ -69,6 +69,8 @@ class Subcommand {
   void footer(const std::string& text) const;
   void alias(const char* name) const;  // another name for it
   void hide() const;                   // from the help: for the build and for shells
+  void take_rest() const;              // arguments that nobody knows are no error: rest() gives them
+  std::vector<std::string> rest() const;
 
  private:
   friend class Program;
@@ -107,6 +109,8 @@ Command add_rm(Program& program);
 Command add_info(Program& program);
 Command add_generate(Program& program);
 Command add_chat(Program& program);
+Command add_serve(Program& program);
+Command add_bench(Program& program);
 Command add_embed(Program& program);
 Command add_look(Program& program);
 Command add_eval(Program& program);
@@ -117,6 +121,7 @@ Command add_train(Program& program);
 Command add_compare(Program& program);
 Command add_merge(Program& program);
 Command add_variants(Program& program);
+Command add_lab(Program& program);
 Command add_completion(Program& program);
 Command add_man(Program& program);
 

@@ -59,6 +59,11 @@ void TrainScreen::scale(const llm::NgramLosses& losses, double entropy) {
   (void)std::fflush(stdout);
 }
 
+void TrainScreen::note(const std::string& text) {
+  clear();
+  fmt::print("note     {}\n", text);
+}
+
 void TrainScreen::step(const llm::StepReport& r) {
   const auto now = Clock::now();
   if (now < next_ && r.step != r.steps) return;

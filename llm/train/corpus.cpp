@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "io/atomic_file.hpp"
 #include "io/json.hpp"
 #include "io/readable.hpp"
 #include "llm/train/conversation.hpp"
@@ -69,6 +70,30 @@ std::string corpus_line(const CorpusOptions& o, std::int64_t number) {
   }
   if (o.relations) json.put("relations", relations_text(story));
   return json.text();
+}
+
+std::int64_t write_corpus(const std::filesystem::path& path, const CorpusOptions& options, std::int64_t count,
+                          const std::function<void(std::int64_t done)>& progress) {
+  std::int64_t bytes = 0;
+  io::stream_file_atomically(path, [&](const io::PutBytes& put) {
+    for (std::int64_t n = 0; n < count; ++n) {
+      if (progress) progress(n);
+      const std::string line = corpus_line(options, n) + "\n";
+      put(std::as_bytes(std::span(line)));
+      bytes += std::ssize(line);
+    }
+  });
+  return bytes;
+}
+
+CorpusOptions corpus_of(Stage stage) {
+  if (stage == Stage::dpo) return {.seed = 3, .format = CorpusFormat::preference};
+  const bool talks = stage == Stage::sft || stage == Stage::lora;
+  return {.seed = talks ? 2U : 1U, .format = talks ? CorpusFormat::chat : CorpusFormat::text};
+}
+
+std::int64_t corpus_count(Stage stage) {
+  return stage == Stage::dpo ? 4000 : stage == Stage::sft || stage == Stage::lora ? 20000 : 60000;
 }
 
 }  // namespace attend::llm

@@ -70,6 +70,8 @@ struct ATTEND_FOR_RING AttentionCall {
   void set_packed(const PackedTiles* packed) { problem_.packed = packed; }
   // For the kernels. Slopes and sinks are read now, once: not before everything that a call writes has been checked.
   const AttentionProblem& problem() const;
+  // The same without slopes and sinks: nothing that a view points to has been read.
+  const AttentionProblem& unread_problem() const { return problem_; }
 
   View q, k, v;
   const AttentionOptions& options;

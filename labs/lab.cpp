@@ -1,0 +1,95 @@
+// Running a lab: its arguments checked, its numbers measured and judged.
+#include "labs/lab.hpp"
+
+#include <charconv>
+#include <chrono>
+#include <stdexcept>
+
+#include "attend/error.hpp"
+#include "io/closest.hpp"
+
+namespace attend::labs {
+namespace {
+
+std::int64_t whole_number(const Parameter& p, const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= p.least && value <= p.most) return value;
+  throw InvalidArgument(
+      fmt::format("{} is '{}', expected a whole number from {} to {}", p.name, text, p.least, p.most));
+}
+
+}  // namespace
+
+double Numbers::at(std::string_view name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) throw std::logic_error(fmt::format("nobody measured '{}'", name));
+  return found->second;
+}
+
+Arguments::Arguments(std::span<const Parameter> parameters, const std::map<std::string, std::string>& given,
+                     bool quick) {
+  for (const Parameter& p : parameters) {
+    if (p.words)
+      words_[p.name] = p.preset_words;
+    else
+      numbers_[p.name] = quick ? p.quick : p.preset;
+  }
+  for (const auto& [name, text] : given) {
+    std::vector<std::string> names;
+    const Parameter* meant = nullptr;
+    for (const Parameter& p : parameters) {
+      names.push_back(p.name);
+      if (p.name == name) meant = &p;
+    }
+    if (meant == nullptr)
+      throw InvalidArgument(names.empty() ? fmt::format("there is no parameter '{}': this lab has none", name)
+                                          : fmt::format("there is no parameter '{}'{}; there are: {}", name,
+                                                        io::did_you_mean(name, names), fmt::join(names, ", ")));
+    if (meant->words)
+      words_[name] = text;
+    else
+      numbers_[name] = whole_number(*meant, text);
+  }
+}
+
+std::int64_t Arguments::operator[](std::string_view name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) throw std::logic_error(fmt::format("no parameter '{}'", name));
+  return found->second;
+}
+
+const std::string& Arguments::words(std::string_view name) const {
+  const auto found = words_.find(name);
+  if (found == words_.end()) throw std::logic_error(fmt::format("no parameter '{}'", name));
+  return found->second;
+}
+
+std::string Arguments::text(std::string_view name) const {
+  const auto found = words_.find(name);
+  return found != words_.end() ? found->second : std::to_string((*this)[name]);
+}
+
+const Lab* find_lab(std::string_view name) {
+  for (const Lab& lab : all_labs())
+    if (lab.name == name) return &lab;
+  return nullptr;
+}
+
+const Lab& lab_called(const std::string& name) {
+  if (const Lab* lab = find_lab(name)) return *lab;
+  std::vector<std::string> names;
+  for (const Lab& lab : all_labs()) names.push_back(lab.name);
+  throw InvalidArgument(fmt::format("there is no lab '{}'{}; there are: {}", name, io::did_you_mean(name, names),
+                                    fmt::join(names, ", ")));
+}
+
+Report run_lab(const Lab& lab, const Arguments& arguments, const Progress& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  Results results = lab.measure(arguments, progress ? progress : [](double) {});
+  std::vector<Conclusion> conclusions = lab.judge(results.numbers);
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+  return {&lab, arguments, std::move(results), std::move(conclusions), passed.count()};
+}
+
+}  // namespace attend::labs

@@ -1,0 +1,45 @@
+// Words in two languages: every sentence of a lab is written in English and in Chinese, side by side.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+
+namespace attend::labs {
+
+enum class Language { en, zh };
+
+struct Text {
+  std::string en, zh;
+
+  const std::string& in(Language language) const { return language == Language::en ? en : zh; }
+  bool operator==(const Text&) const = default;
+};
+
+// A Chinese format string: one that holds no Chinese, or not the arguments of its English twin, does not compile.
+template <class... T>
+struct Chinese {
+  template <std::size_t N>
+  consteval Chinese(const char (&text)[N]) : format(text) {  // NOLINT(google-explicit-constructor): it stands for one
+    bool chinese = false;
+    for (const char c : text) chinese = chinese || static_cast<unsigned char>(c) >= 0xe3;
+    if (!chinese) throw "the Chinese text is missing";
+  }
+  fmt::basic_format_string<char, T...> format;
+};
+
+template <class... T>
+Text say(fmt::format_string<const T&...> en, const std::type_identity_t<Chinese<const T&...>>& zh, const T&... values) {
+  return {fmt::format(en, values...), fmt::format(zh.format, values...)};
+}
+
+// What both languages write alike: numbers, symbols, names.
+template <class... T>
+Text same(fmt::format_string<const T&...> text, const T&... values) {
+  const std::string once = fmt::format(text, values...);
+  return {once, once};
+}
+
+}  // namespace attend::labs
