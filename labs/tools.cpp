@@ -17,8 +17,7 @@ namespace attend::labs {
 namespace {
 
 double element(const View& view, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
-  const std::int64_t at =
-      b * view.strides[0] + h * view.strides[1] + i * view.strides[2] + d * view.strides[3];
+  const std::int64_t at = b * view.strides[0] + h * view.strides[1] + i * view.strides[2] + d * view.strides[3];
   if (view.dtype == DType::f64) return static_cast<const double*>(view.data)[at];
   return static_cast<double>(static_cast<const float*>(view.data)[at]);
 }

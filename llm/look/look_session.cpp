@@ -62,6 +62,7 @@ Look LookSession::run(std::span<const Token> tokens, const LookOptions& options)
     order = shuffled(order, fixed, one.seed);
   }
   state->run(order);
+  state->options.progress = {};  // of this call alone
   return Look(std::move(state));
 }
 

@@ -14,9 +14,9 @@ namespace attend::cuda {
 namespace {
 
 constexpr const char* kOp = "cuda::attention";
-constexpr int kFewRows = 64;                          // of a KV head: the keys are then split
-constexpr int kSplitKeys = 512;                       // always, so that bits do not depend on the batch
-constexpr std::int64_t kSectionBytes = 32LL << 20;    // of keys and values that stay in the L2
+constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
+constexpr int kSplitKeys = 512;                     // always, so that bits do not depend on the batch
+constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
 struct Choice {

@@ -77,9 +77,9 @@ __device__ __forceinline__ int block_state(const ForwardArgs& a, const ForwardIt
 template <class Tr>
 __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared<Tr>& sh, char* sq, char* sk, char* sv) {
   const int tokens = 64 / a.packed, total = a.row_tiles * a.B * a.H * a.splits;
-  int step = 0;
+  int step = 0, next_item = atomicAdd(a.counter, 1);
   for (int tile = 0;; ++tile) {
-    const int t = atomicAdd(a.counter, 1);
+    const int t = next_item;
     const int qs = tile % Tr::kQueryStages;
     ForwardItem& place = sh.items[tile % (Tr::kQueryStages + 1)];
     sh.query_empty[qs].wait((tile / Tr::kQueryStages & 1) ^ 1);
@@ -91,6 +91,7 @@ __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared
     }
     const ForwardItem item = forward_item(a, t);
     place = item;
+    next_item = atomicAdd(a.counter, 1);  // asked for a tile ahead: the answer takes as long as a short tile
     // A box of packed heads may be shorter than 64 rows.
     sh.query_full[qs].expect(Tr::kGroups * (Tr::D / 64) * tokens * a.packed * 128);
     for (int g = 0; g < Tr::kGroups; ++g)
@@ -316,7 +317,7 @@ struct ForwardGroup {
         sum = fmaf(sum, factor, exp2_fast(sink - both));
         top = both;
       }
-      const float inverse = sum > 0 ? factor / sum : 0.0F;
+      const float inverse = sum > 0 ? __fdividef(factor, sum) : 0.0F;
       lse[r] = sum > 0 ? (top + __log2f(sum)) * kLn2 : -INFINITY;
       if (sum != sum) lse[r] = sum;
 #pragma unroll
@@ -335,8 +336,9 @@ struct ForwardGroup {
   }
   // The rows a thread holds: packed heads lie one after another within a token.
   __device__ __forceinline__ RowPlace place(const ForwardItem& item, int w, int r) const {
-    const int tokens = 64 / a.packed, n = warp * 16 + lane / 4 + 8 * r, token = n / a.packed;
-    const int i = (item.m * Tr::kGroups + w) * tokens + token;
+    const int n = warp * 16 + lane / 4 + 8 * r;
+    if (a.packed == 1) return {item.b, item.h, smaller((item.m * Tr::kGroups + w) * 64 + n, a.M)};
+    const int tokens = 64 / a.packed, token = n / a.packed, i = (item.m * Tr::kGroups + w) * tokens + token;
     return {item.b, item.h * a.packed + n % a.packed, token < tokens && i < a.M ? i : a.M};
   }
   __device__ __forceinline__ void see(const ForwardItem& item, int w) {

@@ -48,8 +48,9 @@ void check_supported(const char* op, const AttentionCall& call) {
 }
 
 DeviceOperand device_operand(const Operand& operand) {
-  return {operand.data,           static_cast<int>(operand.dtype), operand.batch_stride, operand.head_stride,
-          operand.row_stride, operand.dim_stride};
+  return {operand.data,         static_cast<int>(operand.dtype),
+          operand.batch_stride, operand.head_stride,
+          operand.row_stride,   operand.dim_stride};
 }
 DeviceOperand device_operand(const std::optional<View>& view) {
   if (!view) return {};
@@ -66,8 +67,9 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
                        step(2) > 0;
   if (!aligned)
     fail("cuda::attention",
-         std::string(what) + " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
-                             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
+         std::string(what) +
+             " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
+             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
   const auto u64 = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
   const auto bytes = [&](std::int64_t stride) { return u64(stride * 2); };
   const int packed = std::max(box.packed, 1);

@@ -104,6 +104,11 @@ __device__ __forceinline__ void add_floats(float* to, const void* from, int byte
                "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
+__device__ __forceinline__ void store_floats(float* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
+               : "memory");
+}
 __device__ __forceinline__ void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -8,3 +8,4 @@
 #include "attend/llm/sampling.hpp"
 #include "attend/llm/store.hpp"
 #include "attend/llm/tokenizer.hpp"
+#include "attend/llm/training.hpp"

@@ -131,7 +131,7 @@ struct LookOptions {
   bool losses = false;                 // of each token, for Look::losses()
   std::int64_t sinks = 1;              // first tokens that count as sinks
   std::int64_t memory_limit = 0;       // bytes to keep at most; 0: half of what is free
-  OnProgress progress{};               // layers done and all of them; may throw to stop
+  OnProgress progress{};               // of run(): layers done and all of them; may throw to stop
 };
 
 struct LookMemory {
