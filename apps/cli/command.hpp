@@ -110,6 +110,7 @@ Command add_info(Program& program);
 Command add_generate(Program& program);
 Command add_chat(Program& program);
 Command add_serve(Program& program);
+Command add_explore(Program& program);
 Command add_bench(Program& program);
 Command add_embed(Program& program);
 Command add_look(Program& program);

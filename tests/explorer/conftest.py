@@ -115,6 +115,7 @@ class Explorer:
 
     def type(self, text):
         self.page.fill("#text", text)
+        self.page.evaluate("() => document.activeElement.blur()")  # the keys that follow are commands again
         self.page.wait_for_timeout(250)
         self.settle()
 
