@@ -11,6 +11,7 @@ namespace attend::llm {
 namespace {
 
 constexpr std::int64_t kPage = PagedKvCache::kPageTokens;
+constexpr std::int64_t kWorthWaiting = 16;  // tokens that another request is about to read
 
 BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.context <= 0) o.context = config.context;
@@ -177,7 +178,7 @@ bool RunningBatch::take_over(std::int64_t sequence, std::int64_t length, std::in
 bool RunningBatch::waits_for_prefix(const Running& r, std::int64_t shared) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Running& other) {
     const std::int64_t left = std::ssize(other.tokens) - other.cached;
-    return left > 1 && common_prefix(other.tokens, r.tokens) >= shared + kPage &&
+    return left > 1 && common_prefix(other.tokens, r.tokens) >= shared + kWorthWaiting &&
            other.cached < std::ssize(r.tokens) - 1;
   });
 }
