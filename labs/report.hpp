@@ -1,4 +1,5 @@
-// What a lab hands back: blocks of text, tables and figures as data, the numbers it measured, and conclusions from them.
+// What a lab hands back: blocks of text, tables and figures as data, the numbers it measured, and conclusions from
+// them.
 #pragma once
 
 #include <map>

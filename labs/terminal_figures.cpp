@@ -14,7 +14,7 @@ constexpr int kPlotColumns = 60, kPlotRows = 12;
 constexpr std::string_view kMarks = "o+x*#@%&";
 
 std::string cell_colour(draw::Colours colours, double share) {
-  const draw::Rgb rgb = draw::viridis(share);
+  const draw::Rgb rgb = draw::colour_at(share, draw::Palette::viridis);
   const char* ink = share > 0.6 ? "\x1b[30m" : "\x1b[97m";
   if (colours == draw::Colours::full) return fmt::format("\x1b[48;2;{};{};{}m{}", rgb[0], rgb[1], rgb[2], ink);
   const auto step = [](int x) { return x < 48 ? 0 : x < 115 ? 1 : (x - 35) / 40; };
@@ -128,11 +128,11 @@ std::string to_terminal(const CurvesFigure& figure, Language language, const dra
   }
   const std::string least = number(plain_x.least), most = number(plain_x.most);
   text += fmt::format("{:>9} +{}\n", "", std::string(static_cast<std::size_t>(columns), '-'));
-  text += fmt::format("{:>11}{}{}{}  {}\n", "", least,
-                      std::string(static_cast<std::size_t>(
-                                      std::max<int>(1, columns - static_cast<int>(least.size() + most.size()))),
-                                  ' '),
-                      most, figure.across.in(language));
+  text += fmt::format(
+      "{:>11}{}{}{}  {}\n", "", least,
+      std::string(static_cast<std::size_t>(std::max<int>(1, columns - static_cast<int>(least.size() + most.size()))),
+                  ' '),
+      most, figure.across.in(language));
   for (std::size_t n = 0; n < figure.curves.size(); ++n)
     text += fmt::format("{:>11}{} {}\n", "", kMarks[n % kMarks.size()], figure.curves[n].name.in(language));
   return text;

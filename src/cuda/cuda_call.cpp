@@ -48,8 +48,9 @@ void check_supported(const char* op, const AttentionCall& call) {
 }
 
 DeviceOperand device_operand(const Operand& operand) {
-  return {operand.data,           static_cast<int>(operand.dtype), operand.batch_stride, operand.head_stride,
-          operand.row_stride, operand.dim_stride};
+  return {operand.data,         static_cast<int>(operand.dtype),
+          operand.batch_stride, operand.head_stride,
+          operand.row_stride,   operand.dim_stride};
 }
 DeviceOperand device_operand(const std::optional<View>& view) {
   if (!view) return {};
@@ -66,8 +67,9 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
                        step(2) > 0;
   if (!aligned)
     fail("cuda::attention",
-         std::string(what) + " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
-                             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
+         std::string(what) +
+             " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
+             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
   const auto u64 = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
   const auto bytes = [&](std::int64_t stride) { return u64(stride * 2); };
   const int packed = std::max(box.packed, 1);
@@ -153,7 +155,7 @@ void DeviceCall::lower_holes() {
 void DeviceCall::make_bits(int tile_queries, int tile_keys) {
   lower_holes();
   bits_.tile_queries = tile_queries, bits_.tile_keys = tile_keys;
-  bits_.row_words = static_cast<int>(divide_up(mask.N, 32));
+  bits_.row_words = static_cast<int>(divide_up(mask.N, tile_keys)) * (tile_keys / 32);  // whole tiles
   bits_.row_tiles = static_cast<int>(divide_up(mask.N, tile_keys));
   const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, rows_of_tiles = divide_up(mask.M, tile_queries);
   const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});
