@@ -239,7 +239,8 @@ void RunningBatch::share_prompts(std::int64_t budget, std::vector<Share>& shares
     budget -= count;
   };
   if (prompts.size() > 1) give(prompts.front(), (budget + 1) / 2);
-  std::stable_sort(prompts.begin(), prompts.end(), [&](const Share& a, const Share& b) { return left(a) < left(b); });
+  std::sort(prompts.begin(), prompts.end(),
+            [&](const Share& a, const Share& b) { return left(a) != left(b) ? left(a) < left(b) : a.index < b.index; });
   for (Share& share : prompts) give(share, budget);
   for (Share& share : prompts)
     if (share.count > 0) shares.push_back(std::move(share));
