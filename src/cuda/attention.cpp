@@ -133,6 +133,7 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   check_outputs(call, out, extras);
   check_dtype(kOp, "out", out.dtype, q.dtype);
   if (extras.weights) fail(kOp, "weights on a GPU are not supported yet");
+  if (extras.statistics) fail(kOp, "the statistics of the lens on a GPU are not supported yet");
   if (extras.row_sums) fail(kOp, "row sums on a GPU are not supported yet");
   DeviceCall on(kOp, call, static_cast<CUstream>(stream));
   if (call.empty()) return;

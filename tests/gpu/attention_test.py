@@ -127,7 +127,10 @@ def gradient_case(name, B, H, Hk, M, N, D, dtype=torch.bfloat16, **options):
     given = [got.dq, got.dk, got.dv] + [x for x in (got.dbias, got.dsinks) if x is not None]
     for what, a, b in zip(("dq", "dk", "dv", "the first extra", "the second extra"), given, expected):
         error = ((a.double().flatten() - b.nan_to_num().flatten()).norm() / b.nan_to_num().norm()).item()
-        check(f"{name}: {what}", error < (1e-2 if dtype == torch.bfloat16 else 2e-3), f"relative error {error:.1e}")
+        bound = 1e-2 if dtype == torch.bfloat16 else 2e-3
+        if a is got.dsinks:  # a sum over all queries of what was rounded with `out`, in which terms cancel
+            bound *= 5
+        check(f"{name}: {what}", error < bound, f"relative error {error:.1e}")
 
 
 def forward_cases():
