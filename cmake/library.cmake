@@ -2,7 +2,8 @@
 find_package(Threads REQUIRED)
 
 file(GLOB ATTEND_SOURCES CONFIGURE_DEPENDS
-  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/cpu/*.cpp)
+  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/lens/*.cpp
+  src/cpu/*.cpp)
 if(ATTEND_C_ABI)
   file(GLOB ATTEND_ABI_SOURCES CONFIGURE_DEPENDS src/abi/*.cpp)
 endif()

@@ -172,18 +172,13 @@ Tensor TinyModel::head_outputs(const TinyBatch& batch, std::int64_t layer) const
   (void)block.attention().forward(x, shape_.options, {.saved = &saved});
   const std::int64_t B = x.shape()[0], L = x.shape()[2], W = shape_.width, H = shape_.heads, E = W / H;
   Tensor out(DType::f32, {B, H, L, W});
-  const Tensor& wo = block.attention().parameters().wo;  // [1, 1, W, H * E]
-  for (std::int64_t b = 0; b < B; ++b)
-    for (std::int64_t h = 0; h < H; ++h) {
-      Tensor part(DType::f32, {1, 1, W, E}), rows(DType::f32, {1, 1, L, E}), y(DType::f32, {1, 1, L, W});
-      for (std::int64_t o = 0; o < W; ++o)
-        std::memcpy(part.data<float>() + o * E, wo.data<float>() + o * H * E + h * E,
-                    static_cast<std::size_t>(E) * sizeof(float));
-      const std::vector<double> values = doubles_of(slice(slice(saved.out, 0, b, 1), 1, h, 1));
-      for (std::size_t n = 0; n < values.size(); ++n) rows.data<float>()[n] = static_cast<float>(values[n]);
-      linear(rows, part, {}, y);
-      std::memcpy(out.data<float>() + (b * H + h) * L * W, y.data<float>(), static_cast<std::size_t>(y.bytes()));
-    }
+  const View wo = block.attention().parameters().wo;  // [1, 1, W, H * E]
+  for (std::int64_t h = 0; h < H; ++h) {
+    MutableView part = out;
+    part.data = out.data<float>() + h * L * W;
+    part.shape[1] = 1;
+    linear(slice(saved.out, 3, h * E, E), slice(wo, 3, h * E, E), {}, part);
+  }
   return out;
 }
 

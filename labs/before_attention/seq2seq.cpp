@@ -341,18 +341,23 @@ double Translator::train(const TranslationBatch& batch, double rate) {
   return loss;
 }
 
-std::vector<bool> Translator::rows_right(const TranslationBatch& batch) const {
+Translator::Score Translator::score(const TranslationBatch& batch) const {
   const Trace t = run(batch);
   const std::int64_t words = shape_.target_words, M = batch.target_length;
   Tensor logits(shape_.dtype, {batch.batch, 1, M, words});
   linear(t.spoken, weights_.head, {}, logits);
   std::vector<bool> right(static_cast<std::size_t>(batch.batch), true);
+  std::int64_t right_words = 0;
   for (std::size_t n = 0; n < batch.targets.size(); ++n) {
     if (batch.targets[n] < 0) continue;
     const float* row = logits.data<float>() + static_cast<std::int64_t>(n) * words;
-    if (std::max_element(row, row + words) - row != batch.targets[n]) right[n / static_cast<std::size_t>(M)] = false;
+    if (std::max_element(row, row + words) - row == batch.targets[n])
+      ++right_words;
+    else
+      right[n / static_cast<std::size_t>(M)] = false;
   }
-  return right;
+  return {static_cast<double>(std::count(right.begin(), right.end(), true)) / static_cast<double>(batch.batch),
+          static_cast<double>(right_words) / count_targets(batch)};
 }
 
 Tensor Translator::alignment(const TranslationBatch& batch) const {

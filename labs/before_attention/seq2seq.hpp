@@ -33,10 +33,13 @@ class Translator {
  public:
   explicit Translator(const TranslatorShape& shape);
 
-  double loss(const TranslationBatch& batch) const;                   // mean over targets
-  double loss_and_gradients(const TranslationBatch& batch);           // fills gradients()
-  double train(const TranslationBatch& batch, double rate);           // one step of Adam; f32
-  std::vector<bool> rows_right(const TranslationBatch& batch) const;  // every target of the row had the largest logit
+  double loss(const TranslationBatch& batch) const;          // mean over targets
+  double loss_and_gradients(const TranslationBatch& batch);  // fills gradients()
+  double train(const TranslationBatch& batch, double rate);  // one step of Adam; f32
+  struct Score {
+    double rows = 0, words = 0;  // shares that are right: rows without a mistake, single words
+  };
+  Score score(const TranslationBatch& batch) const;       // a word is right when it has the largest logit
   Tensor alignment(const TranslationBatch& batch) const;  // [B, 1, target, source]: weights; not for Bridge::none
 
   std::vector<Tensor*> parameters();

@@ -52,6 +52,7 @@ void softmax_line(float* x, std::int64_t count, std::int64_t stride, const Softm
     sum += v;
   }
   if (rules.not_normalised) return;
+  if (rules.no_max && !rules.nan_row && sum == 0) sum = 1;  // who guards against 0 / 0 guards by the sum
   for (std::int64_t n = 0; n < count; ++n) x[n * stride] /= sum;
   if (rules.log)
     for (std::int64_t n = 0; n < count; ++n) x[n * stride] = std::log(x[n * stride]);

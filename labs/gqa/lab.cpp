@@ -27,6 +27,7 @@ Tensor repeated(const Tensor& kv, std::int64_t groups) {
 
 void counting_part(const Arguments& a, Results& results) {
   const std::int64_t W = a["width"], H = a["heads"], K = a["kv-heads"], D = W / H, tokens = 1000;
+  if (W % H != 0) throw InvalidArgument(fmt::format("width is {}, expected a multiple of heads, {}", W, H));
   if (H % K != 0) throw InvalidArgument(fmt::format("kv-heads is {}, expected a divisor of heads, {}", K, H));
   Rows shares;
   for (std::int64_t g = 0; g < K; ++g) {
@@ -233,7 +234,7 @@ Lab gqa_lab() {
                      {"heads", 8, 1, 64, 8, say("query heads", "查询头数")},
                      {"kv-heads", 2, 1, 64, 2, say("KV heads, a divisor of the heads", "KV 头数，须整除头数")},
                      {"length", 1024, 8, 8192, 64, say("tokens of the timed part", "计时部分的词元数")},
-                     {"steps", 300, 1, 4000, 80, say("training steps", "训练步数")}},
+                     {"steps", 100, 1, 4000, 80, say("training steps", "训练步数")}},
       .measure = measure,
       .judge = judge};
 }

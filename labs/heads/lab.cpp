@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "attend/error.hpp"
 #include "attend/linear.hpp"
 #include "attend/multi_head_attention.hpp"
 #include "labs/registry.hpp"
@@ -38,6 +39,8 @@ double mean_distance(const Tensor& weights) {  // over rows, of how far back a h
 
 void split_part(const Arguments& a, Results& results) {
   const std::int64_t W = a["width"], H = a["heads"], D = W / H, L = 5;
+  if (W % (2 * H) != 0)
+    throw InvalidArgument(fmt::format("width is {}, expected a multiple of twice the heads, {}", W, 2 * H));
   MultiHeadAttention layer({.width = W, .heads = H});
   layer.initialise(3);
   const Tensor x = random_tensor({1, 1, L, W}, 4);
@@ -46,21 +49,16 @@ void split_part(const Arguments& a, Results& results) {
   // W_O of the concatenation is the sum over heads of W_O's columns for that head.
   Tensor sum(DType::f32, y.shape());
   for (std::int64_t h = 0; h < H; ++h) {
-    Tensor part(DType::f32, {1, 1, W, D}), rows(DType::f32, {1, 1, L, D}), one(DType::f32, {1, 1, L, W});
-    for (std::int64_t o = 0; o < W; ++o)
-      std::memcpy(part.data<float>() + o * D, layer.parameters().wo.data<float>() + o * W + h * D,
-                  static_cast<std::size_t>(D) * sizeof(float));
-    const std::vector<double> head = doubles_of(slice(saved.out, 1, h, 1));
-    for (std::size_t n = 0; n < head.size(); ++n) rows.data<float>()[n] = static_cast<float>(head[n]);
-    linear(rows, part, {}, one);
+    Tensor one(DType::f32, {1, 1, L, W});
+    linear(slice(saved.out, 3, h * D, D), slice(layer.parameters().wo, 3, h * D, D), {}, one);
     for (std::int64_t n = 0; n < sum.size(); ++n) sum.data<float>()[n] += one.data<float>()[n];
   }
   results.put("concat_difference", largest_difference(sum, y));
   results.add(Table{say("Shapes on the way, {} heads of {}", "各步的形状，{} 个头，每头 {} 维", H, D),
                     {say("step", "步骤"), say("shape", "形状")},
                     {{same("x"), shape_text(x.shape())},
-                     {say("Q, K, V, split into heads", "Q、K、V，拆成多头"), shape_text(saved.q.shape())},
-                     {say("attention of every head", "每个头的注意力输出"), shape_text(saved.out.shape())},
+                     {say("Q, K, V, split into heads", "Q、K、V，拆成多头"), same("[1, {}, {}, {}]", H, L, D)},
+                     {say("attention of every head", "每个头的注意力输出"), same("[1, {}, {}, {}]", H, L, D)},
                      {say("concatenated, times W_O", "拼接后乘 W_O"), shape_text(y.shape())}}});
   const MultiHeadAttention many({.width = 512, .heads = 8}), one({.width = 512, .heads = 1});
   results.put("parameters_8x64", many.parameter_count());

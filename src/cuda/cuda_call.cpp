@@ -155,7 +155,7 @@ void DeviceCall::lower_holes() {
 void DeviceCall::make_bits(int tile_queries, int tile_keys) {
   lower_holes();
   bits_.tile_queries = tile_queries, bits_.tile_keys = tile_keys;
-  bits_.row_words = static_cast<int>(divide_up(mask.N, 32));
+  bits_.row_words = static_cast<int>(divide_up(mask.N, tile_keys)) * (tile_keys / 32);  // whole tiles
   bits_.row_tiles = static_cast<int>(divide_up(mask.N, tile_keys));
   const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, rows_of_tiles = divide_up(mask.M, tile_queries);
   const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});

@@ -45,8 +45,15 @@ struct MaskBits {
   int row_words = 0, row_tiles = 0;
 };
 
+// What most masks come to: lo = max(least, i + lo_add), hi = min(most, max(i + hi_add, prefix)).
+struct SimpleRule {
+  int is = 0;  // 1: this says it all
+  int least = 0, most = 0, lo_add = -kFarKey, hi_add = kFarKey, prefix = 0;
+};
+
 struct DeviceMask {
   int M = 0, N = 0;
+  SimpleRule simple;
   int rule_count = 0;
   int segments = 0, segment_queries = kNoList, segment_keys = kNoList;  // cumulative, segments + 1 numbers each
   IntervalRule32 rules[kMostRules];
@@ -123,6 +130,9 @@ ATTEND_HOST_DEVICE void narrow(const DeviceMask& mask, const IntervalRule32& rul
 // The keys that query i of batch b sees, but for those that bits hide. Neither bound ever falls from one query to the
 // next, so what a range of queries sees lies between its first one's `lo` and its last one's `hi`.
 ATTEND_HOST_DEVICE Interval seen_by(const DeviceMask& mask, int b, int i) {
+  const SimpleRule& simple = mask.simple;
+  if (simple.is)
+    return {larger(simple.least, i + simple.lo_add), smaller(simple.most, larger(i + simple.hi_add, simple.prefix))};
   const Run32 run = run_of(mask, i);
   if (run.k1 < 0) {
     const int end = int_at(mask, mask.segment_keys + mask.segments);

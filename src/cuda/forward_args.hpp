@@ -14,6 +14,7 @@ struct DeviceOperand {
   const void* data = nullptr;  // null: off
   int dtype = 0;               // DType
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0, dim_stride = 0;
+  int pairs = 0;  // 1: half types whose neighbours can be written together
 };
 
 // How a score becomes a logit, beside the scale.

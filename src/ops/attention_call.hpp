@@ -102,6 +102,8 @@ ATTEND_FOR_RING void attention_backward(const AttentionCall& call, const View& d
                                         const AttentionGradients& gradients, const RowState* whole = nullptr);
 // By the kernels: not for f64, nor for calls without rows (backward: without keys).
 void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+// The extras alone, no weights among them: values are not read.
+void run_extras(const AttentionCall& call, const AttentionExtras& extras);
 void run_attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients, const RowState* whole = nullptr);
 

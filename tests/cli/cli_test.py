@@ -16,6 +16,7 @@ import zlib
 import chart_test
 import embedded_test
 import files_test
+import look_test
 import model_test
 import pull_test
 import shell_test
@@ -24,6 +25,7 @@ from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
 from embedded_test import EmbeddedModel  # noqa: F401
 from files_test import FilesTest  # noqa: F401
+from look_test import LookTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 from shell_test import ShellTest  # noqa: F401
@@ -397,6 +399,6 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (chart_test, embedded_test, files_test, model_test, pull_test, shell_test, train_test):
+    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_test, shell_test, train_test):
         module.PROGRAM = PROGRAM
     unittest.main()
