@@ -35,7 +35,7 @@ Choice choose(const DeviceCall& call, bool few) {
   const auto by_dim = [&](const ForwardShape& d64, const ForwardShape& d128, const ForwardShape& d256) {
     return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
   };
-  if (call.has_bits) return {"bits", by_dim(kTerms64, kTerms128, kTerms256)};
+  if (call.has_bits) return {call.has_terms ? "bits" : "holes", by_dim(kTerms64, kTerms128, kTerms256)};
   if (few) return {"few", by_dim(kFew64, kFew128, kFew256)};
   if (call.has_terms) return {"terms", by_dim(kTerms64, kTerms128, kTerms256)};
   return {"plain", by_dim(kPlain64, kPlain128, kPlain256)};
@@ -94,7 +94,8 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
   a.scale = p.scale;
-  a.scale2 = std::string(kind) == "plain" ? p.scale * kLog2E : kLog2E;
+  const bool plain = std::string(kind) == "plain" || std::string(kind) == "holes";  // scores are not touched
+  a.scale2 = plain ? p.scale * kLog2E : kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / a.packed, a.group = static_cast<int>(p.G) / a.packed;
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
   a.row_tiles = static_cast<int>(divide_up(p.M, std::int64_t{tokens} * shape.groups));

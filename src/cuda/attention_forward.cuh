@@ -26,7 +26,8 @@ struct ForwardTraits {
   // Where there is no room for it, a result leaves through the memory of its queries.
   static constexpr bool kOutApart = rest + kGroups * out_bytes <= most_shared;
   static constexpr int shared_bytes = rest + (kOutApart ? kGroups * out_bytes : 0);
-  static_assert(kOutApart || (kQueryStages == 1 && !kHoldQuery && D == E));
+  // One warpgroup works on parts of the keys, whose results go out as floats.
+  static_assert(kOutApart || kGroups == 1 || (kQueryStages == 1 && !kHoldQuery && D == E));
   static_assert(shared_bytes <= most_shared);
 };
 

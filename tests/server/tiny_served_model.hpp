@@ -65,7 +65,8 @@ inline std::filesystem::path write_tiny_model() {
   std::string config((std::istreambuf_iterator<char>(in)), {});
   config.erase(config.rfind('}'));
   for (const char* key : {"\"bos_token_id\"", "\"eos_token_id\"", "\"max_position_embeddings\""})
-    if (const std::size_t at = config.find(key); at != std::string::npos) config[at + 1] = '_';
+    if (const std::size_t at = config.find(key); at != std::string::npos)
+      config[at + 2] = '_';  // another key, which nobody reads
   std::ofstream(folder / "config.json") << config << R"(, "eos_token_id": 63, "max_position_embeddings": 1024})";
   const std::string letters = "abcdefghijklmnopqrstuvwxyz0123456789{}[]\":,.-_<>/\\!?'#=()|+;";
   std::string vocabulary;
