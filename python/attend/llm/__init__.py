@@ -22,12 +22,14 @@ if not hasattr(_core, "LanguageModel"):
 from .._errors import FileError
 from ._chat import Chat
 from ._completion import Completion, Stream, TokenLogprob
+from ._look import Change, HeadType, KindScore, Look, LookStep, NextToken, look
 from ._model import MemoryPlan, Model, ModelInfo, Perplexity, free_memory, model_info, plan_memory
 from ._options import Options
 from ._store import default_model, known_models, models, pull
 from ._tokenizer import Tokenizer
 
 __all__ = [
-    "Chat", "Completion", "FileError", "MemoryPlan", "Model", "ModelInfo", "Options", "Perplexity", "Stream",
-    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "model_info", "models", "plan_memory", "pull",
+    "Change", "Chat", "Completion", "FileError", "HeadType", "KindScore", "Look", "LookStep", "MemoryPlan", "Model",
+    "ModelInfo", "NextToken", "Options", "Perplexity", "Stream", "TokenLogprob", "Tokenizer", "default_model", "free_memory",
+    "known_models", "look", "model_info", "models", "plan_memory", "pull",
 ]
