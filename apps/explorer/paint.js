@@ -58,7 +58,8 @@ function picture(plot, g) {
   const key = `${state.colour} ${state.range} ${g.transpose} ${plot.diff} ${plot.what.most} ${dark()} ${g.nAcross}`;
   const kept = pictures.get(plot.cells);
   if (kept?.key === key) return kept.image;
-  const image = pixels(plot, g);
+  const image = new OffscreenCanvas(g.nAcross, g.nDown);
+  image.getContext("2d").putImageData(pixels(plot, g), 0, 0);
   pictures.set(plot.cells, {key, image});
   return image;
 }

@@ -10,7 +10,7 @@ const examples = [
   "从前有一只小猫，它喜欢鱼。有一天，小猫",
 ];
 
-const longest = 20000;  // characters in the box
+const longest = 5000;  // characters in the box
 
 export function showPrompt() {
   const box = document.getElementById("prompt");
