@@ -1,141 +1,82 @@
-// Figures of a report drawn with characters.
+// Figures of a report as pictures, and drawn with characters.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "draw/colours.hpp"
-#include "draw/columns.hpp"
+#include "labs/pictures.hpp"
 #include "labs/terminal.hpp"
 
 namespace attend::labs {
 namespace {
 
-constexpr int kPlotColumns = 60, kPlotRows = 12;
-constexpr std::string_view kMarks = "o+x*#@%&";
-
-std::string cell_colour(draw::Colours colours, double share) {
-  const draw::Rgb rgb = draw::colour_at(share, draw::Palette::viridis);
-  const char* ink = share > 0.6 ? "\x1b[30m" : "\x1b[97m";
-  if (colours == draw::Colours::full) return fmt::format("\x1b[48;2;{};{};{}m{}", rgb[0], rgb[1], rgb[2], ink);
-  const auto step = [](int x) { return x < 48 ? 0 : x < 115 ? 1 : (x - 35) / 40; };
-  return fmt::format("\x1b[48;5;{}m{}", 16 + 36 * step(rgb[0]) + 6 * step(rgb[1]) + step(rgb[2]), ink);
+std::vector<std::string> in_language(const std::vector<Text>& texts, Language language) {
+  std::vector<std::string> all;
+  for (const Text& text : texts) all.push_back(text.in(language));
+  return all;
 }
 
-std::string label_of(const std::vector<Text>& labels, std::size_t n, Language language) {
-  return labels.empty() ? std::to_string(n) : labels[n].in(language);
+draw::Screen screen_in(const draw::Screen& screen, Language language) {
+  draw::Screen made = screen;
+  made.language = language == Language::zh ? draw::Language::chinese : draw::Language::english;
+  return made;
 }
 
-std::string fitted(const std::string& text, int width) {
-  const std::string cut = draw::columns_of(text) <= width ? text : draw::cut_to(text, width);
-  return std::string(static_cast<std::size_t>(width - draw::columns_of(cut)), ' ') + cut;
+// A logarithmic axis has marks at powers of ten; within two of them, at powers of two.
+double base_of(const CurvesFigure& figure, bool across) {
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  for (const Curve& curve : figure.curves)
+    for (const auto& [x, y] : curve.points) {
+      const double value = across ? x : y;
+      if (!std::isfinite(value) || value <= 0) continue;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+  return most > 100 * least ? 10 : 2;
 }
 
-struct Range {
-  double least = std::numeric_limits<double>::infinity(), most = -least;
-  void see(double value) {
-    if (!std::isfinite(value)) return;
-    least = std::min(least, value);
-    most = std::max(most, value);
-  }
-  double share(double value) const { return most > least ? (value - least) / (most - least) : 1; }
-};
-
-std::string number(double value) {
-  const double size = std::abs(value);
-  if (size != 0 && (size < 0.01 || size >= 100000)) return fmt::format("{:.1e}", value);
-  return fmt::format("{:.{}f}", value, size < 10 ? 2 : size < 1000 ? 1 : 0);
+// Above the drawing: titles are sentences here, and wrap.
+std::string titled(const Text& title, Language language, const draw::Screen& screen, draw::Picture picture) {
+  std::visit([](auto& what) { what.captions = {}; }, picture);
+  return wrapped(title.in(language), screen.columns) + "\n" + draw::to_terminal(picture, screen_in(screen, language));
 }
 
 }  // namespace
 
-std::string to_terminal(const MapFigure& map, Language language, const draw::Screen& screen) {
-  Range range;
-  for (const auto& row : map.values)
-    for (const double value : row) range.see(value);
-  const std::size_t columns = map.values.empty() ? 0 : map.values.front().size();
-  int margin = 0, cell = map.digits ? 6 : 2;
-  for (std::size_t r = 0; r < map.values.size(); ++r)
-    margin = std::max(margin, draw::columns_of(label_of(map.row_labels, r, language)));
-  margin = std::min(margin, 16);
-  if (map.digits)
-    for (std::size_t c = 0; c < columns; ++c)
-      cell = std::max(cell, std::min(10, draw::columns_of(label_of(map.column_labels, c, language)) + 1));
-  const int room = screen.columns - margin - 3;
-  const std::size_t shown = std::min(columns, static_cast<std::size_t>(std::max(1, room / cell)));
-
-  std::string text = wrapped(map.title.in(language), screen.columns) + "\n";
-  text += fmt::format("{}  {} → / {} ↓\n", std::string(static_cast<std::size_t>(margin), ' '),
-                      map.columns_are.in(language), map.rows_are.in(language));
-  if (map.digits || !map.column_labels.empty()) {
-    std::string line(static_cast<std::size_t>(margin) + 2, ' ');
-    for (std::size_t c = 0; c < shown; ++c) line += fitted(label_of(map.column_labels, c, language), cell);
-    text += line + "\n";
-  }
-  static constexpr std::string_view kShades = ".:-=+*#%@";
-  for (std::size_t r = 0; r < map.values.size(); ++r) {
-    text += fitted(label_of(map.row_labels, r, language), margin) + "  ";
-    for (std::size_t c = 0; c < shown; ++c) {
-      const double value = map.values[r][c];
-      const bool seen = std::isfinite(value);
-      const double share = seen ? range.share(value) : 0;
-      std::string inside;
-      if (map.digits)
-        inside = fitted(seen ? number(value) : "·", cell);
-      else if (screen.colours != draw::Colours::none || !seen)
-        inside = "  ";
-      else
-        inside = std::string(2, kShades[static_cast<std::size_t>(std::lround(share * (kShades.size() - 1)))]);
-      if (screen.colours != draw::Colours::none && seen)
-        text += cell_colour(screen.colours, std::sqrt(share)) + inside + "\x1b[0m";
-      else
-        text += inside;
+draw::Picture picture_of(const MapFigure& figure, Language language) {
+  draw::HeatMap map{.captions = {figure.title.in(language)},
+                    .across = {figure.columns_are.in(language)},
+                    .down = {figure.rows_are.in(language)},
+                    .colours = {.unit = ""},
+                    .numbers = figure.digits};
+  map.values.rows = std::ssize(figure.values);
+  map.values.cols = figure.values.empty() ? 0 : std::ssize(figure.values.front());
+  bool negative = false;
+  for (const auto& row : figure.values)
+    for (const double value : row) {
+      map.values.values.push_back(std::isfinite(value) ? value : draw::kMasked);
+      negative = negative || value < 0;
     }
-    text += "\n";
-  }
-  if (shown < columns) text += fmt::format("  ... {} / {}\n", shown, columns);
-  if (!map.digits)
-    text += fmt::format("{}  {} .. {}\n", std::string(static_cast<std::size_t>(margin), ' '), number(range.least),
-                        number(range.most));
-  return text;
+  if (negative) map.colours.palette = draw::Palette::difference;
+  map.across.labels = in_language(figure.column_labels, language);
+  map.down.labels = in_language(figure.row_labels, language);
+  return map;
+}
+
+draw::Picture picture_of(const CurvesFigure& figure, Language language) {
+  draw::Panel panel{"",
+                    {},
+                    {figure.across.in(language), figure.log_x ? base_of(figure, true) : 0},
+                    {figure.up.in(language), figure.log_y ? base_of(figure, false) : 0}};
+  for (const Curve& curve : figure.curves) panel.series.push_back({curve.name.in(language), curve.points});
+  return draw::Chart{{figure.title.in(language)}, {std::move(panel)}};
+}
+
+std::string to_terminal(const MapFigure& map, Language language, const draw::Screen& screen) {
+  return titled(map.title, language, screen, picture_of(map, language));
 }
 
 std::string to_terminal(const CurvesFigure& figure, Language language, const draw::Screen& screen) {
-  const auto x_of = [&](double x) { return figure.log_x ? std::log(std::max(x, 1e-300)) : x; };
-  const auto y_of = [&](double y) { return figure.log_y ? std::log(std::max(y, 1e-300)) : y; };
-  Range across, up, plain_x, plain_y;
-  for (const Curve& curve : figure.curves)
-    for (const auto& [x, y] : curve.points) {
-      if (!std::isfinite(y) || (figure.log_y && y <= 0)) continue;
-      across.see(x_of(x));
-      up.see(y_of(y));
-      plain_x.see(x);
-      plain_y.see(y);
-    }
-  const int columns = std::min(kPlotColumns, std::max(20, screen.columns - 14));
-  std::vector<std::string> grid(kPlotRows, std::string(static_cast<std::size_t>(columns), ' '));
-  for (std::size_t n = 0; n < figure.curves.size(); ++n)
-    for (const auto& [x, y] : figure.curves[n].points) {
-      if (!std::isfinite(y) || (figure.log_y && y <= 0)) continue;
-      const auto column = static_cast<std::size_t>(std::lround(across.share(x_of(x)) * (columns - 1)));
-      const auto row = static_cast<std::size_t>(std::lround((1 - up.share(y_of(y))) * (kPlotRows - 1)));
-      grid[row][column] = kMarks[n % kMarks.size()];
-    }
-  std::string text = wrapped(figure.title.in(language), screen.columns) + "\n";
-  text += fmt::format("  {}\n", figure.up.in(language));
-  for (int r = 0; r < kPlotRows; ++r) {
-    const std::string label = r == 0 ? number(plain_y.most) : r == kPlotRows - 1 ? number(plain_y.least) : "";
-    text += fmt::format("{:>9} |{}\n", label, grid[static_cast<std::size_t>(r)]);
-  }
-  const std::string least = number(plain_x.least), most = number(plain_x.most);
-  text += fmt::format("{:>9} +{}\n", "", std::string(static_cast<std::size_t>(columns), '-'));
-  text += fmt::format(
-      "{:>11}{}{}{}  {}\n", "", least,
-      std::string(static_cast<std::size_t>(std::max<int>(1, columns - static_cast<int>(least.size() + most.size()))),
-                  ' '),
-      most, figure.across.in(language));
-  for (std::size_t n = 0; n < figure.curves.size(); ++n)
-    text += fmt::format("{:>11}{} {}\n", "", kMarks[n % kMarks.size()], figure.curves[n].name.in(language));
-  return text;
+  return titled(figure.title, language, screen, picture_of(figure, language));
 }
 
 }  // namespace attend::labs

@@ -123,6 +123,7 @@ Command add_compare(Program& program);
 Command add_merge(Program& program);
 Command add_variants(Program& program);
 Command add_lab(Program& program);
+Command add_quiz(Program& program);
 Command add_completion(Program& program);
 Command add_man(Program& program);
 

@@ -60,7 +60,7 @@ int parse_and_run(int argc, char** argv) {
       // trained
       add_corpus(program), add_prepare(program), add_train(program), add_compare(program), add_merge(program),
       // taught
-      add_lab(program),
+      add_lab(program), add_quiz(program),
       // for the shell
       add_completion(program), add_man(program)};
 
