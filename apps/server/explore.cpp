@@ -13,6 +13,7 @@
 #include "apps/server/explore_runs.hpp"
 #include "attend/attend.hpp"
 #include "attend/error.hpp"
+#include "attend/llm/store.hpp"
 #include "io/json.hpp"
 
 namespace attend::server {
@@ -21,6 +22,10 @@ namespace {
 constexpr const char* kBinary = "application/octet-stream";
 constexpr const char* kExample =
     "The capital of France is Paris. The capital of Japan is Tokyo. The capital of Italy is";
+constexpr const char* kStory =
+    "Once upon a time, there was a kind girl named Mia. She had a red ball. One day, she went to the park. There she "
+    "met "
+    "a little dog. The dog took the red";
 constexpr std::size_t kMostGenerated = 4096, kMostSwitches = 512;
 
 ApiError bad(const std::string& param, const std::string& got, const std::string& expected) {
@@ -177,7 +182,7 @@ struct ExploreWork {
     out.put("limits", bounds.text());
     out.string("kernel", kernel_name());
     out.string("dtype", "f32");
-    out.string("example", kExample);
+    out.string("example", name == llm::embedded_model() ? kStory : kExample);
     return out.text();
   }
 
@@ -245,7 +250,8 @@ struct ExploreWork {
       const RunWish wish{.text = text_of(body, limits),
                          .generated = generated_of(body),
                          .switches = switches_of(body),
-                         .layer = static_cast<std::int64_t>(number_of(body, "layer", -1, 1e6, -1))};
+                         .layer = static_cast<std::int64_t>(
+                             number_of(body, "layer", -1, static_cast<double>(runs.model().info().layers - 1), -1))};
       ExploreRun& run = runs.run(wish, stopped);
       const std::string id = run.id, text = runs.json(run, nullptr, stopped);
       runs.find(id);  // what was made beside it is older

@@ -119,6 +119,14 @@ class Explorer:
         self.page.wait_for_timeout(250)
         self.settle()
 
+    def paste(self, text):
+        self.evaluate("""(text) => {
+          const area = document.getElementById("text"), clipboardData = new DataTransfer();
+          area.select();
+          clipboardData.setData("text/plain", text);
+          area.dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true, cancelable: true}));
+        }""", text)
+
     def press(self, *keys):
         for key in keys:
             self.page.keyboard.press(key)
