@@ -131,7 +131,7 @@ Command add_lab(Program& program) {
   const Subcommand app = program.add_subcommand("lab", "Experiments that teach attention, in English and Chinese");
   app.add_option("name", a->words, "Which lab, or: new FILE, check FILE; without one, all are listed")
       .type_name("NAME");
-  app.add_flag("--zh", a->chinese, "In Chinese (中文)");
+  app.add_flag("--zh", a->chinese, "In Chinese");
   app.add_option("--out,-o", a->out, "Put the figures there as PNG and SVG").type_name("FOLDER");
   app.add_flag("--about", a->about, "The question and the parameters, without running it");
   app.add_flag("--json", a->json, "The report as JSON, in both languages");

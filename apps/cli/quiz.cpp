@@ -171,7 +171,7 @@ Command add_quiz(Program& program) {
   app.add_option("question", a->question, "One question by its name; without one, those not yet answered right")
       .type_name("QUESTION");
   app.add_option("--answer", a->answer, "Grade this answer to it and leave").type_name("ANSWER");
-  app.add_flag("--zh", a->chinese, "In Chinese (中文)");
+  app.add_flag("--zh", a->chinese, "In Chinese");
   app.add_option("--count,-n", a->count, "How many to ask").check(whole_number(1, 1000)).show_default();
   app.add_option("--lab", a->lab, "Only those that belong to this lab").type_name("NAME");
   app.add_flag("--again", a->again, "Also those answered right before");
