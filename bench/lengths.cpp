@@ -117,7 +117,7 @@ void run_lengths(int rounds, const std::string& svg) {
   for (std::size_t n = 0; n < kinds.size(); ++n)
     fmt::print("  {:<12} length^{:.2f} (law: {:g})\n", kinds[n].name, growth(lines[n]), kinds[n].law);
   if (svg.empty()) return;
-  const std::string text = draw::to_svg(chart_of(kinds, lines));
+  const std::string text = draw::to_svg(chart_of(kinds, lines), {.theme = draw::Theme::readers});
   io::write_file_atomically(svg, std::as_bytes(std::span(text)));
   fmt::print("chart: {}\n", svg);
 }

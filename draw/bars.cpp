@@ -37,12 +37,30 @@ Ticks ticks_of_bars(const Bars& bars) {
   return ticks_of(low, high, bars.across.base, false);
 }
 
+// Kinds that stand in one panel, and the panels in the order they come.
+struct BarPanel {
+  std::string name;
+  std::vector<std::size_t> kinds;
+};
+std::vector<BarPanel> panels_of(const Bars& bars) {
+  std::vector<BarPanel> panels;
+  for (std::size_t k = 0; k < bars.kinds.size(); ++k) {
+    const auto same = [&](const BarPanel& panel) { return panel.name == bars.kinds[k].panel; };
+    auto panel = std::find_if(panels.begin(), panels.end(), same);
+    if (panel == panels.end()) panel = panels.insert(panels.end(), {bars.kinds[k].panel, {}});
+    panel->kinds.push_back(k);
+  }
+  return panels;
+}
+
+// One panel: its axis and its bars.
 class BarPainter {
  public:
-  BarPainter(const Bars& bars, const Box& box, const Ink& ink)
-      : bars_(bars), box_(box), ink_(ink), ticks_(ticks_of_bars(bars)) {}
+  BarPainter(const Bars& bars, const BarPanel& panel, const Box& box, const Ink& ink)
+      : bars_(bars), panel_(panel), box_(box), ink_(ink), ticks_(ticks_of_bars(bars)) {}
 
   void axis(Pen& pen) const {
+    pen.text({box_.middle(), box_.top - 14, Anchor::middle}, {12, true}, {ink_.text}, panel_.name);
     for (const double tick : ticks_.values) {
       pen.line({{x(tick), box_.top}, {x(tick), box_.bottom()}}, {}, {ink_.grid});
       pen.text({x(tick), box_.bottom() + 12, Anchor::middle}, kLegendFont, {ink_.quiet},
@@ -52,12 +70,19 @@ class BarPainter {
     pen.text({box_.middle(), box_.bottom() + 28, Anchor::middle}, kSmallFont, {ink_.quiet}, bars_.across.name);
   }
 
-  void bar(Pen& pen, std::size_t kind, std::size_t label, double y) const {
-    const Bars::Kind& k = bars_.kinds[kind];
+  void bars(Pen& pen, std::size_t label, double middle) const {
+    double y = middle - kBar * static_cast<double>(panel_.kinds.size() - 1) / 2;
+    for (std::size_t place = 0; place < panel_.kinds.size(); ++place, y += kBar) bar(pen, place, label, y);
+  }
+
+ private:
+  void bar(Pen& pen, std::size_t place, std::size_t label, double y) const {
+    const Bars::Kind& k = bars_.kinds[panel_.kinds[place]];
     const double value = k.values[label];
     if (!ticks_.holds(value)) return;
     const double from = x(bars_.origin), to = x(value), thick = kBar - 2;
-    pen.fill({std::min(from, to), y - thick / 2, std::max(1.0, std::abs(to - from)), thick}, {kind_colour(kind, ink_)});
+    pen.fill({std::min(from, to), y - thick / 2, std::max(1.0, std::abs(to - from)), thick},
+             {kind_colour(place, ink_)});
     const bool leftward = to < from;
     double end = to;
     if (label < k.spread.size() && ticks_.holds(k.spread[label].first) && ticks_.holds(k.spread[label].second)) {
@@ -69,10 +94,10 @@ class BarPainter {
     pen.text({leftward ? end - 6 : end + 6, y, leftward ? Anchor::end : Anchor::start}, kLegendFont, {ink_.text},
              value_label(bars_, value));
   }
-
- private:
   double x(double value) const { return box_.left + box_.width * ticks_.part(value); }
+
   const Bars& bars_;
+  const BarPanel& panel_;
   const Box& box_;
   const Ink& ink_;
   Ticks ticks_;
@@ -114,31 +139,53 @@ void check(const Bars& bars) {
                     bars.across.base, bars.origin));
 }
 
+namespace {
+
+void draw_bar_legend(Pen& pen, const Bars& bars, const std::vector<BarPanel>& panels, double left, double top,
+                     const Ink& ink) {
+  std::vector<std::string> named;
+  for (const BarPanel& panel : panels)
+    for (std::size_t place = 0; place < panel.kinds.size(); ++place) {
+      const std::string& name = bars.kinds[panel.kinds[place]].name;
+      if (name.empty() || std::find(named.begin(), named.end(), name) != named.end()) continue;
+      pen.fill({left, top, 11, 11}, {kind_colour(place, ink)});
+      pen.text({left + 16, top + 5.5}, kSmallFont, {ink.text}, name);
+      left += 32 + text_width(name, kSmallFont);
+      named.push_back(name);
+    }
+}
+
+}  // namespace
+
 Drawing drawing_of(const Bars& bars, const Style& style) {
   const Ink& ink = ink_of(style.theme);
-  const auto groups = static_cast<double>(bars.labels.size()), kinds = static_cast<double>(bars.kinds.size());
-  const double group = kinds * kBar + kGroupGap, before = widest_label(bars) + widest_value(bars, true) + 10;
-  const bool legend = bars.kinds.size() > 1 || !bars.kinds[0].name.empty();
-  const double over = legend ? 24 : 0, under = bars.across.name.empty() ? 20 : 38;
-  const Sheet sheet(bars.captions, before + kWidth + widest_value(bars, false) + 12, over + groups * group + under,
-                    style);
-  const Box box{sheet.left() + before, sheet.top() + over, kWidth, groups * group};
+  const std::vector<BarPanel> panels = panels_of(bars);
+  std::size_t most = 0;
+  for (const BarPanel& panel : panels) most = std::max(most, panel.kinds.size());
+  const bool legend = std::any_of(bars.kinds.begin(), bars.kinds.end(), [](const auto& k) { return !k.name.empty(); });
+  const double group = static_cast<double>(most) * kBar + kGroupGap;
+  const double rightward = widest_value(bars, false);
+  double leftward = widest_value(bars, true);
+  if (leftward > 0) leftward += 10;
+  const double before = widest_label(bars) + 10, width = panels.size() > 1 ? 0.7 * kWidth : kWidth,
+               step = leftward + width + rightward + 24;
+  const double over = (legend ? 24 : 0) + (panels.size() > 1 || !panels[0].name.empty() ? 26 : 0);
+  const double height = group * static_cast<double>(bars.labels.size());
+  const Sheet sheet(bars.captions, before + step * static_cast<double>(panels.size()) - 12,
+                    over + height + (bars.across.name.empty() ? 20 : 38), style);
   return sheet.drawing([=, &ink, bars = bars](Pen& pen) {
-    double x = box.left;
-    for (std::size_t k = 0; legend && k < bars.kinds.size(); ++k) {
-      pen.fill({x, box.top - 22, 11, 11}, {kind_colour(k, ink)});
-      pen.text({x + 16, box.top - 16.5}, kSmallFont, {ink.text}, bars.kinds[k].name);
-      x += 32 + text_width(bars.kinds[k].name, kSmallFont);
-    }
-    const BarPainter painter(bars, box, ink);
-    painter.axis(pen);
+    const double left = sheet.left() + before, top = sheet.top() + over;
+    draw_bar_legend(pen, bars, panels, left, sheet.top() + 2, ink);
     const std::vector<std::string> labels = token_labels(bars.labels, 40);
-    for (std::size_t n = 0; n < labels.size(); ++n) {
-      const double top = box.top + static_cast<double>(n) * group + kGroupGap / 2;
-      pen.text({box.left - 8 - widest_value(bars, true), top + kinds * kBar / 2, Anchor::end, false, kLongestLabel},
-               kSmallFont, {ink.text}, labels[n]);
-      for (std::size_t k = 0; k < bars.kinds.size(); ++k)
-        painter.bar(pen, k, n, top + (static_cast<double>(k) + 0.5) * kBar);
+    for (std::size_t p = 0; p < panels.size(); ++p) {
+      const Box box{left + leftward + step * static_cast<double>(p), top, width, height};
+      const BarPainter painter(bars, panels[p], box, ink);
+      painter.axis(pen);
+      for (std::size_t n = 0; n < labels.size(); ++n) {
+        const double middle = top + (static_cast<double>(n) + 0.5) * group;
+        painter.bars(pen, n, middle);
+        if (p == 0) pen.text({left - 8, middle, Anchor::end, false, kLongestLabel}, kSmallFont, {ink.text}, labels[n]);
+      }
     }
   });
 }

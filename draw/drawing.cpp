@@ -209,6 +209,11 @@ void Legend::draw(Pen& pen, double left, double top) const {
   }
 }
 
+Rgb readable_on(const Rgb& behind) {
+  const double bright = 0.299 * behind[0] + 0.587 * behind[1] + 0.114 * behind[2];
+  return bright > 140 ? Rgb{20, 20, 24} : Rgb{245, 247, 250};
+}
+
 std::string short_number(double value) {
   if (value == 0) return "0";
   const double size = std::abs(value);

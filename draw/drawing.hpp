@@ -82,6 +82,9 @@ constexpr std::int64_t first_multiple(std::int64_t from, std::int64_t step) {
   return from + ((-from) % step + step) % step;
 }
 
+// Dark on bright, bright on dark.
+Rgb readable_on(const Rgb& behind);
+
 // Three digits at most: 0.012, 12.3, 4.5e-06.
 std::string short_number(double value);
 

@@ -77,10 +77,8 @@ void draw_cell(Pen& pen, const HeadSheet::Cell& cell, const Box& box, const Colo
     for (const double value : cell.map.values) pixels.push_back(cell_colour(value, scale, ink));
     pen.image(box, cell.map.cols, cell.map.rows, pixels);
     if (cell.map.values.size() == 1 && std::isfinite(cell.map.values[0])) {
-      const Rgb& c = pixels[0];
-      const bool bright = 0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2] > 140;
       pen.text({box.middle(), box.centre(), Anchor::middle, false, box.width - 2}, kLegendFont,
-               {bright ? Rgb{20, 20, 24} : Rgb{245, 247, 250}}, short_number(cell.map.values[0]));
+               {readable_on(pixels[0])}, short_number(cell.map.values[0]));
     }
   }
   pen.frame(box, {.width = 0.5}, {ink.quiet});

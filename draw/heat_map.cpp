@@ -121,12 +121,6 @@ void draw_down(Pen& pen, const HeatMap& map, const Layout& at, const Box& box, c
   }
 }
 
-// Readable on its colour: dark on bright, bright on dark.
-Rgb number_ink(const Rgb& behind) {
-  const double bright = 0.299 * behind[0] + 0.587 * behind[1] + 0.114 * behind[2];
-  return bright > 140 ? Rgb{20, 20, 24} : Rgb{245, 247, 250};
-}
-
 std::string cell_number(double value) {
   if (std::abs(value) >= 9.995) return short_number(std::abs(value) >= 100 ? std::round(value) : value);
   std::string text = fmt::format("{:.2f}", value);
@@ -161,7 +155,7 @@ class CellPainter {
         if (map_.mark == Mark::dot) dot(pen, x, y, side, value);
         if (numbers)
           pen.text({x, y, Anchor::middle}, {std::min(11.0, 0.33 * side)},
-                   {number_ink(cell_colour(value, scale_, ink_))}, cell_number(value));
+                   {readable_on(cell_colour(value, scale_, ink_))}, cell_number(value));
       }
   }
 

@@ -10,6 +10,7 @@
 #include "draw/drawing.hpp"
 #include "draw/labels.hpp"
 #include "draw/pen.hpp"
+#include "draw/svg_text.hpp"
 
 namespace attend::draw {
 namespace {
@@ -69,6 +70,10 @@ struct TextCollector {
 }  // namespace
 
 std::string to_svg(const Picture& picture, const Style& style) {
+  if (style.theme == Theme::readers) {
+    const auto in = [&](Theme theme) { return to_svg(picture, {theme, style.language, style.pixels}); };
+    return svg_of_both(in(Theme::light), in(Theme::dark));
+  }
   return svg_of(drawing_of_picture(picture, style), captions_of(picture).title);
 }
 

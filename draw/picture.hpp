@@ -114,6 +114,7 @@ struct Bars {
     std::string name;
     std::vector<double> values{};                     // one for each label; NaN: none
     std::vector<std::pair<double, double>> spread{};  // low and high of each value, or empty
+    std::string panel{};                              // kinds of another panel stand beside, with the same labels
   };
   Captions captions{};
   std::vector<std::string> labels{};
@@ -125,8 +126,8 @@ struct Bars {
 
 using Picture = std::variant<HeatMap, TokenLines, HeadSheet, Chart, Bars>;
 
-enum class Theme : std::uint8_t { light, dark };
-enum class Language : std::uint8_t { english, chinese };  // of the legend's own words
+enum class Theme : std::uint8_t { light, dark, readers };  // readers: an SVG of both, and the viewer's setting decides
+enum class Language : std::uint8_t { english, chinese };   // of the legend's own words
 
 struct Style {
   Theme theme = Theme::light;

@@ -91,6 +91,16 @@ std::string escaped_xml(std::string_view text) {
   return safe;
 }
 
+std::string svg_of_both(const std::string& light, const std::string& dark) {
+  const auto open = [](const std::string& svg) { return svg.find('>', svg.find("<svg ")) + 1; };
+  const auto inside = [&](const std::string& svg) { return svg.substr(open(svg), svg.rfind("</svg>") - open(svg)); };
+  return light.substr(0, open(light)) +
+         "\n<style>.dark{display:none}@media(prefers-color-scheme:dark){.light{display:none}.dark{display:inline}}</"
+         "style>\n"
+         "<g class=\"light\">" +
+         inside(light) + "</g>\n<g class=\"dark\">" + inside(dark) + "</g>\n</svg>\n";
+}
+
 std::string with_text(std::string_view svg, const std::string& title, const std::vector<Pen::Written>& written) {
   std::string out = with_stable_names(with_short_numbers(svg));
   if (const std::size_t open = out.find("<svg "); open != std::string::npos) {

@@ -84,9 +84,11 @@ std::string terminal_legend(const std::vector<const Grid*>& grids, const ColourS
   const double low = scale.palette == Palette::difference    ? -scale.high
                      : scale.scaling == Scaling::logarithmic ? scale.high / kLogarithmicRange
                                                              : 0;
-  return fmt::format("{:.2g} {} {:.2g}{} ({}){}", low, bar, scale.high, more ? words.or_more : "",
+  // What nearly every map shows is not said again.
+  const bool usual = scale.unit.empty() || scale.unit == ColourScale{}.unit;
+  return fmt::format("{:.2g} {} {:.2g}{} ({}){}{}", low, bar, scale.high, more ? words.or_more : "",
                      words.scaling[static_cast<int>(scale.scaling)],
-                     evicted ? fmt::format("  x {}", words.evicted) : "");
+                     evicted ? fmt::format("  x {}", words.evicted) : "", usual ? "" : "  " + printable(scale.unit));
 }
 
 std::string padded(const std::string& text, int columns) {

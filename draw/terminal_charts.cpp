@@ -95,8 +95,9 @@ std::string panel_text(const Panel& panel, const Screen& screen) {
   for (const Series& series : panel.series)
     for (const auto& [x, y] : series.points)
       if (can_show(panel, x, y)) xs.take(x), ys.take(y);
-  std::string out = emphasised(screen, printable(panel.title)) +
-                    (panel.up.name.empty() ? "" : "  " + printable(panel.up.name)) + "\n";
+  std::string out = panel.title.empty() ? "" : emphasised(screen, printable(panel.title));
+  if (!panel.up.name.empty()) out += (out.empty() ? "" : "  ") + printable(panel.up.name);
+  if (!out.empty()) out += "\n";
   if (xs.low > xs.high) return out;
   const Ticks across = ticks_of(xs.low, xs.high, panel.across.base, false);
   const Ticks up = ticks_of(ys.low, ys.high, panel.up.base, true);
@@ -135,6 +136,10 @@ std::string panel_text(const Panel& panel, const Screen& screen) {
   return out;
 }
 
+std::string kind_name(const Bars::Kind& kind) {
+  return printable(kind.panel.empty() || kind.name.empty() ? kind.panel + kind.name : kind.panel + ", " + kind.name);
+}
+
 // So many eighths of columns.
 std::string bar_text(double columns, const Screen& screen) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
@@ -160,7 +165,7 @@ std::string in_characters(const Bars& bars, const Screen& screen) {
   double low = origin, high = origin;
   int kinds = 0;
   for (const Bars::Kind& kind : bars.kinds) {
-    kinds = std::max(kinds, columns_of(printable(kind.name)));
+    kinds = std::max(kinds, columns_of(kind_name(kind)));
     for (const double value : kind.values)
       if (std::isfinite(value) && (bars.across.base <= 0 || value > 0))
         low = std::min(low, place(value)), high = std::max(high, place(value));
@@ -178,7 +183,7 @@ std::string in_characters(const Bars& bars, const Screen& screen) {
                          : k == 1 ? ink_of(Theme::dark).second
                                   : line_style(k + 1, ink_of(Theme::dark)).colour;
       out += right_aligned(k == 0 ? labels[n] : "", widest(labels)) + ' ';
-      if (kinds > 0) out += padded(printable(bars.kinds[k].name), kinds) + ' ';
+      if (kinds > 0) out += padded(kind_name(bars.kinds[k]), kinds) + ' ';
       const double columns = (place(value) - origin) * unit;
       const int whole = static_cast<int>(std::lround(-columns));
       // Bars to the left have no eighths: characters fill from the left.

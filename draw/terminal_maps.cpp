@@ -105,14 +105,31 @@ std::string word_map(const HeatMap& map, const Screen& screen) {
   return out + fmt::format("\n{:{}} {}\n", "", margin, terminal_legend({&map.values}, scale, screen));
 }
 
-std::string number_cell(double value, const ColourScale& scale, const Screen& screen) {
-  const std::string text = std::isnan(value) ? "" : value == kEvicted ? "x" : fmt::format("{:.2f}", value);
-  const std::string shown = fmt::format("{:>{}} ", text, kNumberColumns - 1);
+// How the numbers of some grids are written: all in one way, chosen by the largest.
+struct NumberFormat {
+  double largest = 0;
+  int columns = kNumberColumns;  // of a cell, with a space behind
+
+  explicit NumberFormat(const std::vector<const Grid*>& grids) {
+    for (const Grid* grid : grids)
+      for (const double value : grid->values)
+        if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+    for (const Grid* grid : grids)
+      for (const double value : grid->values) columns = std::max(columns, columns_of(text(value)) + 1);
+  }
+  std::string text(double value) const {
+    if (std::isnan(value)) return "";
+    if (value == kEvicted) return "x";
+    if (!std::isfinite(value) || largest >= 1e5 || (largest < 0.01 && largest > 0)) return fmt::format("{:.1e}", value);
+    return fmt::format("{:.{}f}", value, largest < 100 ? 2 : largest < 1000 ? 1 : 0);
+  }
+};
+
+std::string number_cell(double value, const NumberFormat& format, const ColourScale& scale, const Screen& screen) {
+  const std::string shown = right_aligned(format.text(value), format.columns - 1) + ' ';
   if (plain(screen) || !std::isfinite(value)) return shown;
   const Rgb behind = cell_colour(value, scale, ink_of(Theme::dark));
-  const bool bright = 0.299 * behind[0] + 0.587 * behind[1] + 0.114 * behind[2] > 140;
-  return escape(screen.colours, 48, behind) + escape(screen.colours, 38, bright ? Rgb{0, 0, 0} : Rgb{255, 255, 255}) +
-         shown + kReset;
+  return escape(screen.colours, 48, behind) + escape(screen.colours, 38, readable_on(behind)) + shown + kReset;
 }
 
 std::vector<std::string> number_labels(const TokenAxis& axis, std::int64_t cells, std::size_t most,
@@ -124,30 +141,39 @@ std::vector<std::string> number_labels(const TokenAxis& axis, std::int64_t cells
 }
 
 // A small matrix with its numbers.
-std::string number_map(const HeatMap& map, const Screen& screen) {
+std::string number_map(const HeatMap& map, const Screen& screen, const std::vector<std::string>& across,
+                       NumberFormat format) {
   const ColourScale scale = decided(map.colours, {&map.values});
   const std::vector<std::string> down = number_labels(map.down, map.values.rows, kLongestLabel, screen);
   const int margin = widest(down);
+  format.columns = std::max(format.columns, widest(across) + 1);
   std::string out =
       fmt::format("{:{}} {}\n{:{}} ", "", margin, translated(map.across.name, screen.language), "", margin);
-  for (const std::string& label : number_labels(map.across, map.values.cols, kNumberColumns - 1, screen))
-    out += right_aligned(label, kNumberColumns - 1) + ' ';
+  for (const std::string& label : across) out += right_aligned(label, format.columns - 1) + ' ';
   out.back() = '\n';
   for (std::int64_t row = 0; row < map.values.rows; ++row) {
     out += right_aligned(down[static_cast<std::size_t>(row)], margin) + ' ';
-    for (std::int64_t col = 0; col < map.values.cols; ++col) out += number_cell(map.values.at(row, col), scale, screen);
+    for (std::int64_t col = 0; col < map.values.cols; ++col)
+      out += number_cell(map.values.at(row, col), format, scale, screen);
     while (out.back() == ' ') out.pop_back();
     out += '\n';
   }
   return out + fmt::format("\n{:{}} {}\n", "", margin, terminal_legend({&map.values}, scale, screen));
 }
 
-bool numbers_fit(const HeatMap& map, const Screen& screen) {
+// Empty where a table of numbers does not fit.
+std::string number_map(const HeatMap& map, const Screen& screen) {
+  constexpr std::int64_t kMost = 16;  // rows and columns that are read as numbers
   const Grid& g = map.values;
-  const bool readable =
-      std::all_of(g.values.begin(), g.values.end(), [](double v) { return !std::isfinite(v) || std::abs(v) < 100; });
-  return map.numbers && readable && g.rows <= 16 && g.cols <= 16 &&
-         static_cast<int>(kLongestLabel) + 1 + kNumberColumns * static_cast<int>(g.cols) < screen.columns;
+  if (!map.numbers || g.rows > kMost || g.cols > kMost) return "";
+  const NumberFormat format({&g});
+  for (const std::size_t label : {std::size_t{10}, std::size_t{kNumberColumns - 1}}) {
+    const std::vector<std::string> across = number_labels(map.across, g.cols, label, screen);
+    const int cell = std::max(format.columns, widest(across) + 1);
+    if (static_cast<int>(kLongestLabel) + 1 + cell * static_cast<int>(g.cols) < screen.columns)
+      return number_map(map, screen, across, format);
+  }
+  return "";
 }
 
 }  // namespace
@@ -162,7 +188,7 @@ bool words_fit(const std::vector<std::string>& words, const Screen& screen) {
 
 std::string in_characters(const HeatMap& map, const Screen& screen) {
   const bool words = !map.across.labels.empty() && !map.down.labels.empty();
-  if (numbers_fit(map, screen)) return number_map(map, screen);
+  if (std::string numbers = number_map(map, screen); !numbers.empty()) return numbers;
   if (words && map.values.cols < screen.columns) {
     const int beside = widest(screen_labels(map.down.labels, kLongestLabel, screen));
     if (beside + 1 + static_cast<int>(map.values.cols) < screen.columns) return word_map(map, screen);
@@ -178,20 +204,19 @@ std::string in_characters(const HeatMap& map, const Screen& screen) {
 
 namespace {
 
-constexpr int kSheetNumber = kNumberColumns - 1;  // columns of a cell with one number
-
 struct SheetLayout {
   int cell = 0, margin = 0;
   bool maps = false;
   std::int64_t heads_a_block = 0;
 };
 
-SheetLayout sheet_layout(const HeadSheet& sheet, const std::vector<std::string>& names, const Screen& screen) {
+SheetLayout sheet_layout(const HeadSheet& sheet, const std::vector<std::string>& names, const NumberFormat& format,
+                         const Screen& screen) {
   SheetLayout at;
   at.maps = std::any_of(sheet.cells.begin(), sheet.cells.end(), [](const auto& c) { return c.map.values.size() > 1; });
   at.margin = std::max(4, widest(names)) + 1;
   const int room = screen.columns - at.margin - 1;
-  at.cell = kSheetNumber;
+  at.cell = format.columns - 1;
   for (const int size : {16, 12, 8, 6, 4})
     if (at.maps) {
       at.cell = size;
@@ -217,7 +242,8 @@ std::string bracket_line(const HeadSheet& sheet, const SheetLayout& at, std::int
 }
 
 std::string sheet_row(const HeadSheet& sheet, const SheetLayout& at, std::int64_t layer, std::int64_t from,
-                      std::int64_t to, const std::string& name, const ColourScale& scale, const Screen& screen) {
+                      std::int64_t to, const std::string& name, const NumberFormat& format, const ColourScale& scale,
+                      const Screen& screen) {
   const auto cell_of = [&](std::int64_t head) -> const HeadSheet::Cell& {
     return sheet.cells[static_cast<std::size_t>(layer * sheet.heads + head)];
   };
@@ -232,7 +258,7 @@ std::string sheet_row(const HeadSheet& sheet, const SheetLayout& at, std::int64_
     out += right_aligned(name, at.margin - 1) + ' ';
     for (std::int64_t head = from; head < to; ++head) {
       const Grid& map = cell_of(head).map;
-      out += map.empty() ? padded("", kNumberColumns) : number_cell(map.values[0], scale, screen);
+      out += map.empty() ? padded("", format.columns) : number_cell(map.values[0], format, scale, screen);
     }
     while (out.back() == ' ') out.pop_back();
     return out + "\n";
@@ -270,7 +296,8 @@ std::string in_characters(const HeadSheet& sheet, const Screen& screen) {
     names.push_back(sheet.layer_names.empty()
                         ? std::to_string(layer)
                         : token_label(sheet.layer_names[static_cast<std::size_t>(layer)], 12, plain(screen)));
-  const SheetLayout at = sheet_layout(sheet, names, screen);
+  const NumberFormat format(maps);
+  const SheetLayout at = sheet_layout(sheet, names, format, screen);
   std::string out;
   for (std::int64_t from = 0; from < sheet.heads; from += at.heads_a_block) {
     const std::int64_t to = std::min(sheet.heads, from + at.heads_a_block);
@@ -283,7 +310,7 @@ std::string in_characters(const HeadSheet& sheet, const Screen& screen) {
     while (out.back() == ' ') out.pop_back();
     out += '\n';
     for (std::int64_t layer = 0; layer < layers; ++layer)
-      out += sheet_row(sheet, at, layer, from, to, names[static_cast<std::size_t>(layer)], scale, screen);
+      out += sheet_row(sheet, at, layer, from, to, names[static_cast<std::size_t>(layer)], format, scale, screen);
     out += '\n';
   }
   return out + terminal_legend(maps, scale, screen) + "\n";

@@ -17,7 +17,6 @@
 #include "language_model.hpp"
 #include "llm/runtime/file_errors.hpp"
 #include "progress.hpp"
-#include "terminal_lines.hpp"
 
 namespace attend::cli {
 namespace {

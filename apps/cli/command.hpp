@@ -110,6 +110,7 @@ Command add_info(Program& program);
 Command add_generate(Program& program);
 Command add_chat(Program& program);
 Command add_serve(Program& program);
+Command add_explore(Program& program);
 Command add_bench(Program& program);
 Command add_embed(Program& program);
 Command add_look(Program& program);
@@ -122,6 +123,7 @@ Command add_compare(Program& program);
 Command add_merge(Program& program);
 Command add_variants(Program& program);
 Command add_lab(Program& program);
+Command add_quiz(Program& program);
 Command add_completion(Program& program);
 Command add_man(Program& program);
 

@@ -10,6 +10,7 @@
 #include "line_reader.hpp"
 #include "llm/text/unicode.hpp"
 #include "screen.hpp"
+#include "terminal_lines.hpp"
 
 namespace attend::cli {
 

@@ -72,12 +72,16 @@ int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::str
 int run_new(const LabArguments& a, const std::filesystem::path& file) {
   const std::string ending = file.extension().string(), name = file.stem().string();
   if (ending != ".py" && ending != ".cpp")
-    throw UsageError(fmt::format("got '{}', expected a new file ending in .py or .cpp, such as sdpa.py", file.string()));
-  if (std::filesystem::exists(file)) throw UsageError(fmt::format("{} is there already; nothing was changed", file.string()));
-  const std::string text = ending == ".py" ? labs::python_template(name, a.chinese) : labs::cpp_template(name, a.chinese);
+    throw UsageError(
+        fmt::format("got '{}', expected a new file ending in .py or .cpp, such as sdpa.py", file.string()));
+  if (std::filesystem::exists(file))
+    throw UsageError(fmt::format("{} is there already; nothing was changed", file.string()));
+  const std::string text =
+      ending == ".py" ? labs::python_template(name, a.chinese) : labs::cpp_template(name, a.chinese);
   io::write_file_atomically(file, std::as_bytes(std::span(text)));
   const labs::Exercise* exercise = labs::find_exercise(name);
-  fmt::print("{}", labs::say("{}: {}. Write it, then: attend lab check {}\n", "{}：{}。写好以后运行：attend lab check {} --zh\n", file.string(),
+  fmt::print("{}", labs::say("{}: {}. Write it, then: attend lab check {}\n",
+                             "{}：{}。写好以后运行：attend lab check {} --zh\n", file.string(),
                              exercise != nullptr ? exercise->name : "all exercises / 全部练习", file.string())
                        .in(a.chinese ? labs::Language::zh : labs::Language::en));
   return kSuccess;
@@ -85,7 +89,8 @@ int run_new(const LabArguments& a, const std::filesystem::path& file) {
 
 int run_check(const LabArguments& a, const std::filesystem::path& file) {
   const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
-  const labs::CheckResult result = with_progress("checking", [&] { return labs::check_file(file, {.seconds = a.seconds, .python = a.python}); });
+  const labs::CheckResult result =
+      with_progress("checking", [&] { return labs::check_file(file, {.seconds = a.seconds, .python = a.python}); });
   if (a.json) {
     fmt::print("{}\n", labs::to_json(result));
     return result.all_right() ? kSuccess : kFailure;
@@ -93,7 +98,9 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
   const int columns = look_at_screen(!a.no_colour).columns;
   if (!result.failure.en.empty()) fmt::print("{}\n", labs::wrapped(result.failure.in(language), columns));
   for (const labs::Verdict& v : result.verdicts) {
-    const char* mark = v.kind == labs::Verdict::Kind::right ? "✓" : v.kind == labs::Verdict::Kind::unwritten ? "·" : "✗";
+    const char* mark = v.kind == labs::Verdict::Kind::right       ? "✓"
+                       : v.kind == labs::Verdict::Kind::unwritten ? "·"
+                                                                  : "✗";
     fmt::print("{}\n", labs::wrapped(fmt::format("{} {}: {}", mark, v.exercise, v.text.in(language)), columns));
     if (v.kind == labs::Verdict::Kind::wrong)
       fmt::print("{}", labs::say("  why: attend lab {}\n", "  为什么：attend lab {} --zh\n", v.lab).in(language));
@@ -109,7 +116,8 @@ int run(const LabArguments& a, const std::vector<std::string>& rest) {
   }
   const std::map<std::string, std::string> given = parameters_in(rest);
   if (a.words.front() == "new" || a.words.front() == "check") {
-    if (a.words.size() != 2 || !given.empty()) throw UsageError(fmt::format("expected: attend lab {} FILE", a.words.front()));
+    if (a.words.size() != 2 || !given.empty())
+      throw UsageError(fmt::format("expected: attend lab {} FILE", a.words.front()));
     return a.words.front() == "new" ? run_new(a, a.words[1]) : run_check(a, a.words[1]);
   }
   if (a.words.size() > 1) throw UsageError(fmt::format("got '{}' after the lab's name, expected nothing", a.words[1]));
@@ -121,7 +129,8 @@ int run(const LabArguments& a, const std::vector<std::string>& rest) {
 Command add_lab(Program& program) {
   auto a = std::make_shared<LabArguments>();
   const Subcommand app = program.add_subcommand("lab", "Experiments that teach attention, in English and Chinese");
-  app.add_option("name", a->words, "Which lab, or: new FILE, check FILE; without one, all are listed").type_name("NAME");
+  app.add_option("name", a->words, "Which lab, or: new FILE, check FILE; without one, all are listed")
+      .type_name("NAME");
   app.add_flag("--zh", a->chinese, "In Chinese (中文)");
   app.add_option("--out,-o", a->out, "Put the figures there as PNG and SVG").type_name("FOLDER");
   app.add_flag("--about", a->about, "The question and the parameters, without running it");
@@ -140,7 +149,8 @@ Command add_lab(Program& program) {
       "  attend lab scale --zh               in Chinese\n"
       "  attend lab by-hand --dim 8 --words \"the dog saw the cat\"\n"
       "  attend lab rope --about             what it asks, and what can be changed\n"
-      "\nExercises: write softmax, scaled_dot_product_attention, multi_head_attention, repeat_kv, rope, causal_mask and\n"
+      "\nExercises: write softmax, scaled_dot_product_attention, multi_head_attention, repeat_kv, rope, causal_mask "
+      "and\n"
       "KVCache yourself; what is wrong is found by running the known mistakes and comparing.\n"
       "  attend lab new sdpa.py              a file to start from (softmax, sdpa, mha, repeat_kv, rope, causal_mask,\n"
       "                                      kv_cache, or any other name for all of them); .cpp for C++\n"

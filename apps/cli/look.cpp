@@ -24,7 +24,7 @@ struct Arguments {
   ModelArguments model;
   std::string text, text_file, head, against, against_model, area, cell, out;
   std::string picture = "map", measure = "weight", pooling = "mass";
-  std::vector<std::string> switches;
+  std::vector<std::string> switches, ranges;
   std::int64_t query = -2, top = 5, next = 5, generate = 0, sinks = 1, stories = 64;
   std::uint64_t seed = 1;
   bool statistics = false, relations = false, chinese = false, json = false, dark = false, losses = false;
@@ -196,7 +196,12 @@ int run_look(Arguments a) {
     looked.before_name = !a.against_model.empty() ? a.against_model
                          : !a.against.empty()     ? "the other text"
                                                   : "the plain run";
-    looked.change = llm::compare(*looked.before, looked.look, {}, a.next);
+    std::vector<llm::TokenRange> ranges;
+    for (const std::string& range : a.ranges) {
+      const auto [from, to] = two("--range", range, ':', "FROM:TO, such as 20:40");
+      ranges.push_back({from, to, fmt::format("tokens {}", range)});
+    }
+    looked.change = llm::compare(*looked.before, looked.look, ranges, a.next);
   }
   looked.view = view_of(a, looked);
   if (looked.before && (looked.before->layers() <= looked.view.layer || looked.before->heads() <= looked.view.head))
@@ -257,6 +262,8 @@ void add_change_arguments(const Subcommand& app, Arguments& a) {
   app.add_option("--against", a.against, "Compare with the run of this text instead of the plain one")
       .type_name("TEXT");
   app.add_option("--against-model", a.against_model, "Compare with the run of this model").type_name("MODEL");
+  app.add_option("--range", a.ranges, "Say the change in loss for these tokens too, FROM:TO; more than once is allowed")
+      .type_name("A:B");
   app.add_flag("--losses", a.losses, "Measure the loss of every token (switches do so always)");
   app.add_option("--generate", a.generate, "Go on for so many tokens, with the head in view")
       .check(whole_number(0, std::int64_t{1} << 20))

@@ -38,6 +38,7 @@ int parse_and_run(int argc, char** argv) {
       "  attend pull smollm2             bring a small language model; attend models lists those that are here\n"
       "  attend chat smollm2             talk with it; generate, embed, eval and info are there too\n"
       "  attend serve smollm2            let programs that speak OpenAI's API talk with it\n"
+      "  attend explore                  see it think: every head and weight, in the browser\n"
       "  attend cpu                      see what this machine has and which kernel is used\n"
       "  attend variants                 measure every attention variant on this machine\n"
       "  attend lab                      learn attention by experiments, in English or Chinese\n"
@@ -55,11 +56,11 @@ int parse_and_run(int argc, char** argv) {
       add_pull(program), add_models(program), add_rm(program), add_info(program), add_convert(program),
       // asked
       add_generate(program), add_chat(program), add_embed(program), add_eval(program), add_look(program),
-      add_serve(program), add_bench(program),
+      add_explore(program), add_serve(program), add_bench(program),
       // trained
       add_corpus(program), add_prepare(program), add_train(program), add_compare(program), add_merge(program),
       // taught
-      add_lab(program),
+      add_lab(program), add_quiz(program),
       // for the shell
       add_completion(program), add_man(program)};
 

@@ -9,6 +9,7 @@
 
 #include "apps/server/api.hpp"
 #include "apps/server/assets.hpp"
+#include "apps/server/explore.hpp"
 #include "apps/server/listener.hpp"
 #include "attend/llm/store.hpp"
 #include "attend/runtime.hpp"
@@ -128,6 +129,7 @@ int run_serve(const Arguments& a) {
   std::set<std::string> ids;
   std::vector<std::string> names = a.models;
   if (names.empty()) names.push_back(llm::default_model());
+  const std::string first = id_of(names.front(), {});
   for (const std::string& name : names) {
     const std::string id = id_of(name, ids);
     ids.insert(id);
@@ -137,6 +139,9 @@ int run_serve(const Arguments& a) {
   server::Router router(access);
   server::add_api(router, context);
   server::add_assets(router);
+  // A copy of the first model with its weights, made when somebody opens the page.
+  server::Explorer explorer(first, [&] { return llm::Model::open(names.front(), {.context = a.context}); });
+  explorer.add_routes(router);
   server::StopSignals signals;
   server::Listener listener(router, {.address = a.host, .port = static_cast<std::uint16_t>(a.port)}, log);
   context.sockets = [&listener] { return listener.numbers(); };

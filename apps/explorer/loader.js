@@ -83,9 +83,7 @@ function tooLarge(text) {
   if (text.length * 3 <= limit) return false;
   const size = new TextEncoder().encode(text).length;
   if (size <= limit) return false;
-  // Cut by characters: a part of a character is not text.
-  let kept = text.slice(0, Math.floor(limit / 4));
-  if (/[\ud800-\udbff]$/.test(kept)) kept = kept.slice(0, -1);
+  const kept = text.slice(0, new TextEncoder().encodeInto(text, new Uint8Array(limit)).read);
   put({problem: {kind: "too_large", size, limit}});
   set({text: kept, generated: [], shown: null});
   return true;
@@ -103,7 +101,7 @@ async function loadRun(changed = null) {
   if (key === coming || (data.run && data.run.of === key && changed)) return;  // it is under way, or a step has brought it
   coming = key;
   const {text, generated, switches} = state;
-  const run = await latest("run", (signal) => source.run(text, generated, switches, state.layer, signal));
+  const run = await latest("run", (signal) => source.run(text, generated, switches, layerNow(), signal));
   if (coming === key) coming = null;
   if (!run) return;
   arrived(run, key, changed?.has("text"));
@@ -111,6 +109,11 @@ async function loadRun(changed = null) {
 }
 
 let coming = null;  // the run that was asked for
+
+// The chosen layer, where the model has it: a link may come from a larger one.
+function layerNow() {
+  return state.layer !== null && state.layer < data.about.model.layers ? state.layer : null;
+}
 
 function runKey() {
   return JSON.stringify([state.text, state.generated, state.switches]);
@@ -149,7 +152,7 @@ function mostToSee(run) {
 
 async function loadBase() {
   const {text, generated} = state;
-  const base = await latest("base", (signal) => source.run(text, generated, [], state.layer, signal));
+  const base = await latest("base", (signal) => source.run(text, generated, [], layerNow(), signal));
   if (base) put({base});
 }
 

@@ -1,5 +1,5 @@
 // Paints a plot: heat-map and tiles, dots, lines; axes and legend with it, the same on the screen and in files.
-import {css, differences, inkOn, theme, uncurve, viridis} from "./colours.js";
+import {css, dark, differences, inkOn, theme, uncurve, viridis} from "./colours.js";
 import {number, percent} from "./format.js";
 import {state} from "./store.js";
 import {t} from "./texts.js";
@@ -52,17 +52,31 @@ function colourTable(plot) {
   return plot.diff ? differences() : viridis;
 }
 
-// All cells as one picture; what is masked stays clear.
+// All cells as one picture, kept for as long as the same is drawn; what is masked stays clear.
+const pictures = new WeakMap();
+function picture(plot, g) {
+  const key = `${state.colour} ${state.range} ${g.transpose} ${plot.diff} ${plot.what.most} ${dark()} ${g.nAcross}`;
+  const kept = pictures.get(plot.cells);
+  if (kept?.key === key) return kept.image;
+  const image = new OffscreenCanvas(g.nAcross, g.nDown);
+  image.getContext("2d").putImageData(pixels(plot, g), 0, 0);
+  pictures.set(plot.cells, {key, image});
+  return image;
+}
+
 function pixels(plot, g) {
-  const image = new ImageData(g.nAcross, g.nDown), out = image.data, colours = colourTable(plot);
-  for (let r = 0; r < plot.rows; ++r)
-    for (let c = g.first; c < plot.columns; ++c) {
-      const value = plot.cells[r * plot.columns + c];
-      if (Number.isNaN(value)) continue;
-      const n = Math.round(plot.tone(r, value) * 255) * 3;
-      const at = 4 * (g.transpose ? (c - g.first) * g.nAcross + r : r * g.nAcross + c - g.first);
-      out[at] = colours[n], out[at + 1] = colours[n + 1], out[at + 2] = colours[n + 2], out[at + 3] = 255;
+  const image = new ImageData(g.nAcross, g.nDown), out = new Uint32Array(image.data.buffer), {cells, rows, columns} = plot;
+  const table = colourTable(plot), packed = Uint32Array.from({length: 256}, (_, n) => (255 << 24 | table[n * 3 + 2] << 16 | table[n * 3 + 1] << 8 | table[n * 3]) >>> 0);
+  const root = state.colour === "sqrt" && !plot.diff;
+  for (let r = 0; r < rows; ++r) {
+    const most = state.range === "row" ? plot.what.rowMost[r] : plot.what.most, step = most > 0 ? 1 / most : 0;
+    for (let c = g.first; c < columns; ++c) {
+      const value = cells[r * columns + c];
+      if (value !== value) continue;  // NaN: masked
+      const t_ = root ? Math.min(1, Math.sqrt(value * step)) : plot.tone(r, value);
+      out[g.transpose ? (c - g.first) * g.nAcross + r : r * g.nAcross + c - g.first] = packed[Math.round(t_ * 255)];
     }
+  }
   return image;
 }
 
@@ -75,7 +89,7 @@ function short(value) {
 
 function paintHeat(p, plot, g) {
   p.hatch(g.x, g.y, g.w, g.h, theme("hatch"));
-  if (g.cell < 7) return p.image(pixels(plot, g), g.x, g.y, g.w, g.h);
+  if (g.cell < 7) return p.image(picture(plot, g), g.x, g.y, g.w, g.h);
   const gap = g.cell >= 12 ? 1 : 0.5, colours = colourTable(plot), radius = g.cell >= 16 ? 2 : 0;
   for (let r = 0; r < plot.rows; ++r)
     for (let c = g.first; c < plot.columns; ++c) {

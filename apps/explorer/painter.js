@@ -91,9 +91,7 @@ export class CanvasPainter {
     to.stroke();
     to.restore();
   }
-  image(pixels, x, y, w, h) {
-    const sheet = new OffscreenCanvas(pixels.width, pixels.height);
-    sheet.getContext("2d").putImageData(pixels, 0, 0);
+  image(sheet, x, y, w, h) {
     this.to.imageSmoothingEnabled = false;
     this.to.drawImage(sheet, x, y, w, h);
   }
@@ -144,10 +142,10 @@ export class SvgPainter {
     this.parts.push(`<pattern id="${id}" width="7" height="7" patternUnits="userSpaceOnUse"><path d="M0 7L7 0" stroke="${colour}"/></pattern>` +
       `<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" fill="url(#${id})"/>`);
   }
-  image(pixels, x, y, w, h) {
+  image(picture, x, y, w, h) {
     const sheet = document.createElement("canvas");
-    sheet.width = pixels.width, sheet.height = pixels.height;
-    sheet.getContext("2d").putImageData(pixels, 0, 0);
+    sheet.width = picture.width, sheet.height = picture.height;
+    sheet.getContext("2d").drawImage(picture, 0, 0);
     this.parts.push(`<image x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" preserveAspectRatio="none" ` +
       `style="image-rendering:pixelated" href="${sheet.toDataURL("image/png")}"/>`);
   }

@@ -38,11 +38,15 @@ export function plotNow() {
   return state.sheared && map.exact ? shear(plot) : plot;
 }
 
+const sheared = new WeakMap();
+
 // x = i - j: a head that looks a fixed distance back is one upright line.
 function shear(plot) {
-  const [q0, q1, k0] = plot.window, columns = Math.max(1, q1 - k0), cells = new Float32Array(plot.rows * columns).fill(NaN);
+  const [q0, q1, k0] = plot.window, columns = Math.max(1, q1 - k0);
+  const kept = sheared.get(plot.cells), cells = kept ?? new Float32Array(plot.rows * columns).fill(NaN);
+  sheared.set(plot.cells, cells);
   const low = plot.gutter ? 1 : 0;
-  for (let r = 0; r < plot.rows; ++r)
+  for (let r = 0; r < plot.rows && !kept; ++r)
     for (let c = low; c < plot.columns; ++c) {
       const back = q0 + r - (k0 + c);
       if (back >= 0 && back < columns) cells[r * columns + back] = plot.cells[r * plot.columns + c];

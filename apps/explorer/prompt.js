@@ -10,6 +10,8 @@ const examples = [
   "从前有一只小猫，它喜欢鱼。有一天，小猫",
 ];
 
+const longest = 5000;  // characters in the box
+
 export function showPrompt() {
   const box = document.getElementById("prompt");
   const area = el("textarea", {id: "text", rows: "1", spellcheck: "false", dir: "auto", autocomplete: "off"});
@@ -17,13 +19,27 @@ export function showPrompt() {
   const choice = el("select", {id: "example"});
   box.append(name, area, tokens, choice);
 
+  // Of a long text the box holds the beginning: browsers need minutes to lay out megabytes.
+  const fill = (text) => {
+    area.value = text.length > longest ? text.slice(0, longest) : text;
+    box.classList.toggle("cut", text.length > longest);
+    grow();
+  };
   const grow = () => {
-    if (area.value.length > 20000) return void (area.style.height = "96px");
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, 96)}px`;
   };
   let later = 0;
+  area.addEventListener("paste", (event) => {
+    const pasted = event.clipboardData?.getData("text/plain") ?? "";
+    if (area.value.length + pasted.length <= longest) return;
+    event.preventDefault();
+    const text = area.value.slice(0, area.selectionStart) + pasted + area.value.slice(area.selectionEnd);
+    fill(text);
+    set({text, generated: [], shown: null});
+  });
   area.addEventListener("input", () => {
+    box.classList.remove("cut");
     grow();
     clearTimeout(later);
     later = setTimeout(() => set({text: area.value, generated: [], shown: null}), area.value.length > 4000 ? 700 : 180);
@@ -40,12 +56,11 @@ export function showPrompt() {
                            ...examples.map((text, n) => el("option", {value: n}, text.slice(0, 44) + "…")));
   };
   on("text", () => {
-    if (area.value !== state.text) area.value = state.text, grow();
+    if (area.value !== state.text.slice(0, longest)) fill(state.text);
   });
   on("run words", () => (tokens.textContent = data.run ? t("tokens", {n: count(data.run.tokens.length)}) : ""));
   on("words", words);
   on("live", () => (area.readOnly = data.live === false, choice.hidden = data.live === false));
-  area.value = state.text;
   words();
-  grow();
+  fill(state.text);
 }

@@ -1,5 +1,6 @@
 // The numbers by fetch: small things as JSON, maps as frames that are drawn as they come.
 import {FrameError, MapBuilder, readFrame} from "./frames.js";
+import {t} from "./texts.js";
 
 export class ServerError extends Error {
   constructor(status, error) {
@@ -10,15 +11,22 @@ export class ServerError extends Error {
 }
 export class Lost extends Error {}
 
-async function reach(url, options) {
+let token = "";  // of a server that asks for one
+
+async function reach(url, options = {}) {
   let response;
+  const headers = {...options.headers, ...(token ? {Authorization: `Bearer ${token}`} : {})};
   try {
-    response = await fetch(url, options);
+    response = await fetch(url, {...options, headers});
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Lost(String(error));
   }
   if (response.ok) return response;
+  if (response.status === 401) {
+    const given = prompt(t("ask_token"));
+    if (given) return token = given.trim(), reach(url, options);
+  }
   let error = {};
   try {
     error = (await response.json()).error ?? {};

@@ -5,7 +5,7 @@ import {columnOf, rowOf} from "./weights.js";
 import {data, length, on, put, set, state} from "./store.js";
 import {t} from "./texts.js";
 
-const room = 400;  // tokens in the page at once
+const room = 160;  // tokens in the page at once
 
 export function showStrip() {
   const box = document.getElementById("strip");
@@ -44,8 +44,11 @@ export function showStrip() {
     nodes.forEach((node, at) => {
       const n = first + at;
       const w = row ? row.values[n - row.first] : 0, u = column && n > query ? column.values[n - column.first] : 0;
-      node.style.setProperty("--w", w > 0 ? Math.sqrt(w).toFixed(3) : "0");
-      node.style.setProperty("--u", u > 0 ? Math.sqrt(u).toFixed(3) : "0");
+      const is = `${w > 0 ? Math.sqrt(w).toFixed(2) : 0} ${u > 0 ? Math.sqrt(u).toFixed(2) : 0} ${n === query} ${n === key} ${matches.has(n)} ${n === state.query}`;
+      if (node.is === is) return;  // most do not change; every change costs the browser a new style
+      node.is = is;
+      node.style.setProperty("--w", w > 0 ? Math.sqrt(w).toFixed(2) : "0");
+      node.style.setProperty("--u", u > 0 ? Math.sqrt(u).toFixed(2) : "0");
       node.classList.toggle("query", n === query);
       node.classList.toggle("key", n === key);
       node.classList.toggle("found", matches.has(n));

@@ -13,6 +13,7 @@
 #include "apps/server/explore_runs.hpp"
 #include "attend/attend.hpp"
 #include "attend/error.hpp"
+#include "attend/llm/store.hpp"
 #include "io/json.hpp"
 
 namespace attend::server {
@@ -21,6 +22,10 @@ namespace {
 constexpr const char* kBinary = "application/octet-stream";
 constexpr const char* kExample =
     "The capital of France is Paris. The capital of Japan is Tokyo. The capital of Italy is";
+constexpr const char* kStory =
+    "Once upon a time, there was a kind girl named Mia. She had a red ball. One day, she went to the park. There she "
+    "met "
+    "a little dog. The dog took the red";
 constexpr std::size_t kMostGenerated = 4096, kMostSwitches = 512;
 
 ApiError bad(const std::string& param, const std::string& got, const std::string& expected) {
@@ -134,8 +139,8 @@ RunPath run_path(const Request& request) {
 }  // namespace
 
 struct ExploreWork {
-  ExploreWork(std::string model_name, llm::Model model, const ExploreLimits& limits)
-      : name(std::move(model_name)), runs(std::move(model), limits), about(about_json()), thread([this] { loop(); }) {}
+  ExploreWork(std::string model_name, std::function<llm::Model()> open_model, const ExploreLimits& bounds)
+      : name(std::move(model_name)), open(std::move(open_model)), limits(bounds), thread([this] { loop(); }) {}
   ~ExploreWork() {
     {
       const std::lock_guard lock(mutex);
@@ -153,7 +158,7 @@ struct ExploreWork {
     std::optional<MapInBands> map{};
   };
 
-  std::string about_json() {
+  std::string about_json(ExploreRuns& runs) {
     const llm::ModelInfo& info = runs.model().info();
     io::JsonObject shape, bounds, out;
     shape.string("name", name);
@@ -167,17 +172,17 @@ struct ExploreWork {
     shape.number("parameters", info.parameters);
     shape.truth("causal", info.generates);
     shape.string("positions", info.family == "gpt2" || info.family == "bert" ? "added" : "rope");
-    bounds.number("text_bytes", static_cast<std::int64_t>(runs.limits().text_bytes));
+    bounds.number("text_bytes", static_cast<std::int64_t>(limits.text_bytes));
     bounds.number("tokens", runs.model().context());
-    bounds.number("exact", runs.limits().exact);
-    bounds.number("runs", runs.limits().runs);
+    bounds.number("exact", limits.exact);
+    bounds.number("runs", limits.runs);
     out.number("protocol", std::int64_t{1});
     out.string("version", version());
     out.put("model", shape.text());
     out.put("limits", bounds.text());
     out.string("kernel", kernel_name());
     out.string("dtype", "f32");
-    out.string("example", kExample);
+    out.string("example", name == llm::embedded_model() ? kStory : kExample);
     return out.text();
   }
 
@@ -186,7 +191,7 @@ struct ExploreWork {
     reply->when_gone([gone = job.gone] { *gone = true; });
     {
       const std::lock_guard lock(mutex);
-      if (std::ssize(queue) >= runs.limits().waiting)
+      if (std::ssize(queue) >= limits.waiting)
         throw RequestError({503, "too many requests wait already; ask again in a moment", "", "busy"});
       queue.push_back(std::move(job));
     }
@@ -237,12 +242,16 @@ struct ExploreWork {
 
   void handle(Job& job) {
     const auto stopped = [gone = job.gone, this] { return gone->load() || ending.load(); };
+    if (!opened) opened.emplace(open(), limits);
+    ExploreRuns& runs = *opened;
+    if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs)});
     if (job.request.path == "/explore/v1/runs") {
       const io::Json body = body_of(job.request);
-      const RunWish wish{.text = text_of(body, runs.limits()),
+      const RunWish wish{.text = text_of(body, limits),
                          .generated = generated_of(body),
                          .switches = switches_of(body),
-                         .layer = static_cast<std::int64_t>(number_of(body, "layer", -1, 1e6, -1))};
+                         .layer = static_cast<std::int64_t>(
+                             number_of(body, "layer", -1, static_cast<double>(runs.model().info().layers - 1), -1))};
       ExploreRun& run = runs.run(wish, stopped);
       const std::string id = run.id, text = runs.json(run, nullptr, stopped);
       runs.find(id);  // what was made beside it is older
@@ -250,7 +259,7 @@ struct ExploreWork {
     }
     const RunPath path = run_path(job.request);
     ExploreRun& run = runs.find(path.id);
-    if (path.what == "step") return step(job, run, stopped);
+    if (path.what == "step") return step(job, runs, run, stopped);
     const llm::Look& look = run.look;
     if (path.what == "thumbs") {
       const auto [first, end] = pair_argument(job.request, "layers", ':', 0, look.layers());
@@ -284,7 +293,7 @@ struct ExploreWork {
     return n;
   }
 
-  void step(Job& job, ExploreRun& run, const std::function<bool()>& stopped) {
+  static void step(Job& job, ExploreRuns& runs, ExploreRun& run, const std::function<bool()>& stopped) {
     const io::Json body = body_of(job.request);
     const GenerateWish wish{.generated = generated_of(body),
                             .token = static_cast<std::int64_t>(number_of(body, "token", 0, 1 << 30, -1)),
@@ -306,7 +315,7 @@ struct ExploreWork {
           {404, "the area lies beyond the run's " + std::to_string(look.length()) + " tokens", "", "no_run"});
     if (q0 >= q1 || k0 >= k1)
       throw RequestError({400, "the area is empty: expected first:end, end above first", "queries", "bad_argument"});
-    MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, runs.limits().band_weights);
+    MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, limits.band_weights);
     std::string first = map.next();
     if (map.done()) return job.reply->send({.content_type = kBinary, .body = std::move(first)});
     job.reply->begin({.content_type = kBinary, .body = std::move(first)});
@@ -314,8 +323,9 @@ struct ExploreWork {
   }
 
   std::string name;
-  ExploreRuns runs;
-  std::string about;
+  std::function<llm::Model()> open;
+  ExploreLimits limits;
+  std::optional<ExploreRuns> opened;  // by the first request
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> queue;
@@ -323,18 +333,16 @@ struct ExploreWork {
   std::thread thread;  // last: it uses all of the above
 };
 
-Explorer::Explorer(std::string name, llm::Model model, const ExploreLimits& limits)
-    : work_(std::make_unique<ExploreWork>(std::move(name), std::move(model), limits)) {}
+Explorer::Explorer(std::string name, std::function<llm::Model()> open, const ExploreLimits& limits)
+    : work_(std::make_unique<ExploreWork>(std::move(name), std::move(open), limits)) {}
 
 Explorer::~Explorer() = default;
 
 void Explorer::add_routes(Router& router) {
-  router.add("GET", "/explore/v1/about",
-             [this](const Request&, const std::shared_ptr<Reply>& reply) { reply->send({.body = work_->about}); },
-             {.immediate = true});
   const Handler submit = [this](const Request& request, const std::shared_ptr<Reply>& reply) {
     work_->submit(request, reply);
   };
+  router.add("GET", "/explore/v1/about", submit);
   router.add("POST", "/explore/v1/runs", submit);
   router.add("GET", "/explore/v1/runs/*", submit);
   router.add("POST", "/explore/v1/runs/*", submit);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,7 +27,8 @@ struct ExploreWork;
 // them others are answered.
 class Explorer {
  public:
-  Explorer(std::string name, llm::Model model, const ExploreLimits& limits = {});
+  // `open` is called on that thread, when the first request comes.
+  Explorer(std::string name, std::function<llm::Model()> open, const ExploreLimits& limits = {});
   ~Explorer();  // ends what runs
   Explorer(const Explorer&) = delete;
   Explorer& operator=(const Explorer&) = delete;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "attend/lens.hpp"
@@ -40,6 +39,10 @@ Tensor visible_cells(const llm::Look& look, std::int64_t layer, std::int64_t hea
   return Lens(zeros, zeros, {.mask = look.attention(layer, head).mask}).map({0, 0}, options).peak;
 }
 
+const float* row_of(View from, std::int64_t head, std::int64_t n) {
+  return static_cast<const float*>(from.data) + head * from.strides[1] + n * from.strides[2];
+}
+
 // Weights of one row in double by the reference, from the same q and k; empty where scores have more than a scale.
 std::vector<double> reference_row(const llm::Look& look, std::int64_t layer, std::int64_t head, std::int64_t query,
                                   double lse) {
@@ -51,12 +54,8 @@ std::vector<double> reference_row(const llm::Look& look, std::int64_t layer, std
   const std::int64_t N = look.length(), D = q.dim(), kv_head = head / (q.heads() / k.heads());
   Tensor q64(DType::f64, {1, 1, N, D}), k64(DType::f64, {1, 1, N, D}), lse64(DType::f64, {1, 1, N, 1});
   const auto copy = [D](View from, std::int64_t h, std::int64_t n, double* to) {
-    const char* row = static_cast<const char*>(from.data) + h * from.strides[1] + n * from.strides[2];
-    for (std::int64_t d = 0; d < D; ++d) {
-      float x = 0;
-      std::memcpy(&x, row + d * from.strides[3], sizeof x);
-      to[d] = static_cast<double>(x);
-    }
+    const float* row = row_of(from, h, n);
+    for (std::int64_t d = 0; d < D; ++d) to[d] = static_cast<double>(row[d * from.strides[3]]);
   };
   copy(q, head, query, q64.data<double>() + query * D);
   for (std::int64_t n = 0; n < N; ++n) copy(k, kv_head, n, k64.data<double>() + n * D);
@@ -71,13 +70,7 @@ std::vector<float> contiguous(View from) {
   out.reserve(static_cast<std::size_t>(from.heads() * from.length() * from.dim()));
   for (std::int64_t h = 0; h < from.heads(); ++h)
     for (std::int64_t n = 0; n < from.length(); ++n)
-      for (std::int64_t d = 0; d < from.dim(); ++d) {
-        float x = 0;
-        std::memcpy(
-            &x, static_cast<const char*>(from.data) + h * from.strides[1] + n * from.strides[2] + d * from.strides[3],
-            sizeof x);
-        out.push_back(x);
-      }
+      for (std::int64_t d = 0; d < from.dim(); ++d) out.push_back(row_of(from, h, n)[d * from.strides[3]]);
   return out;
 }
 
@@ -209,13 +202,9 @@ std::string cell_json(const llm::Look& look, std::int64_t layer, std::int64_t he
     if (w > 0) entropy -= w * std::log(w);
     if (!exact.empty()) error = std::max(error, std::abs(exact[j] - w));
     if (w == 0) continue;
-    const char* value =
-        static_cast<const char*>(v.data) + cell.kv_head * v.strides[1] + static_cast<std::int64_t>(j) * v.strides[2];
-    for (std::int64_t d = 0; d < v.dim(); ++d) {
-      float x = 0;
-      std::memcpy(&x, value + d * v.strides[3], sizeof x);
-      output[static_cast<std::size_t>(d)] += w * static_cast<double>(x);
-    }
+    const float* value = row_of(v, cell.kv_head, static_cast<std::int64_t>(j));
+    for (std::int64_t d = 0; d < v.dim(); ++d)
+      output[static_cast<std::size_t>(d)] += w * static_cast<double>(value[d * v.strides[3]]);
   }
   MapOptions one_row{.area = {query, 1, 0, look.length()}};
   one_row.rows = 1, one_row.cols = look.length();

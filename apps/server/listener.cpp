@@ -688,6 +688,23 @@ bool Listener::drain(milliseconds limit) {
   return true;
 }
 
+std::optional<Request> parse_request(std::string_view bytes) {
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(kHeaderBytes);
+  parser.body_limit(kBodyBytes);
+  parser.eager(true);
+  error_code error;
+  while (!bytes.empty() && !parser.is_done()) {
+    const std::size_t used = parser.put(asio::const_buffer(bytes.data(), bytes.size()), error);
+    if (error || used == 0) break;
+    bytes.remove_prefix(used);
+  }
+  if (error || !parser.is_done()) return std::nullopt;
+  Request request = to_request(parser.get());
+  request.body = std::move(parser.get().body());
+  return request;
+}
+
 struct StopSignals::State {
   asio::io_context io{1};
   asio::signal_set signals{io, SIGINT, SIGTERM};

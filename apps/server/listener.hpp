@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "apps/server/log.hpp"
 #include "apps/server/router.hpp"
@@ -46,6 +47,10 @@ class Listener {
  private:
   std::unique_ptr<Sockets> state_;
 };
+
+// The request that these bytes are, with the parser and the limits of the sockets; nothing if they are none, or not a
+// whole one. For tests and fuzzers.
+std::optional<Request> parse_request(std::string_view bytes);
 
 // While it lives SIGINT and SIGTERM do not end the process: they are waited for.
 class StopSignals {

@@ -219,7 +219,7 @@ Lab before_attention_lab() {
                "这些网络的梯度是这里手写的，测试中与中心差分核对过。")},
       .seconds = 50,
       .minutes = 12,
-      .parameters = {{"steps", 500, 1, 5000, 12, say("training steps for each", "每个翻译器的训练步数")},
+      .parameters = {{"steps", 450, 1, 5000, 6, say("training steps for each", "每个翻译器的训练步数")},
                      {"width", 64, 8, 256, 16, say("numbers in a state", "状态里有多少个数")},
                      {"to-chinese", 1, 0, 1, 1,
                       say("1: English to Chinese, 0: Chinese to English", "1：英译中；0：中译英")}},

@@ -62,7 +62,7 @@ Results measure(const Arguments& a, const Progress& progress) {
       {"linear", say("linear attention", "线性注意力"),
        [](const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out) { linear_attention(q, k, v, out); }});
   Table table{
-      say("Seconds, {} heads of {}", "耗时（秒），{} 个头，每头 {} 维", kHeads, kDim),
+      say("Seconds of CPU on one thread, {} heads of {}", "单线程 CPU 时间（秒），{} 个头，每头 {} 维", kHeads, kDim),
       {say("tokens", "词元数"), ways[0].name, ways[1].name, ways[2].name, say("recurrent network", "循环网络（RNN）")},
       {}};
   const std::int64_t W = kHeads * kDim;
@@ -74,12 +74,12 @@ Results measure(const Arguments& a, const Progress& progress) {
     Tensor out(DType::f32, shape), h(DType::f32, {1, 1, L, W});
     std::vector<Text> row = {same("{}", L)};
     for (Way& way : ways) {
-      const double seconds = seconds_of([&] { way.run(q, k, v, out); }, 3);
+      const double seconds = work_seconds_of([&] { way.run(q, k, v, out); });
       way.points.emplace_back(L, seconds);
       row.push_back(same("{:.5f}", seconds));
     }
     const Tensor x = random_tensor({1, 1, L, W}, 4);
-    rnn.emplace_back(L, seconds_of([&] { recurrent(x, w, w, h); }, 2));
+    rnn.emplace_back(L, work_seconds_of([&] { recurrent(x, w, w, h); }, 2));
     row.push_back(same("{:.5f}", rnn.back().second));
     table.rows.push_back(std::move(row));
     progress(static_cast<double>(L) / static_cast<double>(longest));

@@ -38,7 +38,11 @@ std::string written(const std::vector<AskedCase>& cases) {
   for (const AskedCase& c : cases) {
     text += "case " + c.exercise->name + "\n";
     for (const auto& [name, a] : c.one->arrays) {
-      text += fmt::format("array {} {} {}", name, a.kind == Kind::real ? "f" : a.kind == Kind::whole ? "i" : "b", a.shape.size());
+      text += fmt::format("array {} {} {}", name,
+                          a.kind == Kind::real    ? "f"
+                          : a.kind == Kind::whole ? "i"
+                                                  : "b",
+                          a.shape.size());
       for (const std::int64_t side : a.shape) text += fmt::format(" {}", side);
       for (const float value : a.data) text += " " + number(value);
       text += "\n";
@@ -136,7 +140,8 @@ std::string find_program(const std::string& name) {
 std::string text_of(const fs::path& file) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw FileError(file.string() + ": no such file");
-  if (fs::file_size(file) > kLargestFile) throw FileError(file.string() + ": larger than 1 MiB, expected a small source file");
+  if (fs::file_size(file) > kLargestFile)
+    throw FileError(file.string() + ": larger than 1 MiB, expected a small source file");
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
@@ -154,13 +159,14 @@ void write_text(const fs::path& path, const std::string& text) {
 Text reason(const Outcome& outcome, const Limits& limits) {
   switch (outcome.end) {
     case Outcome::End::timed_out:
-      return say("it ran for more than {:g} seconds and was stopped: an endless loop?", "运行超过 {:g} 秒，已被停止：是不是死循环？",
-                 limits.seconds);
+      return say("it ran for more than {:g} seconds and was stopped: an endless loop?",
+                 "运行超过 {:g} 秒，已被停止：是不是死循环？", limits.seconds);
     case Outcome::End::signalled:
-      return say("it was ended by signal {} (a bad pointer, or memory beyond {} MiB)", "被信号 {} 终止（指针出错，或内存超过 {} MiB）",
-                 outcome.code, limits.memory >> 20);
+      return say("it was ended by signal {} (a bad pointer, or memory beyond {} MiB)",
+                 "被信号 {} 终止（指针出错，或内存超过 {} MiB）", outcome.code, limits.memory >> 20);
     case Outcome::End::exited:
-      return say("it left the program (exit code {}) before it had answered", "还没回答完就退出了程序（退出码 {}）", outcome.code);
+      return say("it left the program (exit code {}) before it had answered", "还没回答完就退出了程序（退出码 {}）",
+                 outcome.code);
     case Outcome::End::not_started:
       break;
   }
@@ -173,12 +179,13 @@ CheckResult failed(Text why) {
   return result;
 }
 
-CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& written, const Outcome& outcome, const Limits& limits) {
+CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& written, const Outcome& outcome,
+                      const Limits& limits) {
   if (written.fatal == "exit")
     return failed(say("the file leaves the program (exit) when it is loaded.", "文件一加载就退出了程序（exit）。"));
   if (written.fatal == "memory")
-    return failed(say("the file wanted more than {} MiB when it was loaded, and was stopped.", "文件加载时要的内存超过 {} MiB，已被停止。",
-                      limits.memory >> 20));
+    return failed(say("the file wanted more than {} MiB when it was loaded, and was stopped.",
+                      "文件加载时要的内存超过 {} MiB，已被停止。", limits.memory >> 20));
   if (!written.fatal.empty()) {
     const bool process = written.fatal_message.find("Operation not permitted") != std::string::npos;
     return failed(process ? say("the file cannot be loaded: {} (starting other processes is not allowed here)",
@@ -198,7 +205,8 @@ CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& writte
         answers.push_back(written.answers[n]);
       }
     Verdict verdict = judge_answers(e, asked, answers);
-    const bool unanswered = std::any_of(answers.begin(), answers.end(), [](const Answer& a) { return a.kind == Answer::Kind::missing; });
+    const bool unanswered =
+        std::any_of(answers.begin(), answers.end(), [](const Answer& a) { return a.kind == Answer::Kind::missing; });
     if (verdict.kind == Verdict::Kind::stopped && unanswered && !written.done) verdict.text = why;
     result.verdicts.push_back(std::move(verdict));
   }
@@ -206,7 +214,8 @@ CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& writte
     std::vector<std::string> names;
     for (const Exercise& e : all_exercises()) names.push_back(e.name);
     const std::string list = fmt::format("{}", fmt::join(names, ", "));
-    result.failure = say("the file has none of the functions that are graded: {}.", "文件里没有要批改的函数：{}。", list);
+    result.failure =
+        say("the file has none of the functions that are graded: {}.", "文件里没有要批改的函数：{}。", list);
   }
   return result;
 }
@@ -222,8 +231,8 @@ std::vector<std::string> pythons(const std::string& asked) {
   return paths;
 }
 
-CheckResult check_python(const fs::path& file, const std::string& source, const fs::path& folder, const std::vector<AskedCase>& cases,
-                         const CheckOptions& options) {
+CheckResult check_python(const fs::path& file, const std::string& source, const fs::path& folder,
+                         const std::vector<AskedCase>& cases, const CheckOptions& options) {
   write_text(folder / "driver.py", kPythonDriver);
   Limits limits{.seconds = options.seconds};
   if (source.find("import torch") != std::string::npos || source.find("from torch") != std::string::npos) {
@@ -232,8 +241,8 @@ CheckResult check_python(const fs::path& file, const std::string& source, const 
   }
   const std::vector<std::string> paths = pythons(options.python);
   for (const std::string& python : paths) {
-    const Outcome outcome = run_limited({python, (folder / "driver.py").string(), fs::absolute(file).string(), (folder / "cases").string(),
-                                         (folder / "answers").string()},
+    const Outcome outcome = run_limited({python, (folder / "driver.py").string(), fs::absolute(file).string(),
+                                         (folder / "cases").string(), (folder / "answers").string()},
                                         folder, limits);
     const Written written = read_answers(folder / "answers", cases.size());
     if (written.fatal != "numpy") return judge_run(cases, written, outcome, limits);
@@ -245,7 +254,8 @@ CheckResult check_python(const fs::path& file, const std::string& source, const 
                       "没有找到 python3：请先安装（Debian：apt install python3-numpy）。"));
   const std::string tried = fmt::format("{}", fmt::join(paths, ", "));
   return failed(say("{} has no NumPy: apt install python3-numpy, or pip install numpy; --python names another one.",
-                    "{} 没有 NumPy：请 apt install python3-numpy 或 pip install numpy；也可以用 --python 指定另一个。", tried));
+                    "{} 没有 NumPy：请 apt install python3-numpy 或 pip install numpy；也可以用 --python 指定另一个。",
+                    tried));
 }
 
 // The exercises whose names a C++ file defines, as macros for the driver.
@@ -254,22 +264,26 @@ std::string macros_for(const std::string& source) {
   const std::string code = std::regex_replace(source, kComments, " ");
   std::string macros;
   for (const Exercise& e : all_exercises()) {
-    const std::string pattern = e.name == "KVCache" ? "(struct|class)\\s+KVCache\\b" : "\\bvoid\\s+" + e.name + "\\s*\\(";
+    const std::string pattern =
+        e.name == "KVCache" ? "(struct|class)\\s+KVCache\\b" : "\\bvoid\\s+" + e.name + "\\s*\\(";
     if (std::regex_search(code, std::regex(pattern))) macros += "#define HAS_" + e.name + " 1\n";
   }
   return macros;
 }
 
-CheckResult check_cpp(const fs::path& file, const std::string& source, const fs::path& folder, const std::vector<AskedCase>& cases,
-                      const CheckOptions& options) {
+CheckResult check_cpp(const fs::path& file, const std::string& source, const fs::path& folder,
+                      const std::vector<AskedCase>& cases, const CheckOptions& options) {
   const std::string named(io::environment("CXX"));
   const std::string compiler = find_program(named.empty() ? "c++" : named);
   if (compiler.empty())
-    return failed(say("there is no C++ compiler: install one (Debian: apt install g++).", "没有找到 C++ 编译器：请先安装（Debian：apt install g++）。"));
+    return failed(say("there is no C++ compiler: install one (Debian: apt install g++).",
+                      "没有找到 C++ 编译器：请先安装（Debian：apt install g++）。"));
   const std::string macros = macros_for(source);
-  write_text(folder / "main.cpp", "#include <cstddef>\n#include \"" + fs::absolute(file).string() + "\"\n" + macros + kCppDriver);
-  const Outcome compiled = run_limited({compiler, "-std=c++20", "-O1", "-w", "-o", (folder / "program").string(), (folder / "main.cpp").string()}, folder,
-                                       {.seconds = 60, .memory = std::int64_t{4} << 30, .may_start_processes = true});
+  write_text(folder / "main.cpp",
+             "#include <cstddef>\n#include \"" + fs::absolute(file).string() + "\"\n" + macros + kCppDriver);
+  const Outcome compiled = run_limited(
+      {compiler, "-std=c++20", "-O1", "-w", "-o", (folder / "program").string(), (folder / "main.cpp").string()},
+      folder, {.seconds = 60, .memory = std::int64_t{4} << 30, .may_start_processes = true});
   if (compiled.end != Outcome::End::exited || compiled.code != 0) {
     std::string shown;
     std::istringstream lines(compiled.output);
@@ -278,7 +292,8 @@ CheckResult check_cpp(const fs::path& file, const std::string& source, const fs:
     return failed(say("the file does not compile:{}", "编译失败：{}", shown));
   }
   const Limits limits{.seconds = options.seconds};
-  const Outcome outcome = run_limited({(folder / "program").string(), (folder / "cases").string(), (folder / "answers").string()}, folder, limits);
+  const Outcome outcome = run_limited(
+      {(folder / "program").string(), (folder / "cases").string(), (folder / "answers").string()}, folder, limits);
   return judge_run(cases, read_answers(folder / "answers", cases.size()), outcome, limits);
 }
 
@@ -296,7 +311,8 @@ CheckResult check_file(const fs::path& file, const CheckOptions& options) {
     for (const Case& c : e.cases)
       if (!cpp || c.for_cpp) cases.push_back({&e, &c});
   write_text(folder.path() / "cases", written(cases));
-  return cpp ? check_cpp(file, source, folder.path(), cases, options) : check_python(file, source, folder.path(), cases, options);
+  return cpp ? check_cpp(file, source, folder.path(), cases, options)
+             : check_python(file, source, folder.path(), cases, options);
 }
 
 }  // namespace attend::labs

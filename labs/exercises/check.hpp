@@ -1,4 +1,5 @@
-// Grading a learner's file: its functions are run on every case, and a wrong answer is held against every known mistake.
+// Grading a learner's file: its functions are run on every case, and a wrong answer is held against every known
+// mistake.
 #pragma once
 
 #include <filesystem>
@@ -39,7 +40,8 @@ struct Answer {
   std::string message{};               // of an error
   std::vector<std::string> changed{};  // inputs that were written to
 };
-Verdict judge_answers(const Exercise& exercise, const std::vector<const Case*>& cases, const std::vector<Answer>& answers);
+Verdict judge_answers(const Exercise& exercise, const std::vector<const Case*>& cases,
+                      const std::vector<Answer>& answers);
 
 // The mistake, or the pair of mistakes, whose answers these are; empty: none known.
 std::vector<std::string> matching_mistakes(const Exercise& exercise, const std::vector<const Case*>& cases,

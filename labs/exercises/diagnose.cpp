@@ -14,7 +14,8 @@ std::string shape_words(const std::vector<std::int64_t>& shape) {
 }
 
 const Mistake& mistake_called(const Exercise& exercise, const std::string& name) {
-  return *std::find_if(exercise.mistakes.begin(), exercise.mistakes.end(), [&](const Mistake& m) { return m.name == name; });
+  return *std::find_if(exercise.mistakes.begin(), exercise.mistakes.end(),
+                       [&](const Mistake& m) { return m.name == name; });
 }
 
 bool all_match(const Exercise& exercise, const std::vector<const Case*>& cases, const std::vector<Array>& answers,
@@ -41,8 +42,9 @@ void judge_manners(const Exercise& exercise, const std::vector<Answer>& answers,
   for (const Answer& a : answers)
     if (a.dtype != expected) {
       verdict.mistakes = {"wrong_dtype"};
-      verdict.text = say("the numbers are right, but they come back as {} where {} is expected: twice the memory, or half the digits.",
-                         "数是对的，但返回的是 {}，应为 {}：要么多占一倍内存，要么少一半位数。", a.dtype, expected);
+      verdict.text = say(
+          "the numbers are right, but they come back as {} where {} is expected: twice the memory, or half the digits.",
+          "数是对的，但返回的是 {}，应为 {}：要么多占一倍内存，要么少一半位数。", a.dtype, expected);
       return;
     }
   verdict.kind = Verdict::Kind::right;
@@ -51,17 +53,20 @@ void judge_manners(const Exercise& exercise, const std::vector<Answer>& answers,
 }
 
 // The first number that differs, for a mistake that nobody has a name for.
-Text first_difference(const Exercise& exercise, const std::vector<const Case*>& cases, const std::vector<Array>& answers) {
+Text first_difference(const Exercise& exercise, const std::vector<const Case*>& cases,
+                      const std::vector<Array>& answers) {
   for (std::size_t n = 0; n < cases.size(); ++n) {
     const Array expected = exercise.answer(*cases[n], {}), &got = answers[n];
     if (same_answer(got, expected)) continue;
     if (got.shape != expected.shape)
-      return in_case(*cases[n], say("no known mistake; the shape is {}, expected {}.", "不是已知的错误；形状是 {}，应为 {}。",
-                                    shape_words(got.shape), shape_words(expected.shape)));
+      return in_case(*cases[n],
+                     say("no known mistake; the shape is {}, expected {}.", "不是已知的错误；形状是 {}，应为 {}。",
+                         shape_words(got.shape), shape_words(expected.shape)));
     for (std::size_t i = 0; i < got.data.size(); ++i)
       if (!same_answer({{1}, {got.data[i]}, Kind::real}, {{1}, {expected.data[i]}, Kind::real}))
-        return in_case(*cases[n], say("no known mistake; element {} is {:g}, expected {:g}.", "不是已知的错误；第 {} 个元素是 {:g}，应为 {:g}。",
-                                      i, got.data[i], expected.data[i]));
+        return in_case(*cases[n],
+                       say("no known mistake; element {} is {:g}, expected {:g}.",
+                           "不是已知的错误；第 {} 个元素是 {:g}，应为 {:g}。", i, got.data[i], expected.data[i]));
   }
   return say("no known mistake.", "不是已知的错误。");
 }
@@ -78,27 +83,32 @@ bool judge_failure(const Case& c, const Answer& a, Verdict& verdict) {
       return true;
     case Kind::none:
       verdict.mistakes = {"returned_nothing"};
-      verdict.text = say("it returns nothing (None): is a \"return\" missing?", "没有返回值（None）：是不是漏了 return？");
+      verdict.text =
+          say("it returns nothing (None): is a \"return\" missing?", "没有返回值（None）：是不是漏了 return？");
       return true;
     case Kind::exit:
       verdict.kind = Verdict::Kind::stopped;
-      verdict.text = say("it left the program (exit) instead of returning an answer.", "它退出了程序（exit），没有返回答案。");
+      verdict.text =
+          say("it left the program (exit) instead of returning an answer.", "它退出了程序（exit），没有返回答案。");
       return true;
     case Kind::memory:
       verdict.kind = Verdict::Kind::stopped;
-      verdict.text = say("it wanted more memory than it may have, and was stopped.", "它要的内存超过了限制，已被停止。");
+      verdict.text =
+          say("it wanted more memory than it may have, and was stopped.", "它要的内存超过了限制，已被停止。");
       return true;
     case Kind::error: {
       const bool process = a.message.find("Operation not permitted") != std::string::npos;
       verdict.mistakes = {"error"};
       if (process) verdict.kind = Verdict::Kind::stopped;
-      verdict.text = in_case(c, process ? say("{} (starting other processes is not allowed here)", "{}（这里不允许启动其他进程）", a.message)
+      verdict.text = in_case(c, process ? say("{} (starting other processes is not allowed here)",
+                                              "{}（这里不允许启动其他进程）", a.message)
                                         : Text{a.message, a.message});
       return true;
     }
     case Kind::missing:
       verdict.kind = Verdict::Kind::stopped;
-      verdict.text = a.message.empty() ? say("it was stopped before it answered.", "还没有回答就被停止了。") : Text{a.message, a.message};
+      verdict.text = a.message.empty() ? say("it was stopped before it answered.", "还没有回答就被停止了。")
+                                       : Text{a.message, a.message};
       return true;
   }
   return false;
@@ -132,7 +142,8 @@ std::vector<std::string> matching_mistakes(const Exercise& exercise, const std::
   return {};
 }
 
-Verdict judge_answers(const Exercise& exercise, const std::vector<const Case*>& cases, const std::vector<Answer>& answers) {
+Verdict judge_answers(const Exercise& exercise, const std::vector<const Case*>& cases,
+                      const std::vector<Answer>& answers) {
   Verdict verdict{Verdict::Kind::wrong, exercise.name, {}, {}, exercise.lab};
   std::vector<Array> values;
   for (std::size_t n = 0; n < cases.size(); ++n) {

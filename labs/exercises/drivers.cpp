@@ -150,170 +150,233 @@ const char* const kCppDriver = R"CPP(
 #include <new>
 #include <string>
 #include <vector>
-namespace lab_driver {
-struct Array { std::vector<std::int64_t> shape; std::vector<float> data; };
-struct Case { std::string exercise; std::map<std::string, Array> arrays; std::map<std::string, double> numbers; };
-static float* real(Case& c, const char* name) { return c.arrays[name].data.data(); }
-static int side(Case& c, const char* name, int n) { return static_cast<int>(c.arrays[name].shape[static_cast<std::size_t>(n)]); }
-static int whole(Case& c, const char* name) { return static_cast<int>(c.numbers[name]); }
-static bool read(std::istream& in, Case& c) {
-  std::string word, name, kind;
-  if (!(in >> word >> c.exercise)) return false;
-  while (in >> word && word != "end") {
-    in >> name;
-    if (word != "array") { std::string value; in >> value; c.numbers[name] = std::strtod(value.c_str(), nullptr); continue; }
-    int rank = 0;
-    in >> kind >> rank;
+  namespace lab_driver {
+  struct Array {
+    std::vector<std::int64_t> shape;
+    std::vector<float> data;
+  };
+  struct Case {
+    std::string exercise;
+    std::map<std::string, Array> arrays;
+    std::map<std::string, double> numbers;
+  };
+  static float* real(Case& c, const char* name) {
+    return c.arrays[name].data.data();
+  }
+  static int side(Case& c, const char* name, int n) {
+    return static_cast<int>(c.arrays[name].shape[static_cast<std::size_t>(n)]);
+  }
+  static int whole(Case& c, const char* name) {
+    return static_cast<int>(c.numbers[name]);
+  }
+  static bool read(std::istream& in, Case& c) {
+    std::string word, name, kind;
+    if (!(in >> word >> c.exercise)) return false;
+    while (in >> word && word != "end") {
+      in >> name;
+      if (word != "array") {
+        std::string value;
+        in >> value;
+        c.numbers[name] = std::strtod(value.c_str(), nullptr);
+        continue;
+      }
+      int rank = 0;
+      in >> kind >> rank;
+      Array a;
+      std::int64_t count = 1;
+      for (int n = 0; n < rank; ++n) {
+        std::int64_t s;
+        in >> s;
+        a.shape.push_back(s);
+        count *= s;
+      }
+      for (std::int64_t n = 0; n < count; ++n) {
+        std::string value;
+        in >> value;
+        a.data.push_back(std::strtof(value.c_str(), nullptr));
+      }
+      c.arrays[name] = a;
+    }
+    return true;
+  }
+  static Array make(std::vector<std::int64_t> shape) {
     Array a;
+    a.shape = shape;
     std::int64_t count = 1;
-    for (int n = 0; n < rank; ++n) { std::int64_t s; in >> s; a.shape.push_back(s); count *= s; }
-    for (std::int64_t n = 0; n < count; ++n) { std::string value; in >> value; a.data.push_back(std::strtof(value.c_str(), nullptr)); }
-    c.arrays[name] = a;
+    for (auto s : shape) count *= s;
+    a.data.assign(static_cast<std::size_t>(count), std::nanf(""));
+    return a;
   }
-  return true;
-}
-static Array make(std::vector<std::int64_t> shape) {
-  Array a; a.shape = shape; std::int64_t count = 1; for (auto s : shape) count *= s;
-  a.data.assign(static_cast<std::size_t>(count), std::nanf("")); return a;
-}
-static void put(std::ostream& out, const Array& a, const char* dtype) {
-  out << "answer " << dtype << " " << a.shape.size();
-  for (auto s : a.shape) out << " " << s;
-  char text[40];
-  for (float v : a.data) { std::snprintf(text, sizeof text, " %.9g", static_cast<double>(v)); out << text; }
-  out << "\n"; out.flush();
-}
-static std::vector<std::int64_t> shape4(int a, int b, int c, int d) { return {a, b, c, d}; }
-static void run(Case& c, std::ostream& out) {
-  Array y;
+  static void put(std::ostream& out, const Array& a, const char* dtype) {
+    out << "answer " << dtype << " " << a.shape.size();
+    for (auto s : a.shape) out << " " << s;
+    char text[40];
+    for (float v : a.data) {
+      std::snprintf(text, sizeof text, " %.9g", static_cast<double>(v));
+      out << text;
+    }
+    out << "\n";
+    out.flush();
+  }
+  static std::vector<std::int64_t> shape4(int a, int b, int c, int d) {
+    return {a, b, c, d};
+  }
+  static void run(Case& c, std::ostream& out) {
+    Array y;
 #ifdef HAS_softmax
-  if (c.exercise == "softmax") { y = make(c.arrays["x"].shape); softmax(real(c, "x"), y.data.data(), side(c, "x", 0), side(c, "x", 1)); return put(out, y, "float32"); }
+    if (c.exercise == "softmax") {
+      y = make(c.arrays["x"].shape);
+      softmax(real(c, "x"), y.data.data(), side(c, "x", 0), side(c, "x", 1));
+      return put(out, y, "float32");
+    }
 #endif
 #ifdef HAS_scaled_dot_product_attention
-  if (c.exercise == "scaled_dot_product_attention") {
-    const int B = side(c, "q", 0), H = side(c, "q", 1), M = side(c, "q", 2), D = side(c, "q", 3), N = side(c, "k", 2), E = side(c, "v", 3);
-    std::unique_ptr<bool[]> mask;
-    if (c.arrays.count("mask")) { mask.reset(new bool[static_cast<std::size_t>(M * N)]); for (int n = 0; n < M * N; ++n) mask[static_cast<std::size_t>(n)] = c.arrays["mask"].data[static_cast<std::size_t>(n)] != 0; }
-    y = make(shape4(B, H, M, E));
-    scaled_dot_product_attention(real(c, "q"), real(c, "k"), real(c, "v"), mask.get(), y.data.data(), B, H, M, N, D, E);
-    return put(out, y, "float32");
-  }
+    if (c.exercise == "scaled_dot_product_attention") {
+      const int B = side(c, "q", 0), H = side(c, "q", 1), M = side(c, "q", 2), D = side(c, "q", 3), N = side(c, "k", 2),
+                E = side(c, "v", 3);
+      std::unique_ptr<bool[]> mask;
+      if (c.arrays.count("mask")) {
+        mask.reset(new bool[static_cast<std::size_t>(M * N)]);
+        for (int n = 0; n < M * N; ++n)
+          mask[static_cast<std::size_t>(n)] = c.arrays["mask"].data[static_cast<std::size_t>(n)] != 0;
+      }
+      y = make(shape4(B, H, M, E));
+      scaled_dot_product_attention(real(c, "q"), real(c, "k"), real(c, "v"), mask.get(), y.data.data(), B, H, M, N, D, E);
+      return put(out, y, "float32");
+    }
 #endif
 #ifdef HAS_multi_head_attention
-  if (c.exercise == "multi_head_attention") {
-    y = make(c.arrays["x"].shape);
-    multi_head_attention(real(c, "x"), real(c, "wq"), real(c, "wk"), real(c, "wv"), real(c, "wo"), y.data.data(), side(c, "x", 0), side(c, "x", 1), side(c, "x", 2), whole(c, "heads"));
-    return put(out, y, "float32");
-  }
+    if (c.exercise == "multi_head_attention") {
+      y = make(c.arrays["x"].shape);
+      multi_head_attention(real(c, "x"), real(c, "wq"), real(c, "wk"), real(c, "wv"), real(c, "wo"), y.data.data(),
+                           side(c, "x", 0), side(c, "x", 1), side(c, "x", 2), whole(c, "heads"));
+      return put(out, y, "float32");
+    }
 #endif
 #ifdef HAS_repeat_kv
-  if (c.exercise == "repeat_kv") {
-    const int B = side(c, "k", 0), H = side(c, "k", 1), L = side(c, "k", 2), D = side(c, "k", 3), G = whole(c, "groups");
-    y = make(shape4(B, H * G, L, D));
-    repeat_kv(real(c, "k"), y.data.data(), B, H, L, D, G);
-    return put(out, y, "float32");
-  }
+    if (c.exercise == "repeat_kv") {
+      const int B = side(c, "k", 0), H = side(c, "k", 1), L = side(c, "k", 2), D = side(c, "k", 3),
+                G = whole(c, "groups");
+      y = make(shape4(B, H * G, L, D));
+      repeat_kv(real(c, "k"), y.data.data(), B, H, L, D, G);
+      return put(out, y, "float32");
+    }
 #endif
 #ifdef HAS_rope
-  if (c.exercise == "rope") {
-    std::vector<int> positions; for (float p : c.arrays["positions"].data) positions.push_back(static_cast<int>(p));
-    y = make(c.arrays["x"].shape);
-    rope(real(c, "x"), positions.data(), y.data.data(), side(c, "x", 0), side(c, "x", 1), side(c, "x", 2), side(c, "x", 3), c.numbers["theta"]);
-    return put(out, y, "float32");
-  }
+    if (c.exercise == "rope") {
+      std::vector<int> positions;
+      for (float p : c.arrays["positions"].data) positions.push_back(static_cast<int>(p));
+      y = make(c.arrays["x"].shape);
+      rope(real(c, "x"), positions.data(), y.data.data(), side(c, "x", 0), side(c, "x", 1), side(c, "x", 2),
+           side(c, "x", 3), c.numbers["theta"]);
+      return put(out, y, "float32");
+    }
 #endif
 #ifdef HAS_causal_mask
-  if (c.exercise == "causal_mask") {
-    const int M = whole(c, "m"), N = whole(c, "n");
-    std::unique_ptr<bool[]> mask(new bool[static_cast<std::size_t>(M * N)]());
-    causal_mask(mask.get(), M, N);
-    y = make({M, N});
-    for (int n = 0; n < M * N; ++n) y.data[static_cast<std::size_t>(n)] = mask[static_cast<std::size_t>(n)] ? 1.0F : 0.0F;
-    return put(out, y, "bool");
-  }
+    if (c.exercise == "causal_mask") {
+      const int M = whole(c, "m"), N = whole(c, "n");
+      std::unique_ptr<bool[]> mask(new bool[static_cast<std::size_t>(M * N)]());
+      causal_mask(mask.get(), M, N);
+      y = make({M, N});
+      for (int n = 0; n < M * N; ++n)
+        y.data[static_cast<std::size_t>(n)] = mask[static_cast<std::size_t>(n)] ? 1.0F : 0.0F;
+      return put(out, y, "bool");
+    }
 #endif
 #ifdef HAS_KVCache
-  if (c.exercise == "KVCache") {
-    const int B = side(c, "q", 0), H = side(c, "q", 1), T = side(c, "q", 2), D = side(c, "q", 3);
-    const double theta = c.numbers["theta"];
-    const auto given_rope = [theta](const float* x, const int* positions, float* r, int b, int h, int l, int d) {
-      for (int row = 0; row < b * h * l; ++row)
-        for (int i = 0; i < d / 2; ++i) {
-          const double angle = positions[row % l] * std::pow(theta, -2.0 * i / d), u = x[row * d + i], v = x[row * d + i + d / 2];
-          r[row * d + i] = static_cast<float>(u * std::cos(angle) - v * std::sin(angle));
-          r[row * d + i + d / 2] = static_cast<float>(u * std::sin(angle) + v * std::cos(angle));
-        }
-    };
-    y = make(c.arrays["q"].shape);
-    KVCache cache;
-    int at = 0;
-    for (float size : c.arrays["chunks"].data) {
-      const int count = static_cast<int>(size);
-      const auto part = [&](const char* name) {
-        std::vector<float> p;
-        for (int bh = 0; bh < B * H; ++bh) p.insert(p.end(), real(c, name) + (bh * T + at) * D, real(c, name) + (bh * T + at + count) * D);
-        return p;
+    if (c.exercise == "KVCache") {
+      const int B = side(c, "q", 0), H = side(c, "q", 1), T = side(c, "q", 2), D = side(c, "q", 3);
+      const double theta = c.numbers["theta"];
+      const auto given_rope = [theta](const float* x, const int* positions, float* r, int b, int h, int l, int d) {
+        for (int row = 0; row < b * h * l; ++row)
+          for (int i = 0; i < d / 2; ++i) {
+            const double angle = positions[row % l] * std::pow(theta, -2.0 * i / d), u = x[row * d + i],
+                         v = x[row * d + i + d / 2];
+            r[row * d + i] = static_cast<float>(u * std::cos(angle) - v * std::sin(angle));
+            r[row * d + i + d / 2] = static_cast<float>(u * std::sin(angle) + v * std::cos(angle));
+          }
       };
-      const std::vector<float> q = part("q"), k = part("k"), v = part("v");
-      std::vector<float> result(static_cast<std::size_t>(B * H * count * D), std::nanf(""));
-      cache.step(q.data(), k.data(), v.data(), at, given_rope, result.data(), B, H, count, D);
-      for (int bh = 0; bh < B * H; ++bh)
-        for (int n = 0; n < count * D; ++n) y.data[static_cast<std::size_t>((bh * T + at) * D + n)] = result[static_cast<std::size_t>(bh * count * D + n)];
-      at += count;
+      y = make(c.arrays["q"].shape);
+      KVCache cache;
+      int at = 0;
+      for (float size : c.arrays["chunks"].data) {
+        const int count = static_cast<int>(size);
+        const auto part = [&](const char* name) {
+          std::vector<float> p;
+          for (int bh = 0; bh < B * H; ++bh)
+            p.insert(p.end(), real(c, name) + (bh * T + at) * D, real(c, name) + (bh * T + at + count) * D);
+          return p;
+        };
+        const std::vector<float> q = part("q"), k = part("k"), v = part("v");
+        std::vector<float> result(static_cast<std::size_t>(B * H * count * D), std::nanf(""));
+        cache.step(q.data(), k.data(), v.data(), at, given_rope, result.data(), B, H, count, D);
+        for (int bh = 0; bh < B * H; ++bh)
+          for (int n = 0; n < count * D; ++n)
+            y.data[static_cast<std::size_t>((bh * T + at) * D + n)] =
+                result[static_cast<std::size_t>(bh * count * D + n)];
+        at += count;
+      }
+      return put(out, y, "float32");
     }
-    return put(out, y, "float32");
-  }
 #endif
-  (void)y; (void)c; (void)out; (void)&shape4; (void)&whole; (void)&side; (void)&real; (void)&make; (void)&put;
-}
-static const char* const kHas =
+    (void)y;
+    (void)c;
+    (void)out;
+    (void)&shape4;
+    (void)&whole;
+    (void)&side;
+    (void)&real;
+    (void)&make;
+    (void)&put;
+  }
+  static const char* const kHas =
 #ifdef HAS_softmax
-  " softmax"
+      " softmax"
 #endif
 #ifdef HAS_scaled_dot_product_attention
-  " scaled_dot_product_attention"
+      " scaled_dot_product_attention"
 #endif
 #ifdef HAS_multi_head_attention
-  " multi_head_attention"
+      " multi_head_attention"
 #endif
 #ifdef HAS_repeat_kv
-  " repeat_kv"
+      " repeat_kv"
 #endif
 #ifdef HAS_rope
-  " rope"
+      " rope"
 #endif
 #ifdef HAS_causal_mask
-  " causal_mask"
+      " causal_mask"
 #endif
 #ifdef HAS_KVCache
-  " KVCache"
+      " KVCache"
 #endif
-  "";
-}  // namespace lab_driver
-int main(int, char** argv) {
-  std::ifstream in(argv[1]);
-  std::ofstream out(argv[2]);
-  out << "begin load\nhas" << lab_driver::kHas << "\n";
-  const std::string has = std::string(lab_driver::kHas) + " ";
-  lab_driver::Case c;
-  for (int index = 0; lab_driver::read(in, c); ++index, c = {}) {
-    if (has.find(" " + c.exercise + " ") == std::string::npos) continue;
-    out << "begin " << index << "\n";
-    out.flush();
-    try {
-      lab_driver::run(c, out);
-    } catch (const std::bad_alloc&) {
-      out << "memory\n";
-    } catch (const std::exception& error) {
-      const std::string what = error.what();
-      out << (what == "not written yet" ? "unwritten" : "error " + what) << "\n";
-    } catch (...) {
-      out << "error it threw something that is no exception\n";
+      "";
+  }  // namespace lab_driver
+  int main(int, char** argv) {
+    std::ifstream in(argv[1]);
+    std::ofstream out(argv[2]);
+    out << "begin load\nhas" << lab_driver::kHas << "\n";
+    const std::string has = std::string(lab_driver::kHas) + " ";
+    lab_driver::Case c;
+    for (int index = 0; lab_driver::read(in, c); ++index, c = {}) {
+      if (has.find(" " + c.exercise + " ") == std::string::npos) continue;
+      out << "begin " << index << "\n";
+      out.flush();
+      try {
+        lab_driver::run(c, out);
+      } catch (const std::bad_alloc&) {
+        out << "memory\n";
+      } catch (const std::exception& error) {
+        const std::string what = error.what();
+        out << (what == "not written yet" ? "unwritten" : "error " + what) << "\n";
+      } catch (...) {
+        out << "error it threw something that is no exception\n";
+      }
+      out.flush();
     }
-    out.flush();
+    out << "done\n";
   }
-  out << "done\n";
-}
 )CPP";
 
 }  // namespace attend::labs

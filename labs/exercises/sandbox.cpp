@@ -1,4 +1,5 @@
-// Running a learner's program with limits: rlimits, a process group of its own, and a filter that refuses new processes.
+// Running a learner's program with limits: rlimits, a process group of its own, and a filter that refuses new
+// processes.
 #include "labs/exercises/sandbox.hpp"
 
 #include <fcntl.h>
@@ -30,8 +31,8 @@ namespace {
 
 constexpr std::size_t kShownOutput = 8000;  // bytes
 
-// Of what the process may still do: threads, yes; processes, no. RLIMIT_NPROC would not hold root, and counts all of the
-// user's processes.
+// Of what the process may still do: threads, yes; processes, no. RLIMIT_NPROC would not hold root, and counts all of
+// the user's processes.
 bool refuse_processes() {
   constexpr auto kNumber = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
   constexpr auto kFlags = static_cast<std::uint32_t>(offsetof(seccomp_data, args));
@@ -97,7 +98,8 @@ std::string beginning_of(const std::filesystem::path& path) {
 Outcome run_limited(const std::vector<std::string>& argv, const std::filesystem::path& folder, const Limits& limits) {
   std::vector<std::string> words = argv, settings;
   for (char** one = environ; *one != nullptr; ++one) settings.emplace_back(*one);
-  for (const char* one : {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1"})
+  for (const char* one :
+       {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1"})
     settings.emplace_back(one);
   settings.push_back("TMPDIR=" + folder.string());
   std::vector<char*> arguments, environment;

@@ -9,10 +9,10 @@
 namespace attend::labs {
 
 struct Limits {
-  double seconds = 10;                            // by the clock
-  std::int64_t memory = std::int64_t{2} << 30;    // address space, bytes
-  std::int64_t file = std::int64_t{64} << 20;     // the largest file it may write
-  bool may_start_processes = false;               // a compiler does, a learner's file does not
+  double seconds = 10;                          // by the clock
+  std::int64_t memory = std::int64_t{2} << 30;  // address space, bytes
+  std::int64_t file = std::int64_t{64} << 20;   // the largest file it may write
+  bool may_start_processes = false;             // a compiler does, a learner's file does not
 };
 
 struct Outcome {

@@ -11,6 +11,7 @@ namespace attend::llm {
 namespace {
 
 constexpr std::int64_t kPage = PagedKvCache::kPageTokens;
+constexpr std::int64_t kWorthWaiting = 16;  // tokens that another request is about to read
 
 BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.context <= 0) o.context = config.context;
@@ -177,7 +178,7 @@ bool RunningBatch::take_over(std::int64_t sequence, std::int64_t length, std::in
 bool RunningBatch::waits_for_prefix(const Running& r, std::int64_t shared) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Running& other) {
     const std::int64_t left = std::ssize(other.tokens) - other.cached;
-    return left > 1 && common_prefix(other.tokens, r.tokens) >= shared + kPage &&
+    return left > 1 && common_prefix(other.tokens, r.tokens) >= shared + kWorthWaiting &&
            other.cached < std::ssize(r.tokens) - 1;
   });
 }
@@ -238,7 +239,8 @@ void RunningBatch::share_prompts(std::int64_t budget, std::vector<Share>& shares
     budget -= count;
   };
   if (prompts.size() > 1) give(prompts.front(), (budget + 1) / 2);
-  std::stable_sort(prompts.begin(), prompts.end(), [&](const Share& a, const Share& b) { return left(a) < left(b); });
+  std::sort(prompts.begin(), prompts.end(),
+            [&](const Share& a, const Share& b) { return left(a) != left(b) ? left(a) < left(b) : a.index < b.index; });
   for (Share& share : prompts) give(share, budget);
   for (Share& share : prompts)
     if (share.count > 0) shares.push_back(std::move(share));

@@ -16,6 +16,7 @@ constexpr double kMostSink = 0.95;  // rows above are left out
 constexpr double kRestingSink = 0.8;
 constexpr std::int64_t kLocal = 8, kRecent = 64;  // as RowStatisticsOptions has them
 constexpr std::int64_t kFewestRows = 4;           // that have an equal token before them, for a score
+constexpr double kMostEqual = 0.15;               // of the keys a row sees: where half of them are equal, all duplicate
 
 struct Rule {
   const char* name;
@@ -79,15 +80,15 @@ struct Mean {
   }
 };
 
-// Whether each token stands somewhere before, too (for an encoder: anywhere else).
-std::vector<bool> repeated(const Look::State& run) {
-  std::vector<bool> result;
+// How often each token stands before, too (for an encoder: anywhere else).
+std::vector<std::int64_t> repeats(const Look::State& run) {
+  std::vector<std::int64_t> result;
   for (std::int64_t i = 0; i < run.length(); ++i) {
     const auto begin = run.ids.begin() + std::min(run.options.sinks, i);
     const auto end = run.config().causal ? run.ids.begin() + i : run.ids.end();
-    bool found = false;
-    for (auto it = begin; it < end && !found; ++it)
-      found = it != run.ids.begin() + i && *it == run.ids[static_cast<std::size_t>(i)];
+    std::int64_t found = 0;
+    for (auto it = begin; it < end; ++it)
+      found += it != run.ids.begin() + i && *it == run.ids[static_cast<std::size_t>(i)];
     result.push_back(found);
   }
   return result;
@@ -123,7 +124,7 @@ void decide(HeadType& type) {
   if (type.median_sink > kRestingSink) type.kind = {HeadKind::sink_resting, type.median_sink, kRestingSink, true};
 }
 
-HeadType type_of(const Look::State& run, std::int64_t layer, std::int64_t head, const std::vector<bool>& again,
+HeadType type_of(const Look::State& run, std::int64_t layer, std::int64_t head, const std::vector<std::int64_t>& again,
                  double induction) {
   const Rows rows(run, layer, head);
   HeadType type;
@@ -145,7 +146,8 @@ HeadType type_of(const Look::State& run, std::int64_t layer, std::int64_t head, 
     // Only where looking at all keys alike would not do.
     if (visible >= 2 * (kLocal + 1)) local.add(rows.at(i, RowStatistic::local) / left);
     if (visible >= 2 * (kRecent + 1)) retrieval.add(1 - rows.at(i, RowStatistic::recent) / left);
-    if (again[static_cast<std::size_t>(i)]) duplicate.add(rows.at(i, RowStatistic::duplicate) / left);
+    const double equal = static_cast<double>(again[static_cast<std::size_t>(i)]) / static_cast<double>(visible);
+    if (equal > 0 && equal <= kMostEqual) duplicate.add(rows.at(i, RowStatistic::duplicate) / left);
     diffuse.add(rows.entropy(i) / std::log(static_cast<double>(visible)));
   }
   if (!sinks.empty()) {
@@ -228,7 +230,7 @@ InductionProbe read_probe(const Look::State& run, const ProbeTokens& tokens, std
 
 std::vector<HeadType> head_types(const Look::State& run, const InductionProbe& probe) {
   if (!run.options.statistics) throw InvalidArgument("look: this run has no statistics (LookOptions::statistics)");
-  const std::vector<bool> again = repeated(run);
+  const std::vector<std::int64_t> again = repeats(run);
   std::vector<HeadType> types;
   for (std::int64_t layer = 0; layer < run.config().layers; ++layer)
     for (std::int64_t head = 0; head < run.config().heads; ++head)

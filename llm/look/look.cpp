@@ -318,6 +318,7 @@ LookStep Look::append(Token token) {
       throw InvalidArgument("look: a run goes on only where all layers are kept (LookOptions::keep and layers)");
   if (length() >= state_->model.context)
     throw InvalidArgument("look: the context of " + std::to_string(state_->model.context) + " tokens is full");
+  check_token(c, token);
   LookStep step;
   step.token = token;
   step.text = state_->model.tokenizer.piece(token);

@@ -57,12 +57,19 @@ LookMemory plan_look(const Model& model, std::int64_t tokens, const LookOptions&
   return plan(LookAccess::state(model).config(), tokens, options);
 }
 
+void check_token(const ModelConfig& config, Token token) {
+  if (token < 0 || token >= config.vocabulary)
+    throw InvalidArgument("look: a token is " + std::to_string(token) + ", expected 0 to " +
+                          std::to_string(config.vocabulary - 1));
+}
+
 void check_look(const ModelState& model, std::span<const Token> tokens, const LookOptions& options) {
   const ModelConfig& c = model.config();
   if (tokens.empty()) throw InvalidArgument("look: the text has no tokens, expected at least one");
   if (std::ssize(tokens) > model.context)
     throw InvalidArgument("look: the text has " + std::to_string(tokens.size()) +
                           " tokens, and the model was opened for a context of " + std::to_string(model.context));
+  for (const Token token : tokens) check_token(c, token);
   if (options.sinks < 0)
     throw InvalidArgument("look: sinks is " + std::to_string(options.sinks) + ", expected 0 or more");
   if (options.losses && !c.causal) throw InvalidArgument("look: losses are of models that predict the next token");

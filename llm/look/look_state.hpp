@@ -79,6 +79,7 @@ inline const Look::State& LookAccess::state(const Look& look) {
   return *look.state_;
 }
 
+void check_token(const ModelConfig& config, Token token);  // InvalidArgument if the model does not know it
 // InvalidArgument if the tokens are not what the model can run.
 void check_look(const ModelState& model, std::span<const Token> tokens, const LookOptions& options);
 

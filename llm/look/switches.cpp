@@ -1,7 +1,6 @@
 // Switches as text: NAME=VALUE@PLACE, read and written.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
 
 #include "attend/error.hpp"
@@ -15,7 +14,7 @@ namespace {
 
 constexpr const char* kExpected[] = {
     "scale=off",
-    "temperature=T with T above 0",
+    "temperature=T with T from 1e-6 to 1e6",
     "mask=full, mask=causal, mask=window:W or mask=sinks:S+W",
     "padding=FROM-TO: keys FROM to TO - 1 are hidden",
     "knock=zero@LAYER.HEAD or knock=mean@LAYER.HEAD",
@@ -97,7 +96,7 @@ class SwitchReader {
         break;
       case Kind::heat: {
         const auto t = number<double>(value);
-        if (!t || !std::isfinite(*t) || *t <= 0) refuse();
+        if (!t || !(*t >= 1e-6 && *t <= 1e6)) refuse();
         one_.temperature = *t;
         break;
       }

@@ -84,7 +84,8 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
     a.turns = turns;
     check(d.fill(reinterpret_cast<CUdeviceptr>(turns), 0, static_cast<std::size_t>(tiles) * 4, on.stream), "cuMemset");
   } else {
-    check(d.fill(reinterpret_cast<CUdeviceptr>(a.dq_sums), 0, static_cast<std::size_t>(sums) * 4, on.stream), "cuMemset");
+    check(d.fill(reinterpret_cast<CUdeviceptr>(a.dq_sums), 0, static_cast<std::size_t>(sums) * 4, on.stream),
+          "cuMemset");
   }
   a.counter = take_counter(on.device, on.stream);
 

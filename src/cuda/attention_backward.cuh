@@ -114,11 +114,13 @@ __device__ __forceinline__ void backward_copy(const BackwardArgs& a, const Backw
         sh.query_empty[u].wait((step / Tr::kQueryStages & 1) ^ 1);
         sh.query_full[u].expect(Tr::query_bytes + kStepQueries * 12);
         for (int c = 0; c < Tr::D / 64; ++c)
-          load_box(mem.q + u * Tr::query_bytes + c * 8192, &a.q, &sh.query_full[u], c * 64, i * kStepQueries, h, item.b);
+          load_box(mem.q + u * Tr::query_bytes + c * 8192, &a.q, &sh.query_full[u], c * 64, i * kStepQueries, h,
+                   item.b);
         load_bytes(mem.lse2 + u * kStepQueries, a.rows.lse2 + rows + i * kStepQueries, kStepQueries * 4,
                    &sh.query_full[u]);
-        load_bytes(mem.seen + u * kStepQueries, a.rows.seen + static_cast<std::int64_t>(item.b) * a.padded + i * kStepQueries,
-                   kStepQueries * 8, &sh.query_full[u]);
+        load_bytes(mem.seen + u * kStepQueries,
+                   a.rows.seen + static_cast<std::int64_t>(item.b) * a.padded + i * kStepQueries, kStepQueries * 8,
+                   &sh.query_full[u]);
         sh.dout_empty[s].wait((step / Tr::kDoutStages & 1) ^ 1);
         sh.dout_full[s].expect(Tr::query_bytes + kStepQueries * 4);
         for (int c = 0; c < Tr::D / 64; ++c)
@@ -163,7 +165,8 @@ __device__ __forceinline__ void backward_add(const BackwardArgs& a, const Backwa
         sh.dq_empty.arrive();
         if (a.turns) {
           wait_stores();
-          asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.s32 [%0], %1;" ::"l"(a.turns + at), "r"(turn + 1) : "memory");
+          asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.s32 [%0], %1;" ::"l"(a.turns + at), "r"(turn + 1)
+                       : "memory");
         }
       }
   }
@@ -223,8 +226,8 @@ struct BackwardGroup {
   }
   // dQ = dS K, half of the columns
   __device__ __forceinline__ void query_gradients(int buffer) {
-    const std::uint32_t columns =
-        Tr::D == 64 ? static_cast<std::uint32_t>(w) * 64 : static_cast<std::uint32_t>(w) * (Tr::D / 128) * kBlockKeys * 128;
+    const std::uint32_t columns = Tr::D == 64 ? static_cast<std::uint32_t>(w) * 64
+                                              : static_cast<std::uint32_t>(w) * (Tr::D / 128) * kBlockKeys * 128;
     products_begin();
 #pragma unroll
     for (int k = 0; k < kBlockKeys / 16; ++k)
@@ -234,7 +237,9 @@ struct BackwardGroup {
     products_commit();
   }
 
-  __device__ __forceinline__ int key_of(int n, int e) const { return n * kBlockKeys + w * 64 + warp * 16 + lane / 4 + (e >> 1) * 8; }
+  __device__ __forceinline__ int key_of(int n, int e) const {
+    return n * kBlockKeys + w * 64 + warp * 16 + lane / 4 + (e >> 1) * 8;
+  }
   __device__ __forceinline__ int query_of(int j, int e) const { return 8 * j + lane % 4 * 2 + (e & 1); }
 
   // Logits of terms, and what their gradient is multiplied by, in dp's place until it is needed.
@@ -329,7 +334,8 @@ struct BackwardGroup {
       }
   }
   // Each score's own element of a bias that repeats nothing.
-  __device__ __forceinline__ void add_bias_gradient(const BackwardItem& item, int h, int i, int j, int e, float g) const {
+  __device__ __forceinline__ void add_bias_gradient(const BackwardItem& item, int h, int i, int j, int e,
+                                                    float g) const {
     const int query = i * kStepQueries + query_of(j, e), key = key_of(item.n, e);
     if (query >= a.M || key >= a.N) return;
     static_cast<float*>(const_cast<void*>(a.dbias.data))[item.b * a.dbias.batch_stride + h * a.dbias.head_stride +
@@ -350,10 +356,12 @@ struct BackwardGroup {
       if (key >= a.N) continue;
       const std::int64_t row = item.b * to.batch_stride + item.hk * to.head_stride + key * to.row_stride;
       if (to.pairs) {
-        auto* const pairs = reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + lane % 4 * 2);
+        auto* const pairs =
+            reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + lane % 4 * 2);
 #pragma unroll
         for (int j = 0; j < Tr::D / 8; ++j)
-          if (8 * j + lane % 4 * 2 < dims) pairs[4 * j] = pack<T>(sums[4 * j + 2 * r] * factor, sums[4 * j + 2 * r + 1] * factor);
+          if (8 * j + lane % 4 * 2 < dims)
+            pairs[4 * j] = pack<T>(sums[4 * j + 2 * r] * factor, sums[4 * j + 2 * r + 1] * factor);
         continue;
       }
 #pragma unroll
@@ -417,7 +425,7 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
         if (a.terms.softcap > 0)
 #pragma unroll
           for (int e = 0; e < 32; ++e) {
-            const float t = tanh_exact(group.s[e] * a.scale * __frcp_rn(a.terms.softcap));
+            const float t = tanh_exact(__fdividef(group.s[e] * a.scale, a.terms.softcap));
             tanh_factor[e] = 1.0F - t * t;
           }
       }

@@ -29,8 +29,8 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
     const std::int64_t out = b * a.out.batch_stride + h * a.out.head_stride + i * a.out.row_stride;
     const std::int64_t dout = b * a.dout_rows.batch_stride + h * a.dout_rows.head_stride + i * a.dout_rows.row_stride;
     for (int e = lane; e < a.E; e += 32)
-      delta = fmaf(load_float(a.out, out + e * a.out.dim_stride), load_float(a.dout_rows, dout + e * a.dout_rows.dim_stride),
-                   delta);
+      delta = fmaf(load_float(a.out, out + e * a.out.dim_stride),
+                   load_float(a.dout_rows, dout + e * a.dout_rows.dim_stride), delta);
     for (int n = 16; n; n /= 2) delta += __shfl_xor_sync(~0U, delta, n);
     lse2 = load_float(a.lse, b * a.lse.batch_stride + h * a.lse.head_stride + i * a.lse.row_stride) * kLog2E;
     if (lse2 == -INFINITY) lse2 = INFINITY;  // nothing is seen: all weights are 0
@@ -43,13 +43,15 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
   const Interval seen = i < a.M ? seen_by(a.mask, b, i) : Interval{0, 0};
   a.rows.seen[at] = make_int2(seen.lo, smaller(seen.hi, a.N));
   if (a.rows.position) {
-    const int offset = i < a.M ? position_offset(a.mask, a.terms.alibi_offsets, a.terms.alibi_last_key, b, run_of(a.mask, i)) : 0;
+    const int offset =
+        i < a.M ? position_offset(a.mask, a.terms.alibi_offsets, a.terms.alibi_last_key, b, run_of(a.mask, i)) : 0;
     a.rows.position[at] = static_cast<float>(i + offset);
   }
   if (i % kStepQueries == 0) {
     const int lo = larger(seen.lo, 0), hi = smaller(seen_by(a.mask, b, smaller(i + kStepQueries, a.M) - 1).hi, a.N);
     const int first = smaller(lo / kBlockKeys, a.key_blocks - 1);
-    a.rows.blocks[b * a.steps + i / kStepQueries] = make_int2(first, larger(first, (hi + kBlockKeys - 1) / kBlockKeys - 1));
+    a.rows.blocks[b * a.steps + i / kStepQueries] =
+        make_int2(first, larger(first, (hi + kBlockKeys - 1) / kBlockKeys - 1));
   }
 }
 
@@ -59,7 +61,8 @@ template <int columns>
 __device__ __forceinline__ void backward_end(const BackwardArgs& a) {
   const int step = static_cast<int>(blockIdx.x) % a.steps, head = static_cast<int>(blockIdx.x) / a.steps;
   const int h = head % a.H, b = head / a.H;
-  const auto* from = reinterpret_cast<const float4*>(a.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * kStepQueries * columns / 4;
+  const auto* from =
+      reinterpret_cast<const float4*>(a.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * kStepQueries * columns / 4;
   const int half = kStepQueries * columns / 8;  // float4s of a warpgroup
   for (int n = static_cast<int>(threadIdx.x); n < 2 * half; n += static_cast<int>(blockDim.x)) {
     const float4 x = from[n];
@@ -106,8 +109,11 @@ extern "C" __global__ void __launch_bounds__(256) backward_sinks(const __grid_co
 // Zero to a gradient of a bias, of whose elements only those that are seen are written.
 extern "C" __global__ void __launch_bounds__(256) backward_clear(const __grid_constant__ BackwardArgs a) {
   const std::int64_t count = static_cast<std::int64_t>(a.B) * a.H * a.M * a.N;
-  for (std::int64_t n = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; n < count; n += std::int64_t{gridDim.x} * blockDim.x) {
+  for (std::int64_t n = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; n < count;
+       n += std::int64_t{gridDim.x} * blockDim.x) {
     const std::int64_t j = n % a.N, i = n / a.N % a.M, h = n / a.N / a.M % a.H, b = n / a.N / a.M / a.H;
-    store_float(a.dbias, b * a.dbias.batch_stride + h * a.dbias.head_stride + i * a.dbias.row_stride + j * a.dbias.dim_stride, 0.0F);
+    store_float(a.dbias,
+                b * a.dbias.batch_stride + h * a.dbias.head_stride + i * a.dbias.row_stride + j * a.dbias.dim_stride,
+                0.0F);
   }
 }

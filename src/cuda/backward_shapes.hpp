@@ -8,7 +8,7 @@ struct BackwardShape {
   int query_stages;  // tiles of queries under way
 };
 
-constexpr BackwardShape kBackward64{64, 2}, kBackward128{128, 2};
+constexpr BackwardShape kBackward64{64, 3}, kBackward128{128, 2};
 
 constexpr int shared_bytes(const BackwardShape& s) {
   const int keys = 128 * s.D * 2, queries = 64 * s.D * 2, ds = 128 * 64 * 2, dq = 64 * s.D * 4;

@@ -48,7 +48,7 @@ SimpleRule simple_rule(const MaskPlan& plan) {
       if (rule.starts) simple.least = std::max(simple.least, clipped(rule.starts->front()));
       if (rule.ends) simple.most = std::min(simple.most, clipped(rule.ends->front()));
     } else if (rule.from == From::position && (!rule.prefix || plan.intervals.size() == 1)) {
-      const std::int64_t offset = rule.position.offsets                        ? rule.position.offsets->front()
+      const std::int64_t offset = rule.position.offsets                    ? rule.position.offsets->front()
                                   : rule.position.align == Align::last_key ? plan.N - plan.M
                                                                            : 0;
       simple.lo_add = std::max(simple.lo_add, clipped(offset - side(rule.left)));

@@ -69,8 +69,8 @@ __device__ __forceinline__ void give_registers() {
 // A box of a tensor to shared memory, counted by `full`.
 __device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, Barrier* full, int x, int y, int z, int w) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
-          "r"(shared_address(to)),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }

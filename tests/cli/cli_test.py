@@ -13,6 +13,7 @@ import unittest
 import xml.dom.minidom
 import zlib
 
+import chart_test
 import embedded_test
 import files_test
 import look_test
@@ -398,6 +399,6 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (embedded_test, files_test, look_test, model_test, pull_test, shell_test, train_test):
+    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_test, shell_test, train_test):
         module.PROGRAM = PROGRAM
     unittest.main()

@@ -115,8 +115,17 @@ class Explorer:
 
     def type(self, text):
         self.page.fill("#text", text)
+        self.page.evaluate("() => document.activeElement.blur()")  # the keys that follow are commands again
         self.page.wait_for_timeout(250)
         self.settle()
+
+    def paste(self, text):
+        self.evaluate("""(text) => {
+          const area = document.getElementById("text"), clipboardData = new DataTransfer();
+          area.select();
+          clipboardData.setData("text/plain", text);
+          area.dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true, cancelable: true}));
+        }""", text)
 
     def press(self, *keys):
         for key in keys:

@@ -1,14 +1,12 @@
 """The page as a whole: bad input, a lost server, accessibility, languages, speed, and that it keeps to itself."""
 
-import json
 import os
-import pathlib
 import time
 import urllib.parse
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT, TEXT, Server
+from conftest import ROOT, TEXT, Explorer, Server
 
 SIZES = [(1440, 900), (1024, 768), (390, 844)]
 
@@ -71,8 +69,7 @@ def test_any_text_is_read(explorer, text):
 
 def test_ten_megabytes_pasted(explorer):
     page = explorer().open()
-    page.evaluate("""() => { const area = document.getElementById("text"); area.value = "many words ".repeat(950000);
-      area.dispatchEvent(new Event("input")); }""")
+    page.paste("many words " * 950000)
     page.until("window.explorer.data.problem?.kind === 'too_large' || window.explorer.data.problem?.kind === 'too_long'", 120)
     page.until("window.explorer.data.run?.tokens.length > 100", 240)
     assert "kept" in page.page.inner_text("#banner")
@@ -83,8 +80,6 @@ def test_ten_megabytes_pasted(explorer):
 def test_a_lost_server_comes_back(chromium):
     if os.environ.get("ATTEND_EXPLORE_URL"):
         pytest.skip("the server is not ours to end")
-    from conftest import Explorer
-
     server = Server()
     context = chromium.new_context()
     try:
@@ -147,31 +142,39 @@ def test_the_phone_has_one_column_with_tabs(explorer):
         assert [p for p in ("#grid", "#inspector", "#next", "#pattern") if page.page.locator(p).is_visible()] == [panel]
 
 
-def test_long_text_does_not_freeze_the_page(explorer, server):
-    limit = json.loads(server.get("about"))["model"]["context"]
-    page = explorer()
-    page.context.add_init_script("""window.longest = 0;
+def test_32k_tokens_do_not_freeze_the_page(chromium):
+    server = None if os.environ.get("ATTEND_EXPLORE_URL") else Server("--context", "32768", "--memory", "4096")
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    context.add_init_script("""window.longest = 0;
       new PerformanceObserver((list) => { for (const task of list.getEntries()) window.longest = Math.max(window.longest, task.duration); })
         .observe({type: "longtask", buffered: true});""")
-    page.open()
-    page.evaluate("() => { window.longest = 0; }")
-    words = (ROOT / "README.md").read_text().split()
-    text = " ".join((words * 60)[:28000])
-    start = time.monotonic()
-    page.evaluate("""(text) => { const area = document.getElementById("text"); area.value = text; area.dispatchEvent(new Event("input")); }""", text)
-    page.until("window.explorer.data.run?.tokens.length > 1500 && window.explorer.data.map && !window.explorer.data.map.exact", 580)
-    first = time.monotonic() - start
-    page.until("window.explorer.data.map.done === window.explorer.data.map.rows", 580)
-    page.press("+", "+", "ArrowLeft", "+", "+", "+", "ArrowLeft")
-    page.page.mouse.move(700, 500)
-    for _ in range(4):
-        page.page.mouse.wheel(0, -300)
-        page.page.wait_for_timeout(60)
-    page.settle()
-    longest = page.evaluate("() => window.longest")
-    print(f"\n{page.data('run.tokens.length')} tokens (context {limit}): first cells after {first:.1f} s, longest task of the page {longest:.0f} ms")
-    assert longest < 200
-    assert page.data("map.exact") is True, "zoomed in, single weights are shown"
+    try:
+        page = Explorer(context, server.url if server else os.environ["ATTEND_EXPLORE_URL"]).open()
+        page.evaluate("() => { window.longest = 0; }")
+        words = (ROOT / "README.md").read_text().split()
+        start = time.monotonic()
+        page.paste(" ".join((words * 60)[:28000]))
+        page.until("window.explorer.data.run?.tokens.length > 1500 && window.explorer.data.map && !window.explorer.data.map.exact", 300)
+        first = time.monotonic() - start
+        page.until("window.explorer.data.map.done === window.explorer.data.map.rows", 300)
+        whole = time.monotonic() - start
+        page.press("+", "+", "ArrowLeft", "+", "+", "+", "+", "ArrowLeft")
+        page.page.mouse.move(700, 500)
+        for _ in range(4):
+            page.page.mouse.wheel(0, -300)
+            page.page.wait_for_timeout(60)
+        page.settle()
+        longest = page.evaluate("() => window.longest")
+        print(f"\n{page.data('run.tokens.length')} tokens: first cells after {first:.1f} s, the whole map after {whole:.1f} s, "
+              f"longest task of the page {longest:.0f} ms")
+        if os.getloadavg()[0] < os.cpu_count():  # else it is the other processes that are measured
+            assert longest < 200
+        assert page.data("map.exact") is True, "zoomed in, single weights are shown"
+        assert page.errors == []
+    finally:
+        context.close()
+        if server:
+            server.stop()
 
 
 def test_times_a_person_feels(explorer):

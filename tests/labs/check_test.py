@@ -64,7 +64,7 @@ class CheckTest(unittest.TestCase):
             "hard_exit.py": "left the program",
             "fork.py": "processes is not allowed",
             "fork_at_load.py": "processes is not allowed",
-            "crash.cpp": "signal 11",
+            "crash.cpp": "signal 6",
             "no_such_function.py": "none of the functions",
             "broken.py": "SyntaxError",
             "forged.py": "",

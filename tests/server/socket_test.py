@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import json
+import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -347,6 +349,37 @@ class RefusalTest(ServerTest):
                        + str(len(body)).encode() + b"\r\n\r\n" + body)
         self.assertIn("data: [DONE]", old)
         self.assertNotIn("chunked", old)
+
+    def test_mutated_requests(self):
+        """Good requests with some bytes changed, cut out, doubled or added: an answer or a closed connection, and nobody ends."""
+        body = json.dumps(chat(max_tokens=2, stop=["b"], logit_bias={"3": 1}, n=2, stream=True)).encode()
+        schema = json.dumps(chat(max_tokens=9, response_format={"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"a": {"enum": ["b", 1]}}}}})).encode()
+        post = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+        good = [post % (CHAT.encode(), len(body), body), post % (CHAT.encode(), len(schema), schema), b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
+        chance = random.Random(1)
+        for _ in range(int(os.environ.get("ATTEND_MUTATIONS", "300"))):
+            data = bytearray(chance.choice(good))
+            for _ in range(chance.randint(1, 4)):
+                at, count = chance.randrange(len(data)), chance.randint(1, 8)
+                kind = chance.randrange(4)
+                if kind == 0:
+                    data[at] = chance.randrange(256)
+                elif kind == 1:
+                    del data[at:at + count]
+                elif kind == 2:
+                    data[at:at] = data[at:at + count] * chance.randint(1, 50)
+                else:
+                    data[at:at] = chance.choice([b"\r\n", b"\0", b"-1", b"1e308", b"NaN", b"null", b"{", b"[", b'"', b"9" * 30, b"\xff\xfe"])
+                data = data or bytearray(b"x")
+            with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                try:
+                    answer = connection.recv(100)
+                except ConnectionResetError:
+                    answer = b""
+            self.assertTrue(answer == b"" or re.match(rb"HTTP/1.1 [2-4]\d\d |HTTP/1.1 503 ", answer), (bytes(data), answer))
+        self.alive()
 
     def test_expect_continue(self):
         body = json.dumps({"content": "abc"}).encode()

@@ -244,6 +244,30 @@ TEST(Pictures, LinesSheetsChartsAndBarsSayTheirNames) {
     EXPECT_TRUE(says(to_svg(bars), text)) << text;
 }
 
+TEST(Pictures, BarsInPanelsShareTheirLabels) {
+  const Bars bars{.labels = {"case"},
+                  .kinds = {{"f32", {2}, {{1.5, 3}}, "forward"}, {"f32", {0.5}, {}, "backward"}},
+                  .across = {.base = 2},
+                  .origin = 1};
+  const std::vector<std::string> texts = texts_of(to_svg(bars));
+  const auto count = [&](const char* text) { return std::count(texts.begin(), texts.end(), text); };
+  EXPECT_EQ(count("case"), 1);
+  EXPECT_EQ(count("f32"), 1);
+  EXPECT_EQ(count("forward"), 1);
+  EXPECT_EQ(count("backward"), 1);
+}
+
+TEST(Pictures, AnSvgForReadersHoldsBothThemes) {
+  const std::string both = to_svg(sink_map(3), {.theme = Theme::readers});
+  for (const Theme theme : {Theme::light, Theme::dark}) {
+    const std::string one = to_svg(sink_map(3), {.theme = theme});
+    const std::size_t from = one.find("<title>"), to = one.rfind("</svg>");
+    EXPECT_NE(both.find(one.substr(from, to - from)), std::string::npos);
+  }
+  EXPECT_NE(both.find("prefers-color-scheme:dark"), std::string::npos);
+  EXPECT_EQ(to_png(sink_map(3), {.theme = Theme::readers}), to_png(sink_map(3)));
+}
+
 TEST(Pictures, OddNumbersDoNotHurt) {
   HeatMap map{.values = {2, 2, {INFINITY, kEvicted, -1e300, 1e300}}};
   Chart chart{.panels = {{"p", {{"s", {{0, NAN}, {1, INFINITY}, {2, 1e300}, {3, -1e300}, {4, 0}}}}}}};

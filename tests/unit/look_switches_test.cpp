@@ -29,10 +29,11 @@ TEST(LookSwitches, AreReadAndWrittenBack) {
 
 TEST(LookSwitches, SayWhatTheyExpected) {
   for (const char* text :
-       {"scale",          "scale=on",    "temperature=",   "temperature=0",  "temperature=nan", "temperature=inf",
-        "temperature=1x", "mask=window", "mask=window:0",  "mask=window:-3", "mask=sinks:4",    "mask=sinks:4+0",
-        "padding=7-3",    "padding=3",   "knock=none@1.1", "only=layer@3",   "only=layer",      "only=all@1.1",
-        "positions=on",   "shuffle=-1",  "shuffle=1@2",    "shuffle=x"})
+       {"scale",           "scale=on",       "temperature=",       "temperature=0",     "temperature=nan",
+        "temperature=inf", "temperature=1x", "temperature=1e-300", "temperature=1e300", "mask=window",
+        "mask=window:0",   "mask=window:-3", "mask=sinks:4",       "mask=sinks:4+0",    "padding=7-3",
+        "padding=3",       "knock=none@1.1", "only=layer@3",       "only=layer",        "only=all@1.1",
+        "positions=on",    "shuffle=-1",     "shuffle=1@2",        "shuffle=x"})
     EXPECT_NE(error_of([&] { parse_switch(text); }).find("expected"), std::string::npos) << text;
   EXPECT_NE(error_of([] { parse_switch("knok=zero@1"); }).find("did you mean"), std::string::npos);
   for (const char* text : {"scale=off@", "scale=off@x", "scale=off@1.", "scale=off@-1", "scale=off@1.2.3"})

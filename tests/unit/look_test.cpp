@@ -503,6 +503,13 @@ TEST(Look, RefusesWhatItCannotDo) {
   EXPECT_THROW(session.run(tokens, {.memory_limit = 1000}), std::runtime_error);
   const std::vector<Token> longer(2000, 1);
   EXPECT_TRUE(says(error_of([&] { session.run(longer); }), "context"));
+  const std::vector<Token> unknown = {1, 64}, negative = {-1};
+  EXPECT_TRUE(says(error_of([&] { session.run(unknown); }), "a token is 64"));
+  EXPECT_TRUE(says(error_of([&] { session.run(negative); }), "a token is -1"));
+  EXPECT_TRUE(says(error_of([&] { session.run(tokens).append(64); }), "a token is 64"));
+  // Numbers without bounds in a switch are cut, not added up.
+  const char* far = "mask=sinks:9223372036854775807+9223372036854775807,padding=5-9223372036854775807";
+  EXPECT_EQ(session.run(tokens, {.switches = parse_switches(far), .sinks = 1000000}).row(0, 0, 7)[6], 0);
   const Look bare = session.run(tokens, {.statistics = false, .layers = {1}});
   EXPECT_TRUE(says(error_of([&] { (void)bare.row(0, 0, 1); }), "not kept"));
   EXPECT_TRUE(says(error_of([&] { (void)bare.row(1, 9, 1); }), "head 1.9"));

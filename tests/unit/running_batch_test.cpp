@@ -430,7 +430,7 @@ TEST_F(EngineTest, PromptsThatBeginAlikeAreReadOnce) {
   for (int n = 0; n < 4; ++n) engine.submit({.prompt = tokens, .max_tokens = 3});
   const Answers answers = drain(engine);
   for (int n = 1; n < 4; ++n) EXPECT_EQ(answers.at(n), answers.at(0));
-  EXPECT_EQ(engine.stats().reused_tokens, 3 * 109);
+  EXPECT_GT(engine.stats().reused_tokens, 3 * (109 - 16));
 }
 
 // Only even tokens, eight of them.

@@ -28,6 +28,7 @@ if not hasattr(_core, "LanguageModel"):
 from .._errors import FileError
 from ._chat import Chat
 from ._completion import Completion, Stream, TokenLogprob
+from ._look import Change, HeadType, KindScore, Look, LookStep, NextToken, look
 from ._model import MemoryPlan, Model, ModelInfo, Perplexity, free_memory, model_info, plan_memory
 from ._options import Options
 from ._store import default_model, known_models, models, pull
@@ -35,7 +36,8 @@ from ._tokenizer import Tokenizer
 from ._training import Data, Learner, Run, Step, prepare, resume, stories, train, train_tokenizer, training_settings
 
 __all__ = [
-    "Chat", "Completion", "Data", "FileError", "Learner", "MemoryPlan", "Model", "ModelInfo", "Options", "Perplexity", "Run", "Step", "Stream",
-    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "model_info", "models", "plan_memory", "prepare",
-    "pull", "resume", "stories", "train", "train_tokenizer", "training_settings",
+    "Change", "Chat", "Completion", "Data", "FileError", "HeadType", "KindScore", "Learner", "Look", "LookStep",
+    "MemoryPlan", "Model", "ModelInfo", "NextToken", "Options", "Perplexity", "Run", "Step", "Stream",
+    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "look", "model_info", "models",
+    "plan_memory", "prepare", "pull", "resume", "stories", "train", "train_tokenizer", "training_settings",
 ]

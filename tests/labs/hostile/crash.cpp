@@ -1,4 +1,5 @@
+#include <cstdlib>
+
 void softmax(const float*, float*, int, int) {
-  int* volatile nowhere = nullptr;
-  *nowhere = 1;
+  std::abort();
 }
