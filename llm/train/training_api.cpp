@@ -94,7 +94,8 @@ std::string story(const StoryOptions& o, std::int64_t number) {
   if (number < 0) throw InvalidArgument("story: the number is " + std::to_string(number) + ", expected 0 or more");
   using Format = std::pair<const char*, CorpusFormat>;
   constexpr std::array kFormats = {Format{"text", CorpusFormat::text}, Format{"chat", CorpusFormat::chat},
-                                   Format{"pairs", CorpusFormat::preference}};
+                                   Format{"pairs", CorpusFormat::preference},
+                                   Format{"exercises", CorpusFormat::exercises}};
   using Spoken = std::pair<const char*, int>;
   constexpr std::array kLanguages = {Spoken{"en", 1}, Spoken{"zh", 2}, Spoken{"both", 3}};
   const int spoken = chosen("story: the language", o.language, kLanguages);

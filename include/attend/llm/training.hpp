@@ -18,8 +18,9 @@ namespace attend::llm {
 struct StoryOptions {
   std::uint64_t seed = 1;
   std::string language = "both";  // en, zh, or both in turn
-  std::string format = "text";    // text: with questions; chat: a talk about it; pairs: a right and a wrong answer
-  bool relations = false;         // with each text, which word belongs to which
+  std::string format =
+      "text";              // text: with questions; chat: a talk about it; pairs: a right and a wrong answer; exercises
+  bool relations = false;  // with each text, which word belongs to which
 };
 ATTEND_API std::string story(const StoryOptions& options, std::int64_t number);
 

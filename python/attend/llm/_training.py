@@ -28,8 +28,8 @@ def stories(count: int, *, seed: int = 1, language: str = "both", format: str = 
             start: int = 0) -> List[Dict[str, Any]]:
     """Generated stories, the same on every machine: a list of dicts as JSONL has them, for prepare().
 
-    language: "en", "zh", or "both" in turn. format: "text" (with questions and answers), "chat" (a talk about it) or "pairs"
-    (a right and a wrong answer). relations: with each, which word belongs to which, as bytes of the text. "nats" is the
+    language: "en", "zh", or "both" in turn. format: "text" (with questions and answers), "chat" (a talk about it), "pairs"
+    (a right and a wrong answer) or "exercises" (talks that look back at what was said). relations: with each, which word belongs to which, as bytes of the text. "nats" is the
     information in a text: no model reaches a lower loss on average.
 
     >>> llm.stories(1, language="en")[0]["text"]
