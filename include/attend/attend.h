@@ -507,6 +507,110 @@ ATTEND_API attend_status attend_paged_attention(const attend_tensor* q, const at
                                                 const attend_tensor* out, const attend_attention_options* options,
                                                 const attend_tensor* lse, const attend_row_sums* row_sums);
 
+/* ---- the lens: statistics of rows, maps, top keys, zoom and single cells of weights that are never stored ---- */
+
+/* The columns of a row's statistics: RowStatistic in row_statistics.hpp. */
+enum {
+  ATTEND_STATISTIC_MASS = 0,
+  ATTEND_STATISTIC_ENTROPY = 1,
+  ATTEND_STATISTIC_DISTANCE_MEAN = 2,
+  ATTEND_STATISTIC_DISTANCE_VARIANCE = 3,
+  ATTEND_STATISTIC_SINK_TOKENS = 4,
+  ATTEND_STATISTIC_SELF = 5,
+  ATTEND_STATISTIC_PREVIOUS = 6,
+  ATTEND_STATISTIC_LOCAL = 7,
+  ATTEND_STATISTIC_RECENT = 8,
+  ATTEND_STATISTIC_DUPLICATE = 9,
+  ATTEND_STATISTIC_INDUCTION = 10,
+  ATTEND_STATISTIC_MAXIMUM = 11,
+  ATTEND_STATISTIC_ARGMAX = 12,
+  ATTEND_ROW_STATISTICS = 13
+};
+
+typedef struct attend_row_statistics {
+  size_t struct_size;
+  const attend_tensor* rows; /* [B, H, M, ATTEND_ROW_STATISTICS], f32 (f64 for f64 inputs) */
+  int64_t sink_tokens;
+  int32_t sinks_apart;
+  int32_t align; /* where query 0 or the last stands among the keys */
+  int64_t local_width, recent_width;
+  const int64_t* offsets; /* instead of align */
+  int64_t offset_count;
+  const int32_t* tokens; /* of the keys, [B, N] or [N]; NULL: not known */
+  int64_t token_count;
+} attend_row_statistics;
+ATTEND_INIT(attend_row_statistics)
+
+/* attend_attention and attend_paged_attention, and the statistics. lse: NULL unless wanted. */
+ATTEND_API attend_status attend_attention_statistics(const attend_tensor* q, const attend_tensor* k,
+                                                     const attend_tensor* v, const attend_tensor* out,
+                                                     const attend_attention_options* options, const attend_tensor* lse,
+                                                     const attend_row_statistics* statistics);
+ATTEND_API attend_status attend_paged_attention_statistics(const attend_tensor* q, const attend_paged_kv_cache* cache,
+                                                           const int64_t* sequences, int64_t sequence_count,
+                                                           const attend_tensor* out,
+                                                           const attend_attention_options* options,
+                                                           const attend_tensor* lse,
+                                                           const attend_row_statistics* statistics);
+
+/* Looks at the weights of one call: Lens in lens.hpp. All memory that the arguments point at (tensors' data, masks'
+   bytes, the cache) must live as long, unchanged; the structs themselves are copied. lse and v may be NULL. */
+typedef struct attend_lens attend_lens;
+ATTEND_API attend_status attend_lens_create(const attend_tensor* q, const attend_tensor* k, const attend_tensor* v,
+                                            const attend_tensor* lse, const attend_attention_options* options,
+                                            attend_lens** lens);
+ATTEND_API attend_status attend_lens_create_paged(const attend_tensor* q, const attend_paged_kv_cache* cache,
+                                                  const int64_t* sequences, int64_t sequence_count,
+                                                  const attend_tensor* lse, const attend_attention_options* options,
+                                                  attend_lens** lens);
+ATTEND_API void attend_lens_free(attend_lens* lens);
+
+ATTEND_API attend_status attend_lens_statistics(const attend_lens* lens, const attend_row_statistics* statistics);
+ATTEND_API attend_status attend_lens_lse(const attend_lens* lens, const attend_tensor* lse); /* [B, H, M, 1] */
+
+/* Queries and keys that are looked at; NULL instead means all of them. */
+typedef struct attend_lens_area {
+  int64_t first_query, queries;
+  int64_t first_key, keys;
+} attend_lens_area;
+
+/* Some finished rows of cells, [rows, cols]. Returns 0 to end the sweep. Called by one thread at a time; must not
+   throw. */
+typedef int32_t (*attend_map_progress)(void* context, int64_t first_row, int64_t rows, int64_t cols, const float* mass,
+                                       const float* peak);
+
+/* The results have as many rows and columns as the map has cells, at most those of the area: mass and peak [1, 1, rows,
+   cols], weights [1, 1, queries, keys], received [1, 1, 1, keys]. progress may be NULL; finished, if not NULL, says
+   whether it let the map come to its end. */
+ATTEND_API attend_status attend_lens_map(const attend_lens* lens, int64_t batch, int64_t head,
+                                         const attend_lens_area* area, const attend_tensor* mass,
+                                         const attend_tensor* peak, attend_map_progress progress, void* context,
+                                         int32_t* finished);
+ATTEND_API attend_status attend_lens_received(const attend_lens* lens, int64_t batch, int64_t head,
+                                              const attend_lens_area* area, const attend_tensor* received);
+ATTEND_API attend_status attend_lens_zoom(const attend_lens* lens, int64_t batch, int64_t head,
+                                          const attend_lens_area* area, const attend_tensor* weights);
+/* keys [queries, count] and weights [1, 1, queries, count]. */
+ATTEND_API attend_status attend_lens_top_keys(const attend_lens* lens, int64_t batch, int64_t head, int64_t count,
+                                              const attend_lens_area* area, int64_t* keys,
+                                              const attend_tensor* weights);
+/* counts [bins + 1]: the last are the visible ones below. */
+ATTEND_API attend_status attend_lens_histogram(const attend_lens* lens, int64_t batch, int64_t head, int64_t bins,
+                                               const attend_lens_area* area, int64_t* counts);
+
+/* The arithmetic of one weight: CellArithmetic in lens.hpp. The arrays are the caller's, [D] and [E], NULL unless
+   wanted; v and weighted need a lens with values. */
+typedef struct attend_cell {
+  size_t struct_size;
+  double *q, *k, *products, *v, *weighted;
+  double dot, scale, scaled, softcap, capped, ruled, bias, alibi_slope, alibi_distance, alibi, score;
+  int64_t visible;                       /* 0 or 1 */
+  double lse, sink, sink_weight, weight; /* sink: -inf where the head has none */
+} attend_cell;
+ATTEND_INIT(attend_cell)
+ATTEND_API attend_status attend_lens_cell(const attend_lens* lens, int64_t batch, int64_t head, int64_t query,
+                                          int64_t key, attend_cell* cell);
+
 #ifdef __cplusplus
 }
 #endif

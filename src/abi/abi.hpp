@@ -29,6 +29,9 @@
 struct attend_mask {
   attend::Mask mask;
 };
+struct attend_paged_kv_cache {
+  attend::PagedKvCache cache;
+};
 struct attend_inner {
   std::shared_ptr<attend::InnerAttention> inner;
 };

@@ -3,10 +3,6 @@
 
 #include "abi/abi.hpp"
 
-struct attend_paged_kv_cache {
-  attend::PagedKvCache cache;
-};
-
 static_assert(ATTEND_PAGE_TOKENS == attend::PagedKvCache::kPageTokens);
 static_assert(ATTEND_SPLIT_TOKENS == attend::PagedKvCache::kSplitTokens);
 

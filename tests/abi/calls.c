@@ -247,7 +247,21 @@ static void cache_and_sums(results* to) {
   attend_paged_kv_cache_free(cache);
 }
 
+static void looked_at(results* to) {
+  const attend_tensor *q = tensor(1, H, L, D, 25), *k = tensor(1, H, L, D, 26);
+  attend_lens* lens = NULL;
+  NEW(row_statistics, statistics);
+  NEW(cell, cell);
+  statistics->rows = tensor(1, H, L, ATTEND_ROW_STATISTICS, 0);
+  OK(attend_lens_create(q, k, k, NULL, NULL, &lens));
+  OK(attend_lens_statistics(lens, statistics));
+  keep(to, statistics->rows);
+  OK(attend_lens_cell(lens, 0, 0, 1, 1, cell));
+  attend_lens_free(lens);
+}
+
 void CALLS(results* to) {
+  looked_at(to);
   cache_and_sums(to);
   attention(to);
   positions(to);

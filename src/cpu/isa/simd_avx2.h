@@ -56,6 +56,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return _mm256_movemask_ps(m) != 0;
 }
+inline std::uint64_t bits(Mask m) {
+  return static_cast<unsigned>(_mm256_movemask_ps(m));
+}  // bit n is lane n
 inline bool all(Mask m) {
   return _mm256_movemask_ps(m) == 0xFF;
 }

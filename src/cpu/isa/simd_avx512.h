@@ -57,6 +57,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return m != 0;
 }
+inline std::uint64_t bits(Mask m) {
+  return m;
+}  // bit n is lane n
 inline bool all(Mask m) {
   return m == 0xFFFF;
 }

@@ -63,6 +63,10 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return vmaxvq_u32(m) != 0;
 }
+inline std::uint64_t bits(Mask m) {
+  const uint32x4_t places = {1, 2, 4, 8};
+  return vaddvq_u32(vandq_u32(m, places));
+}  // bit n is lane n
 inline bool all(Mask m) {
   return vminvq_u32(m) != 0;
 }

@@ -68,6 +68,9 @@ inline Mask equal(V a, V b) {
 inline bool any(Mask m) {
   return m.x[0] || m.x[1] || m.x[2] || m.x[3];
 }
+inline std::uint64_t bits(Mask m) {
+  return (m.x[0] ? 1U : 0U) | (m.x[1] ? 2U : 0U) | (m.x[2] ? 4U : 0U) | (m.x[3] ? 8U : 0U);
+}  // bit n is lane n
 inline bool all(Mask m) {
   return m.x[0] && m.x[1] && m.x[2] && m.x[3];
 }

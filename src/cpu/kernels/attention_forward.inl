@@ -97,20 +97,20 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
 inline void shrink_row(const AttentionProblem& p, float smaller, float larger, float* sums, float* acc) {
   const V shrink = set1(exp2_one((smaller - larger) * exponent_factor(p)));
   store(sums, mul(load(sums), shrink));
-  const std::int64_t end = statistics_at(p) + (p.statistics ? kScaledLanes * kLanes : 0);
+  const std::int64_t end = statistics_at(p) + scaled_statistics(p);
   for (std::int64_t e = 0; e < end; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
 }
 
 // Nobody looks on.
 struct Unwatched {
-  Unwatched(const AttentionProblem&, const Block&, std::int64_t) {}
+  Unwatched(const AttentionProblem&, const Block&) {}
+  static void new_maximum(const float*, float, float, const float*, const float*) {}
   struct Row {
     Row(const Unwatched&, const float*) {}
-    void see(std::int64_t, V, V) {}
-    void finish() {}
+    static void see(std::int64_t, V, V) {}
+    static void finish(const float*) {}
   };
-  static void new_maximum(const float*, float, float, const float*, float*) {}
-  void next_row() {}
+  static void next_row() {}
 };
 
 // Scores to weights, the state brought up to date. One row's arithmetic never depends on another's. The weights end as
@@ -118,14 +118,15 @@ struct Unwatched {
 template <class Math, class Watch>
 inline void softmax_block_with(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
                                typename Math::Element* weights, const RunningRows& state, std::int64_t at) {
-  const std::int64_t Ap = acc_row(p), first_statistic = statistics_at(p);
-  Watch watch(p, block, first_statistic);
+  const std::int64_t Ap = acc_row(p), first_statistic = statistics_at(p), c0 = block.c0, c1 = block.c1;
+  const float factor = exponent_factor(p);
+  Watch watch(p, block);
   for (std::int64_t r = 0; r < block.rows; ++r, watch.next_row()) {
     float* s = scores + r * kKeyTile;
     float& row_max = state.max[at + r];
     float *sums = state.sums + (at + r) * kLanes, *acc = state.acc + (at + r) * Ap;
-    V top = load(s + block.c0);
-    for (std::int64_t c = block.c0 + kLanes; c < block.c1; c += kLanes) top = max(top, load(s + c));
+    V top = load(s + c0);
+    for (std::int64_t c = c0 + kLanes; c < c1; c += kLanes) top = max(top, load(s + c));
     if (any(less(set1(row_max), top))) {  // seldom, once the first tiles are behind
       const float larger = reduce_max(top);
       watch.new_maximum(s, row_max, larger, sums, acc + first_statistic);
@@ -133,32 +134,37 @@ inline void softmax_block_with(const AttentionProblem& p, const Block& block, fl
       row_max = larger;
     }
     // Nothing seen yet: weights must come out 0.
-    const float base = row_max == -kInfinity ? 0.0F : row_max;
-    const typename Math::Exponent exponent(base, exponent_factor(p));
-    typename Watch::Row watched(watch, acc + first_statistic);
-    exponent.use([&](auto weight) {
+    const typename Math::Exponent exponent(row_max == -kInfinity ? 0.0F : row_max, factor);
+    exponent.use([&](auto power) {
       V sum = load(sums);
-      for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-        const V score = load(s + c), w = weight(score);
+      typename Watch::Row watched(watch, acc + first_statistic);
+      for (std::int64_t c = c0; c < c1; c += kLanes) {
+        const V t = power(load(s + c)), w = Math::power_of_two(t);
         sum = add(sum, w);
-        watched.see(c, sub(score, set1(base)), w);
+        watched.see(c, t, w);
         if (as_floats)
           store(s + c, w);
         else
           Math::store_weights(weights + r * Math::kWeightRow, c, w);
       }
       store(sums, sum);
+      watched.finish(acc + first_statistic);
     });
-    watched.finish();
   }
+}
+// Apart from the loop that everybody runs.
+template <class Math, class Watch>
+[[gnu::noinline]] void softmax_block_watched(const AttentionProblem& p, const Block& block, float* scores,
+                                             bool as_floats, typename Math::Element* weights, const RunningRows& state,
+                                             std::int64_t at) {
+  softmax_block_with<Math, Watch>(p, block, scores, as_floats, weights, state, at);
 }
 template <class Math>
 inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
                           typename Math::Element* weights, const RunningRows& state, std::int64_t at) {
   if (!p.statistics) return softmax_block_with<Math, Unwatched>(p, block, scores, as_floats, weights, state, at);
-  if (p.statistics->tokens)
-    return softmax_block_with<Math, Watched<true>>(p, block, scores, as_floats, weights, state, at);
-  softmax_block_with<Math, Watched<false>>(p, block, scores, as_floats, weights, state, at);
+  (p.statistics->tokens ? softmax_block_watched<Math, Watched<true>>
+                        : softmax_block_watched<Math, Watched<false>>)(p, block, scores, as_floats, weights, state, at);
 }
 
 // total <- merge(total, part) for one row. Merging in rising order of keys is part of the definition of the bits.
@@ -174,7 +180,8 @@ inline void merge_row(const AttentionProblem& p, RowSoftmax& total, float* total
     __builtin_memcpy(total_acc, part_acc, static_cast<std::size_t>(acc_row(p)) * sizeof(float));
     return;
   }
-  if (p.statistics) merge_statistics(before.max, part.max, merged.a, merged.b, total_acc + linear, part_acc + linear);
+  if (p.statistics)
+    merge_statistics(factor, before.max, part.max, merged.a, merged.b, total_acc + linear, part_acc + linear);
   for (std::int64_t e = 0; e < linear; e += kLanes)
     store(total_acc + e, fma(load(total_acc + e), set1(merged.a), mul(load(part_acc + e), set1(merged.b))));
 }

@@ -64,6 +64,7 @@ struct HiLo {
 
   static constexpr std::int64_t kWeightRow = kTerms * kKeyTile / kPack;
   using Exponent = Floats::Exponent;
+  static V power_of_two(V t) { return exp2(t); }
   static Element* take_weights(float*, std::int64_t rows, Carver& carver) {
     return carver.take<Element>(rows * kWeightRow);
   }

@@ -112,10 +112,10 @@ struct Floats {
   struct Exponent {
     V base, factor;
     Exponent(float row_max, float scale) : base(set1(row_max)), factor(set1(scale)) {}
-    // Calls f with the function that makes a weight of a score.
+    // Calls f with the function that makes the power of two of a score, whose power_of_two is its weight.
     template <class F>
     void use(F&& f) const {
-      f([&](V score) { return exp2(mul(sub(score, base), factor)); });
+      f([&](V score) { return mul(sub(score, base), factor); });
     }
   };
   static void weights_along_keys(const float*, std::int64_t, std::int64_t, std::int64_t, float*) {}

@@ -161,9 +161,9 @@ struct Pairs {
       const V factor = set1(scale);
       const float power = row_max * scale;
       if (power <= kLargestLse && power >= -kLargestLse)
-        return f([&, base = set1(-power)](V score) { return exp2_bf16(fma(score, factor, base)); });
+        return f([&, base = set1(-power)](V score) { return fma(score, factor, base); });
       // One rounding of so large a product would decide the weights.
-      f([&, base = set1(row_max)](V score) { return exp2_bf16(mul(sub(score, base), factor)); });
+      f([&, base = set1(row_max)](V score) { return mul(sub(score, base), factor); });
     }
   };
 

@@ -4,24 +4,28 @@
 // Sums over places are taken from a key near the row's largest weight on: a row that looks at one place then has small
 // terms alone, and its variance keeps its digits at any length.
 
-// The sums of a row in the accumulator, a vector each.
+// The sums of a row in the accumulator, in vectors.
+constexpr int kMasses =
+    5;  // sink tokens, self, previous, local, recent: a number each, for few tiles have keys of them
 enum StatisticLanes {
-  kScoreLanes,  // weight * (score - max)
+  kPowerLanes,  // weight * log2 of it, as weights are made: against the largest
   kPlaceLanes,  // weight * (j - origin)
   kSquareLanes,
-  kDuplicateLanes,
+  kMassLanes,
+  kDuplicateLanes = kMassLanes + (kMasses + kLanes - 1) / kLanes,
   kInductionLanes,
-  kLocalLanes,
-  kRecentLanes,
-  kMassLanes,  // the first few: sink tokens, self, previous
-  kScaledLanes,
-  kSumLanes = kScaledLanes,  // the weights; filled where a part of the keys is done
-  kMarkLanes,                // the key of the largest weight, an int64: moved, never multiplied
+  kSumLanes,   // the weights; filled where a part of the keys is done
+  kMarkLanes,  // the key of the largest weight, an int64: moved, never multiplied
   kStatisticLanes,
 };
-static_assert(kLanes >= 4, "the masses are three, and a mark takes two floats");
+static_assert(kLanes >= 2, "a mark takes two floats");
 inline std::int64_t statistic_floats(const AttentionProblem& p) {
   return p.statistics ? kStatisticLanes * kLanes : 0;
+}
+// Those that shrink with the output: a multiple of a vector.
+inline std::int64_t scaled_statistics(const AttentionProblem& p) {
+  if (!p.statistics) return 0;
+  return (p.statistics->tokens ? kSumLanes : kDuplicateLanes) * kLanes;
 }
 
 // j - origin and its square for every key of a split and every origin in it.
@@ -52,54 +56,43 @@ inline void set_argmax(float* statistics, std::int64_t key) {
 }
 // Places count from here: the first key of the vector that holds the largest weight.
 inline std::int64_t origin_of(std::int64_t argmax) {
-  return argmax / kLanes * kLanes;
+  return argmax & -std::int64_t{kLanes};
 }
 
-// The sums that change with what they count from, for scores `higher` and an origin `step` keys further left.
+// The sums that change with what they count from: for powers that are `lower` by so much, and an origin `step` keys
+// further left.
 struct Moved {
-  V score, place, square;
+  V power, place, square;
 };
-inline Moved moved(const float* statistics, V sum, float higher, float step) {
+inline Moved moved(const float* statistics, V sum, float lower, float step) {
   const V by = set1(step), place = lanes_of(statistics, kPlaceLanes);
   const V once = fma(by, sum, place);
-  return {fma(set1(higher), sum, lanes_of(statistics, kScoreLanes)), once,
+  return {fma(set1(lower), sum, lanes_of(statistics, kPowerLanes)), once,
           fma(by, add(place, once), lanes_of(statistics, kSquareLanes))};
 }
 
-// The largest score of the row is now scores[...] = larger, before `smaller`: the lowest key that has it. Called before
-// the sums shrink.
-inline void mark_maximum(const Block& block, const float* scores, float smaller, float larger, const float* sums,
-                         float* statistics) {
-  std::int64_t c = block.c0;
-  while (c + kLanes < block.c1 && !any(equal(load(scores + c), set1(larger)))) c += kLanes;
-  while (c + 1 < block.c1 && scores[c] != larger) ++c;
-  const std::int64_t key = block.j0 + c, before = argmax_of(statistics);
-  if (smaller != -kInfinity) {
-    const std::int64_t step = origin_of(before) - origin_of(key);
-    const Moved to = moved(statistics, load(sums), smaller - larger, static_cast<float>(step));
-    store(statistics + kScoreLanes * kLanes, to.score);
-    store(statistics + kPlaceLanes * kLanes, to.place);
-    store(statistics + kSquareLanes * kLanes, to.square);
-  }
+// The largest score of the row is now `larger`, before `smaller`: it is that of the lowest key that has it. Called
+// before the sums shrink.
+inline void mark_maximum(const AttentionProblem& p, const Block& block, const float* scores, float smaller,
+                         float larger, const float* sums, float* statistics) {
+  std::uint64_t found = 0;
+  for (std::int64_t c = block.c0; c < block.c1; c += kLanes) found |= bits(equal(load(scores + c), set1(larger))) << c;
+  const std::int64_t key = block.j0 + (found ? __builtin_ctzll(found) : block.c0), before = argmax_of(statistics);
   set_argmax(statistics, key);
+  if (smaller == -kInfinity) return;
+  const Moved to = moved(statistics, load(sums), (smaller - larger) * exponent_factor(p),
+                         static_cast<float>(origin_of(before) - origin_of(key)));
+  store(statistics + kPowerLanes * kLanes, to.power);
+  store(statistics + kPlaceLanes * kLanes, to.place);
+  store(statistics + kSquareLanes * kLanes, to.square);
 }
 
 // A row of the block as the statistics see it.
 struct WatchedRow {
   std::int64_t position;        // p(i), counted from the first key of the tile
   bool near;                    // the tile holds keys that count by their place
-  float token;                  // whose keys are counted with the vectors; NaN: none
   const float *place, *square;  // of the tile's first key
 };
-inline WatchedRow watched_row(const AttentionProblem& p, const Block& block, std::int64_t token, std::int64_t argmax) {
-  const StatisticsPlan& plan = *p.statistics;
-  const std::int64_t index = block.b * p.M + token, position = plan.positions[index] - block.j0;
-  // Where nothing was seen yet, all weights are 0.
-  const std::int64_t from = argmax < 0 ? 0 : block.j0 - origin_of(argmax);
-  const bool near = (position + plan.reach >= 0 && position - plan.reach < kKeyTile) || block.j0 < plan.sink_tokens;
-  return {position, near, near || !plan.tokens ? __builtin_nanf("") : plan.query_tokens[index],
-          kPlaces.place + kKeySplit + from, kPlaces.square + kKeySplit + from};
-}
 
 // What the keys near the query, and the first ones, get of a row's weights; the duplicates among them, which exclude
 // the query's own place.
@@ -125,7 +118,7 @@ inline void watch_near(const AttentionProblem& p, const Block& block, const Watc
           recent_to = set1(bounded(row.position + plan.recent_width + 1));
   const V first = set1(plan.sinks_apart ? bounded(sinks) : 0.0F);
   const V query = set1(plan.tokens ? plan.query_tokens[block.b * p.M + token] : __builtin_nanf(""));
-  V local = lanes_of(statistics, kLocalLanes), recent = lanes_of(statistics, kRecentLanes);
+  V local = zero, recent = zero;
   V duplicate = lanes_of(statistics, kDuplicateLanes), induction = lanes_of(statistics, kInductionLanes);
   for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
     const V column = add(set1(static_cast<float>(c)), iota());
@@ -137,8 +130,8 @@ inline void watch_near(const AttentionProblem& p, const Block& block, const Watc
     duplicate = add(duplicate, select(equal(column, own), zero, select(equal(load(tokens), query), w, zero)));
     induction = add(induction, select(equal(load(before), query), w, zero));
   }
-  store(statistics + kLocalLanes * kLanes, local);
-  store(statistics + kRecentLanes * kLanes, recent);
+  masses[3] += reduce_add(local);
+  masses[4] += reduce_add(recent);
   store(statistics + kDuplicateLanes * kLanes, duplicate);
   store(statistics + kInductionLanes * kLanes, induction);
 }
@@ -149,62 +142,83 @@ struct Watched {
   const AttentionProblem& p;
   const Block& block;
   std::int64_t token, head;  // of the row that is next: counted on, because a division costs more than it should
-  const float *tokens = nullptr, *before = nullptr;
+  const std::int64_t j0, G, reach;
+  const bool sinks;               // the tile has some
+  const std::int64_t* positions;  // [M]
+  const float *query_tokens, *tokens = nullptr, *before = nullptr;
   float weights[kKeyTile];  // of a row with near keys
 
-  Watched(const AttentionProblem& problem, const Block& of, std::int64_t)
-      : p(problem), block(of), token(token_of(p, of.row)), head(of.row - token * p.G) {
+  Watched(const AttentionProblem& problem, const Block& of)
+      : p(problem),
+        block(of),
+        token(token_of(p, of.row)),
+        head(of.row - token * p.G),
+        j0(of.j0),
+        G(p.G),
+        reach(p.statistics->reach),
+        sinks(of.j0 < p.statistics->sink_tokens),
+        positions(p.statistics->positions + of.b * p.M),
+        query_tokens(p.statistics->query_tokens + of.b * p.M) {
     if constexpr (kTokens) {
       tokens = p.statistics->tokens + block.b * p.statistics->token_row + block.j0;
       before = tokens + p.statistics->to_before;
     }
   }
+  WatchedRow row(std::int64_t argmax) const {
+    // Where nothing was seen yet, all weights are 0.
+    const std::int64_t position = positions[token] - j0, from = kKeySplit + (argmax < 0 ? 0 : j0 - origin_of(argmax));
+    const bool near = sinks || (position + reach >= 0 && position - reach < kKeyTile);
+    return {position, near, kPlaces.place + from, kPlaces.square + from};
+  }
   void next_row() {
-    if (++head < p.G) return;
+    if (++head < G) return;
     head = 0;
     ++token;
   }
   void new_maximum(const float* scores, float smaller, float larger, const float* sums, float* statistics) const {
-    mark_maximum(block, scores, smaller, larger, sums, statistics);
+    mark_maximum(p, block, scores, smaller, larger, sums, statistics);
   }
 
   // One row: its sums over the tile, in registers.
   struct Row {
     Watched& watch;
-    float* statistics;
     WatchedRow at;
-    V score, place, square, duplicate, induction;
+    const float *tokens, *before;
+    V query;  // whose keys are counted here; of a row with near keys they are counted there
+    V power, place, square, duplicate, induction;
 
-    Row(Watched& by, float* to)
+    Row(Watched& by, const float* from)
         : watch(by),
-          statistics(to),
-          at(watched_row(by.p, by.block, by.token, argmax_of(to))),
-          score(lanes_of(to, kScoreLanes)),
-          place(lanes_of(to, kPlaceLanes)),
-          square(lanes_of(to, kSquareLanes)),
-          duplicate(lanes_of(to, kDuplicateLanes)),
-          induction(lanes_of(to, kInductionLanes)) {}
-    // w are the weights of columns from c on, `above` their scores less the largest: -inf where w is 0.
-    void see(std::int64_t c, V above, V w) {
-      score = fma(w, max(above, set1(-1e30F)), score);
+          at(by.row(argmax_of(from))),
+          tokens(by.tokens),
+          before(by.before),
+          query(set1(kTokens && !at.near ? by.query_tokens[by.token] : __builtin_nanf(""))),
+          power(lanes_of(from, kPowerLanes)),
+          place(lanes_of(from, kPlaceLanes)),
+          square(lanes_of(from, kSquareLanes)),
+          duplicate(kTokens ? lanes_of(from, kDuplicateLanes) : set1(0.0F)),
+          induction(kTokens ? lanes_of(from, kInductionLanes) : set1(0.0F)) {}
+    // w are the weights of columns from c on, t their powers of two: -inf where a key is hidden.
+    void see(std::int64_t c, V t, V w) {
+      power = fma(w, max(t, set1(-200.0F)), power);  // 2^-200 is 0
       place = fma(w, load(at.place + c), place);
       square = fma(w, load(at.square + c), square);
       if constexpr (kTokens) {
-        const V query = set1(at.token), zero = set1(0.0F);
-        duplicate = add(duplicate, select(equal(load(watch.tokens + c), query), w, zero));
-        induction = add(induction, select(equal(load(watch.before + c), query), w, zero));
+        const V zero = set1(0.0F);
+        duplicate = add(duplicate, select(equal(load(tokens + c), query), w, zero));
+        induction = add(induction, select(equal(load(before + c), query), w, zero));
       }
       if (at.near) store(watch.weights + c, w);
     }
-    void finish() {
-      store(statistics + kScoreLanes * kLanes, score);
-      store(statistics + kPlaceLanes * kLanes, place);
-      store(statistics + kSquareLanes * kLanes, square);
+    void finish(float* to) const {
+      store(to + kPowerLanes * kLanes, power);
+      store(to + kPlaceLanes * kLanes, place);
+      store(to + kSquareLanes * kLanes, square);
       if constexpr (kTokens) {
-        store(statistics + kDuplicateLanes * kLanes, duplicate);
-        store(statistics + kInductionLanes * kLanes, induction);
+        store(to + kDuplicateLanes * kLanes, duplicate);
+        store(to + kInductionLanes * kLanes, induction);
       }
-      if (at.near) watch_near(watch.p, watch.block, at, watch.token, watch.weights, statistics);
+      if (at.near) watch_near(watch.p, watch.block, at, watch.token, watch.weights, to);
     }
   };
 };
@@ -216,23 +230,23 @@ inline void keep_sums(const float* sums, float* statistics) {
 
 // total <- merge(total, part), for two sides that both saw something; a and b are what their weights are multiplied by.
 // The other sums of the accumulator are merged as the output is.
-inline void merge_statistics(float total_max, float part_max, float a, float b, float* total, const float* part) {
+inline void merge_statistics(float factor, float total_max, float part_max, float a, float b, float* total,
+                             const float* part) {
   const bool later = part_max > total_max;  // of equal weights the lower key counts
   const float top = later ? part_max : total_max;
   const std::int64_t total_key = argmax_of(total), part_key = argmax_of(part), key = later ? part_key : total_key;
   const auto side = [&](const float* statistics, float max, std::int64_t argmax) {
-    return moved(statistics, lanes_of(statistics, kSumLanes), max - top,
+    return moved(statistics, lanes_of(statistics, kSumLanes), (max - top) * factor,
                  static_cast<float>(origin_of(argmax) - origin_of(key)));
   };
   const Moved x = side(total, total_max, total_key), y = side(part, part_max, part_key);
   const auto put = [&](int lanes, V of_total, V of_part) {
     store(total + lanes * kLanes, fma(of_total, set1(a), mul(of_part, set1(b))));
   };
-  put(kScoreLanes, x.score, y.score);
+  put(kPowerLanes, x.power, y.power);
   put(kPlaceLanes, x.place, y.place);
   put(kSquareLanes, x.square, y.square);
-  for (int lanes = kDuplicateLanes; lanes <= kSumLanes; ++lanes)
-    put(lanes, lanes_of(total, lanes), lanes_of(part, lanes));
+  for (int lanes = kMassLanes; lanes <= kSumLanes; ++lanes) put(lanes, lanes_of(total, lanes), lanes_of(part, lanes));
   set_argmax(total, key);
 }
 
@@ -252,7 +266,7 @@ inline void finish_statistics(const AttentionProblem& p, std::int64_t b, std::in
   const std::int64_t argmax = argmax_of(statistics);
   put(RowStatistic::mass, p.sinks ? mass : 1);
   put(RowStatistic::entropy,
-      -share * in_nats(p, 1.0F) * total(kScoreLanes) - mass * static_cast<double>(__builtin_logf(factor)));
+      -share * static_cast<double>(kLn2) * total(kPowerLanes) - mass * static_cast<double>(__builtin_logf(factor)));
   const double place = total(kPlaceLanes) / whole, variance = total(kSquareLanes) / whole - place * place;
   const std::int64_t to_origin = plan.positions[b * p.M + i] - origin_of(argmax);
   put(RowStatistic::distance_mean, static_cast<double>(to_origin) - place);
@@ -261,8 +275,8 @@ inline void finish_statistics(const AttentionProblem& p, std::int64_t b, std::in
   put(RowStatistic::sink_tokens, static_cast<double>(masses[0]) * share);
   put(RowStatistic::self, static_cast<double>(masses[1]) * share);
   put(RowStatistic::previous, static_cast<double>(masses[2]) * share);
-  put(RowStatistic::local, total(kLocalLanes) * share);
-  put(RowStatistic::recent, total(kRecentLanes) * share);
+  put(RowStatistic::local, static_cast<double>(masses[3]) * share);
+  put(RowStatistic::recent, static_cast<double>(masses[4]) * share);
   put(RowStatistic::duplicate, total(kDuplicateLanes) * share);
   put(RowStatistic::induction, total(kInductionLanes) * share);
   put(RowStatistic::maximum, share);
