@@ -10,6 +10,7 @@
 namespace attend::draw {
 namespace {
 
+constexpr Font kBadgeFont{8.5};
 constexpr std::int64_t kMostHeads = 256, kMostLayers = 512, kMostSheetCells = 8192, kMostMapCells = 256;
 
 struct Layout {
@@ -43,8 +44,11 @@ Layout layout_of(const HeadSheet& sheet) {
       std::all_of(sheet.cells.begin(), sheet.cells.end(), [](const auto& c) { return c.map.values.size() <= 1; });
   const bool badges =
       std::any_of(sheet.cells.begin(), sheet.cells.end(), [](const auto& c) { return !c.badge.empty(); });
-  at.width = numbers ? (badges ? 64 : 38) : 64;
-  at.height = numbers ? 24 : 64;
+  double badge = 0;
+  for (const HeadSheet::Cell& cell : sheet.cells) badge = std::max(badge, text_width(cell.badge, kBadgeFont));
+  const double side = std::clamp(badge, 64.0, 84.0);
+  at.width = numbers && !badges ? 38 : side;
+  at.height = numbers ? 24 : side;
   at.badge = badges ? 13 : 0;
   at.over = at.group > 1 ? 52 : 36;
   for (std::int64_t layer = 0; layer < at.layers; ++layer)
@@ -82,7 +86,7 @@ void draw_cell(Pen& pen, const HeadSheet::Cell& cell, const Box& box, const Colo
     }
   }
   pen.frame(box, {.width = 0.5}, {ink.quiet});
-  pen.text({box.middle(), box.bottom() + 7, Anchor::middle, false, box.width + 4}, {8.5}, {ink.quiet}, cell.badge);
+  pen.text({box.middle(), box.bottom() + 7, Anchor::middle, false, box.width + 4}, kBadgeFont, {ink.quiet}, cell.badge);
 }
 
 }  // namespace

@@ -26,6 +26,20 @@ std::string escaped(char32_t c) {
                    : fmt::format("\\u{:04x}", static_cast<unsigned>(c));
 }
 
+// Bytes that are no whole character, as tokens of bytes have them: \xe4\xb8, told apart from one another.
+std::string with_bytes_escaped(std::string_view piece) {
+  std::string out;
+  for (std::size_t place = 0; place < piece.size();) {
+    const Utf8Step step = utf8_step(piece, place);
+    if (step.kind == Utf8Step::Kind::whole)
+      out.append(piece, place, step.bytes);
+    else
+      for (std::size_t n = 0; n < step.bytes; ++n) out += escaped(static_cast<unsigned char>(piece[place + n]));
+    place += step.bytes;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -46,7 +60,7 @@ std::string printable(std::string_view text) {
 std::string token_label(std::string_view piece, std::size_t most, bool ascii) {
   // No more is read than can be shown: a token may be a megabyte.
   const bool beyond = piece.size() > 8 * most;
-  const std::string text = printable(piece.substr(0, std::min(piece.size(), 8 * most)));
+  const std::string text = printable(with_bytes_escaped(piece.substr(0, std::min(piece.size(), 8 * most))));
   if (text.empty()) return ascii ? "''" : "∅";
   const std::size_t first = std::min(text.find_first_not_of(' '), text.size()), last = text.find_last_not_of(' ');
   const std::string space = ascii ? "_" : "␣", more = ascii ? ".." : "…";

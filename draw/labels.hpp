@@ -8,8 +8,8 @@
 
 namespace attend::draw {
 
-// Spaces at both ends as ␣ (with `ascii` as _), what cannot be printed as printable() has it, and cut with an ellipsis
-// (..) behind `most` characters.
+// Spaces at both ends as ␣ (with `ascii` as _), bytes that are no whole character as \xe4, what cannot be printed as
+// printable() has it, and cut with an ellipsis (..) behind `most` characters.
 std::string token_label(std::string_view piece, std::size_t most = 16, bool ascii = false);
 std::vector<std::string> token_labels(const std::vector<std::string>& pieces, std::size_t most = 16,
                                       bool ascii = false);

@@ -57,7 +57,7 @@ TEST(Labels, ShowWhatIsInAToken) {
   EXPECT_EQ(token_label("\xE2\x80\xAE"
                         "abc"),
             "\\u202eabc");  // would turn the direction of reading
-  EXPECT_EQ(token_label("\xE4\xB8"), "\xEF\xBF\xBD");
+  EXPECT_EQ(token_label("\xE4\xB8"), "\\xe4\\xb8");
   EXPECT_EQ(token_label("注意力"), "注意力");
   EXPECT_EQ(token_label(""), "∅");
   EXPECT_EQ(token_label("abcdefgh", 5), "abcd…");
