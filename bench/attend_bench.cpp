@@ -12,6 +12,7 @@
 #include "base/threads.hpp"
 #include "cpu/dispatch.hpp"
 #include "lengths.hpp"
+#include "lens.hpp"
 #include "measure.hpp"
 #include "model_rates.hpp"
 #include "parts.hpp"
@@ -122,6 +123,8 @@ int main(int argc, char** argv) {
   app.add_flag("--latents", latents, "Decoding over a cache of latents (MLA) instead");
   app.add_flag("--blocks", blocks, "Norms, rotations, activations and the loss of a model instead");
   bool training = false, served_training = false;
+  bool lens = false;
+  app.add_flag("--lens", lens, "What looking costs beside a plain forward pass: statistics, maps, zoom; in CPU time");
   app.add_flag("--train", training, "A step of training instead, whole and in parts");
   app.add_flag("--serve-train", served_training, "Train as standard input says (train.hpp says what)");
   CLI11_PARSE(app, argc, argv);
@@ -154,6 +157,10 @@ int main(int argc, char** argv) {
   }
   if (blocks) {
     run_blocks(rounds, {fma_rate, pair_rate, read_rate});
+    return 0;
+  }
+  if (lens) {
+    run_lens(rounds);
     return 0;
   }
   if (lengths) {

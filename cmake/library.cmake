@@ -2,7 +2,8 @@
 find_package(Threads REQUIRED)
 
 file(GLOB ATTEND_SOURCES CONFIGURE_DEPENDS
-  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/cpu/*.cpp)
+  src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/lens/*.cpp
+  src/cpu/*.cpp)
 if(ATTEND_C_ABI)
   file(GLOB ATTEND_ABI_SOURCES CONFIGURE_DEPENDS src/abi/*.cpp)
 endif()
@@ -61,14 +62,14 @@ function(attend_library target)
   endif()
 endfunction()
 
-add_library(attend ${ATTEND_SOURCES} ${ATTEND_ABI_SOURCES} ${ATTEND_ISA_SOURCES})
+add_library(attend ${ATTEND_SOURCES} ${ATTEND_ABI_SOURCES} ${ATTEND_ISA_SOURCES} ${ATTEND_CUDA_SOURCES})
 add_library(attend::attend ALIAS attend)
 target_include_directories(attend
   PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_compile_features(attend PUBLIC cxx_std_20)
 target_compile_definitions(attend PRIVATE ATTEND_VERSION="${PROJECT_VERSION}")
-target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads)
+target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads ${CMAKE_DL_LIBS})
 attend_library(attend)
 set_source_files_properties(${ATTEND_ISA_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # each has flags of its own
 attend_precompile(attend)

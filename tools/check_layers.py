@@ -18,6 +18,7 @@ MAY_USE = {
     "ops": {"include", "base", "core", "reference", "cpu"},
     "nn": {"include", "base", "core", "reference", "ops"},
     "variants": {"include", "base", "core", "reference", "cpu", "ops"},
+    "lens": {"include", "base", "core", "reference", "ops"},
     "abi": {"include", "base"},
     "ring": {"include", "base", "ops", "abi"},
     "io": {"include", "base"},
@@ -27,7 +28,8 @@ MAY_USE = {
     "apps": {"include", "io", "draw", "llm", "labs"},
     "python": {"include"},
     "examples": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "abi", "io", "draw", "llm", "labs"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "lens", "abi", "io", "draw", "llm",
+              "labs"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "draw", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.

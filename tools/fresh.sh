@@ -62,7 +62,7 @@ enter() {
     mount --bind "$work/archives" "$root/var/cache/apt/archives"
     exec chroot --userspec="$user:$user" --groups="$user" "$root" env -i "$@"' enter "$work/root" "$work" "$user" \
     HOME="$home" USER="$user" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-    CCACHE_DIR=/ccache CCACHE_UMASK=000 "${pass[@]}" "$@"
+    CCACHE_DIR=/ccache CCACHE_UMASK=000 CCACHE_BASEDIR="$home" CCACHE_NOHASHDIR=1 "${pass[@]}" "$@"
 }
 
 # steps <user> <step>...: each with its time; the first that fails ends the run

@@ -8,7 +8,6 @@
 
 #include "command.hpp"
 #include "interrupt.hpp"
-#include "io/atomic_file.hpp"
 #include "io/json.hpp"
 #include "io/readable.hpp"
 #include "llm/train/corpus.hpp"
@@ -38,15 +37,9 @@ int run_corpus(const Arguments& a) {
     return kSuccess;
   }
   ProgressBar bar("telling", a.count, "stories");
-  std::int64_t bytes = 0;
-  io::stream_file_atomically(a.out, [&](const io::PutBytes& put) {
-    for (std::int64_t n = 0; n < a.count; ++n) {
-      check_interrupted();
-      const std::string line = llm::corpus_line(options, n) + "\n";
-      put(std::as_bytes(std::span(line)));
-      bytes += std::ssize(line);
-      bar.update(n);
-    }
+  const std::int64_t bytes = llm::write_corpus(a.out, options, a.count, [&](std::int64_t done) {
+    check_interrupted();
+    bar.update(done);
   });
   fmt::print("{}: {} documents, {}\n", a.out, io::readable_count(a.count),
              io::readable_bytes(static_cast<double>(bytes)));

@@ -75,7 +75,7 @@ Command add_embed(Program& program) {
   auto a = std::make_shared<Arguments>();
   const Subcommand app =
       program.add_subcommand("embed", "Turn texts into vectors that lie close when they mean the same");
-  add_model_arguments(app, a->model, false);
+  add_model_arguments(app, a->model, false, ModelNamed::always);
   app.add_option("texts", a->texts, "The texts; none: the lines of standard input").type_name("TEXT");
   app.add_flag("--similarity,-s", a->similarity, "Print how similar the texts are instead: 1 means the same");
   app.footer(

@@ -60,7 +60,7 @@ int run_eval(const Arguments& a) {
 Command add_eval(Program& program) {
   auto a = std::make_shared<Arguments>();
   const Subcommand app = program.add_subcommand("eval", "Measure how well a model predicts a text (perplexity)");
-  add_model_arguments(app, a->model, true);
+  add_model_arguments(app, a->model, true, ModelNamed::always);
   app.add_option("file", a->file, "The text, in UTF-8").required().type_name("FILE");
   app.add_option("--window", a->length, "Tokens the model sees at most; each window begins afresh")
       .check(whole_number(2, std::int64_t{1} << 30))

@@ -1,12 +1,15 @@
 // `attend generate`: continues a text, token by token.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "command.hpp"
 #include "io/readable.hpp"
@@ -96,7 +99,8 @@ int answer_one(const Arguments& a, llm::OpenModel& open, const std::string& text
   return kSuccess;
 }
 
-int run_generate(const Arguments& a) {
+int run_generate(Arguments a) {
+  if (a.prompts.path.empty()) find_text(a.model.model, a.prompt);
   llm::check_sampling(a.sampling);
   const bool many = !a.prompts.path.empty();
   if (!a.form.thinking.empty() && !a.chat && a.form.chat_template.empty())
@@ -130,7 +134,7 @@ int run_generate(const Arguments& a) {
 Command add_generate(Program& program) {
   auto a = std::make_shared<Arguments>();
   const Subcommand app = program.add_subcommand("generate", "Continue a text with a language model");
-  add_model_arguments(app, a->model, true);
+  add_model_arguments(app, a->model, true, ModelNamed::or_default);
   app.add_option("prompt", a->prompt, "The text to continue; '-' reads standard input").type_name("TEXT");
   const Option prompts = app.add_option("--prompts", a->prompts.path,
                                         "A file of prompts, one a line (.jsonl: a JSON string, or an object with "
@@ -158,6 +162,7 @@ Command add_generate(Program& program) {
   app.add_flag("--echo", a->echo, "Print the prompt before its continuation").excludes(prompts);
   app.footer(
       "Examples:\n"
+      "  attend generate \"Once upon a time\"                         with the model inside the program\n"
       "  attend pull smollm2\n"
       "  attend generate smollm2 \"The capital of France is\" -n 20\n"
       "  attend generate smollm2 --chat \"Why is the sky blue?\" -t 0.7 --top-p 0.9 --seed 7\n"

@@ -157,13 +157,14 @@ std::filesystem::path find_file(const std::string& name) try {
 int run_info(const Arguments& a) {
   std::error_code error;
   if (const llm::ModelConfig* shape = llm::find_shape(a.model);
-      shape != nullptr && !std::filesystem::exists(a.model, error) && !llm::stored_model(a.model)) {
+      shape != nullptr && !a.model.empty() && !std::filesystem::exists(a.model, error) && !llm::stored_model(a.model)) {
     line("shape", a.model + " (known by name; no file is read)");
     print_shape(*shape);
     print_parameters(*shape);
     print_memory(*shape, a.context > 0 ? a.context : shape->context, nullptr);
     return kSuccess;
   }
+  if (a.model.empty()) say_default_model();
   const llm::ModelFiles files(find_file(a.model));
   warn_of_unused(files);
   const llm::ModelConfig& c = files.config();
@@ -193,8 +194,9 @@ Command add_info(Program& program) {
     names += std::string(names.empty() ? "" : names.size() % 100 > 88 ? ",\n  " : ", ") + std::string(shape.name);
   const Subcommand app =
       program.add_subcommand("info", "Say what a model is made of and what memory it needs, without loading it");
-  app.add_option("model", a->model, "A file, a folder, a pulled model's name, or a known shape's name")
-      .required()
+  app.add_option(
+         "model", a->model,
+         "A model's name (attend models), a file, a folder, or a known shape's name; without it as for attend chat")
       .type_name("MODEL");
   app.add_option("--context", a->context, "Memory at this many tokens; 0: the model's own context")
       .check(whole_number(0, std::int64_t{1} << 30))
@@ -202,6 +204,7 @@ Command add_info(Program& program) {
   app.add_flag("--tensors", a->tensors, "List every tensor");
   app.footer("Known shapes:\n  " + names +
              "\n\nExamples:\n"
+             "  attend info storyteller\n"
              "  attend info smollm2\n"
              "  attend info gpt-3\n"
              "  attend info llama-3-8b --context 131072\n"

@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <utility>
 
+#include "attend/llm/store.hpp"
 #include "attend/runtime.hpp"
 #include "io/readable.hpp"
 #include "llm/text/unicode.hpp"
@@ -12,10 +16,17 @@
 
 namespace attend::cli {
 
-void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cache) {
-  app.add_option("model", a.model, "A pulled model's name (attend models), a .gguf or .pth file, or a folder")
-      .required()
-      .type_name("MODEL");
+const char* const kModelHelp =
+    "A model's name (attend models), a .gguf or .pth file, or a folder; without it the model pulled last, or the one "
+    "inside the program";
+
+void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cache, ModelNamed named) {
+  if (named == ModelNamed::always)
+    app.add_option("model", a.model, "A model's name (attend models), a .gguf or .pth file, or a folder")
+        .required()
+        .type_name("MODEL");
+  else
+    app.add_option("model", a.model, kModelHelp).type_name("MODEL");
   if (with_cache) {
     app.add_option("--context", a.context, "Longest sequence in tokens; 0: what the model was made for")
         .check(whole_number(0, std::int64_t{1} << 30))
@@ -90,11 +101,21 @@ void warn(const std::string& text) {
 
 }  // namespace
 
+void say_default_model() {
+  const std::string name = llm::default_model();
+  const bool inside = name == llm::embedded_model();
+  (void)std::fputs(fmt::format("model: {}{}; 'attend models' lists others\n", name,
+                               inside ? ", a small one inside the program that tells stories" : ", pulled last")
+                       .c_str(),
+                   stderr);
+}
+
 void warn_of_unused(const llm::ModelFiles& files) {
   warn(llm::unused_warning(files));
 }
 
 llm::OpenModel open_model(const ModelArguments& a) {
+  if (a.model.empty() && !a.quiet) say_default_model();
   llm::OpenModel open(a.model, a.context);
   if (a.threads > 0) set_threads(a.threads);
   if (a.quiet) return open;
@@ -116,6 +137,14 @@ void check_utf8(const std::string& what, std::string_view text) {
       throw UsageError(fmt::format("{} is not UTF-8 at byte {}, expected text in UTF-8", what, place));
     place += step.bytes;
   }
+}
+
+void find_text(std::string& model, std::string& text) {
+  const bool words =
+      std::any_of(model.begin(), model.end(), [](char c) { return c == ' ' || static_cast<unsigned char>(c) >= 0x80; });
+  std::error_code error;
+  if (text.empty() && (words || model == "-") && !std::filesystem::exists(model, error))
+    text = std::exchange(model, "");
 }
 
 void add_chat_arguments(const Subcommand& app, ChatArguments& a) {

@@ -18,7 +18,9 @@ struct ModelArguments {
   int threads = 0;
   bool quiet = false;
 };
-void add_model_arguments(const Subcommand& app, ModelArguments& arguments, bool with_cache);
+extern const char* const kModelHelp;  // where it may be left out
+enum class ModelNamed { always, or_default };
+void add_model_arguments(const Subcommand& app, ModelArguments& arguments, bool with_cache, ModelNamed named);
 
 void add_sampling_arguments(const Subcommand& app, llm::Sampling& sampling);
 
@@ -30,6 +32,8 @@ llm::OpenModel open_model(const ModelArguments& arguments);
 // Says what memory it will take (unless quiet), refuses if there is not so much, and loads, with progress.
 llm::Transformer load_model(llm::OpenModel& open, const llm::MemoryPlan& plan, bool quiet);
 
+// Says on standard error which model is meant where none was named.
+void say_default_model();
 // Says on standard error which tensors of the files nothing uses.
 void warn_of_unused(const llm::ModelFiles& files);
 
@@ -41,6 +45,10 @@ void add_chat_arguments(const Subcommand& app, ChatArguments& arguments);
 llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& arguments);
 // UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
 void check_utf8(const std::string& what, std::string_view text);
+
+// One argument is the text where it cannot be a name or a path: it has a space or a letter that is not ASCII, or is
+// "-".
+void find_text(std::string& model, std::string& text);
 
 // Prompt, answer and rate, as one line.
 struct Tally {

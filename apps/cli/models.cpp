@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "attend/llm/model.hpp"
 #include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "io/readable.hpp"
@@ -25,6 +26,11 @@ void print_stored(const std::string& name) {
 }
 
 int run_models() {
+  const llm::ModelInfo inside = llm::model_info(llm::embedded_model());
+  fmt::print(
+      "inside the program\n  {:<12} {} parameters, {}: tells stories and talks about them, English and Chinese\n\n",
+      llm::embedded_model(), io::readable_count(inside.parameters),
+      io::readable_bytes(static_cast<double>(inside.file_bytes)));
   const std::vector<std::string> names = llm::stored_names();
   fmt::print("{} {}\n", names.empty() ? "no models yet in" : "models in", llm::store_folder().string());
   for (const std::string& name : names) print_stored(name);
@@ -34,6 +40,7 @@ int run_models() {
     fmt::print("  {:<12} {}, {}{}\n", model.name, model.about,
                io::readable_bytes(static_cast<double>(model.wheel_bytes)), here ? " (it is here)" : "");
   }
+  fmt::print("\nwhere no model is named: {}\n", llm::default_model());
   return kSuccess;
 }
 

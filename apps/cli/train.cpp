@@ -46,9 +46,14 @@ std::string option_of(std::string field) {
   return "--" + field;
 }
 
+// Texts that need not be brought: "stories", where no file is called so.
+bool is_built_in(const Arguments& a) {
+  return a.inputs.size() == 1 && a.inputs.front() == llm::kBuiltInCorpus && !fs::exists(a.inputs.front());
+}
+
 // Defaults of the stage, then a file's settings, then the shape, then what was typed.
 llm::TrainConfig config_of(const Arguments& a, Stage stage) {
-  llm::TrainConfig config = llm::default_config(stage);
+  llm::TrainConfig config = is_built_in(a) ? llm::stories_config(stage) : llm::default_config(stage);
   if (!a.config.empty()) llm::read_config(io::read_json(a.config), a.config, config);
   if (!a.shape.empty()) llm::set_shape(a.shape, config);
   io::Json::Object typed;
@@ -71,6 +76,7 @@ llm::TrainEvents shown_on(TrainScreen& screen) {
   events.begin = [&](const auto& model, std::int64_t parameters, const auto& memory, std::int64_t steps,
                      std::int64_t done) { screen.begin(model, parameters, memory, steps, done); };
   events.scale = [&](const llm::NgramLosses& losses, double entropy) { screen.scale(losses, entropy); };
+  events.note = [&](const std::string& text) { screen.note(text); };
   events.step = [&](const llm::StepReport& report) { screen.step(report); };
   events.validation = [&](std::int64_t step, const llm::Measured& measured, bool best) {
     screen.validation(step, measured, best);
@@ -137,7 +143,7 @@ fs::path data_folder(const Arguments& a) {
 }
 
 // Prepares texts into the run's own, anew if a run ended before its first checkpoint: it may have been another text.
-fs::path data_of(const Arguments& a) {
+fs::path data_of(const Arguments& a, Stage stage) {
   const fs::path folder = data_folder(a);
   if (is_prepared(a)) return folder;
   llm::PrepareOptions options;
@@ -146,11 +152,17 @@ fs::path data_of(const Arguments& a) {
   if (!a.start.empty()) options.tokenizer = llm::find_model(a.start);
   options.training.vocabulary = a.vocabulary;
   StageBars bars;
-  options.progress = [&](const char* stage, std::int64_t done, std::int64_t all) {
+  options.progress = [&](const char* what, std::int64_t done, std::int64_t all) {
     check_interrupted();
-    bars.update(stage, done, all);
+    bars.update(what, done, all);
   };
   fs::create_directories(a.out);
+  if (is_built_in(a)) {
+    options.inputs = {fs::path(a.out) / "stories.jsonl"};
+    const std::int64_t count = llm::corpus_count(stage);
+    (void)llm::write_corpus(options.inputs.front(), llm::corpus_of(stage), count,
+                            [&](std::int64_t done) { options.progress("telling stories", done, count); });
+  }
   const llm::DataInfo info = llm::prepare(options);
   bars.end();
   fmt::print("data     {} documents, {} tokens\n", io::readable_count(info.documents), io::readable_count(info.tokens));
@@ -181,7 +193,7 @@ llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
                     "folder",
                     a.out, a.out));
   // Texts are prepared once; the others find what was made.
-  job.data = ranks.rank() == 0 ? data_of(a) : data_folder(a);
+  job.data = ranks.rank() == 0 ? data_of(a, job.stage) : data_folder(a);
   return job;
 }
 
@@ -221,7 +233,9 @@ Command add_train(Program& program) {
       .required()
       .check(one_of({"tokenizer", "pretrain", "sft", "lora", "dpo", "distil", "resume"}))
       .type_name("STAGE");
-  app.add_option("inputs", a->inputs, "Prepared data or texts; for resume, the run's folder").type_name("INPUT");
+  app.add_option("inputs", a->inputs,
+                 "Prepared data, or texts; \"stories\": texts that are told for this; for resume, the run's folder")
+      .type_name("INPUT");
   app.add_option("--out,-o", a->out, "A folder for the run: checkpoint, metrics, curve, model").type_name("RUN");
   app.add_option("--start", a->start, "A model to train further; without it pretrain begins with random weights")
       .type_name("MODEL");
@@ -252,9 +266,10 @@ Command add_train(Program& program) {
       "bits,\n"
       "with any number of threads. Memory is planned and told before the first step.\n"
       "\nExamples:\n"
-      "  attend corpus stories -n 30000 -o stories.jsonl\n"
-      "  attend train pretrain stories.jsonl -o run                 a small model from nothing\n"
-      "  attend train sft chats.jsonl --start run/model -o chat     learn to answer\n"
+      "  attend train pretrain stories -o run                       from nothing to a model that tells stories\n"
+      "  attend train sft stories --start run -o chat               it learns to talk about them: attend chat chat\n"
+      "  attend train pretrain book.txt -o run                      your own text\n"
+      "  attend train sft chats.jsonl --start run/model -o chat     your own conversations\n"
       "  attend train lora chats.jsonl --start run/model -o lora --lora-rank 8\n"
       "  attend train resume run\n"
       "  mpirun -n 4 attend train pretrain stories.jsonl -o run     over four processes, where it was built with MPI");

@@ -21,6 +21,7 @@ class TrainScreen {
   void begin(const llm::ModelConfig& model, std::int64_t parameters, const llm::TrainMemory& memory, std::int64_t steps,
              std::int64_t done);
   void scale(const llm::NgramLosses& losses, double entropy);
+  void note(const std::string& text);
   void step(const llm::StepReport& report);
   void validation(std::int64_t step, const llm::Measured& measured, bool best);
   void sample(const std::string& prompt, const std::string& text);

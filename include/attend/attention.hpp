@@ -7,6 +7,7 @@
 
 #include "attend/export.h"
 #include "attend/mask.hpp"
+#include "attend/row_statistics.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -88,6 +89,7 @@ struct AttentionExtras {
   std::optional<MutableView> lse{};      // [B, H, M, 1], f32 (f64 for f64 inputs): log of the sum of exp, sink included
   std::optional<MutableView> weights{};  // [B, H, M, N], any dtype: softmax before dropout
   std::optional<RowSums> row_sums{};     // not for f64
+  std::optional<RowStatistics> statistics{};
 };
 
 // q [B, H, M, D], k [B, Hk, N, D], v [B, Hk, N, E] -> out [B, H, M, E], Hk dividing H; query head h reads KV head

@@ -13,6 +13,7 @@
 #include "io/mapped_file.hpp"
 #include "io/pth.hpp"
 #include "io/safetensors.hpp"
+#include "llm/model/embedded.hpp"
 #include "llm/text/tokenizer_export.hpp"
 
 namespace attend::llm {
@@ -400,6 +401,11 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
   io::check_can_write(path);
   if (!options.replace) check_free(path);
+  if (is_embedded(files.path())) {
+    if (options.format && *options.format != WeightFormat::q8_0)
+      refuse(files, "is q8_0 and is written to GGUF as it is; a folder can have other types");
+    return io::write_file_atomically(path, embedded_bytes());
+  }
   Exporter exporter(files, true, options);
   std::vector<io::GgufEntry> entries = gguf_entries(files.config(), exporter.target().family);
   if (files.gguf() != nullptr) refuse(files, "is GGUF already");

@@ -7,6 +7,7 @@
 #include "io/pth.hpp"
 #include "io/safetensors.hpp"
 #include "llm/model/config_check.hpp"
+#include "llm/model/embedded.hpp"
 #include "llm/model/weights.hpp"
 
 namespace attend::llm {
@@ -219,8 +220,9 @@ std::int64_t ModelFiles::bytes() const {
 
 ModelFiles::ModelFiles(const std::filesystem::path& path) : path_(path), open_(std::make_unique<Open>()) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) throw io::FileError(path.string() + ": there is no such file or folder");
-  if (std::filesystem::is_directory(path))
+  if (!is_embedded(path) && !std::filesystem::exists(path, error))
+    throw io::FileError(path.string() + ": there is no such file or folder");
+  if (std::filesystem::is_directory(path, error) && !is_embedded(path))
     open_folder();
   else if (has_extension(path, ".gguf"))
     open_gguf();
@@ -260,7 +262,7 @@ void ModelFiles::add_all(const std::filesystem::path& file) {
 }
 
 void ModelFiles::open_gguf() {
-  const io::Gguf& gguf = open_->gguf.emplace(path_);
+  const io::Gguf& gguf = open_->gguf.emplace(llm::open_gguf(path_));
   config_ = config_from_gguf(gguf, path_.string());
   for (const io::GgufTensor& t : gguf.tensors()) {
     const std::string dtype = io::ggml_block(t.type).name;

@@ -12,6 +12,7 @@
 #include "io/mapped_file.hpp"
 #include "io/readable.hpp"
 #include "io/sha256.hpp"
+#include "llm/model/embedded.hpp"
 #include "llm/model/files.hpp"
 #include "llm/store/manifest.hpp"
 
@@ -87,6 +88,7 @@ std::string advice(const std::string& name) {
     if (std::find(names.begin(), names.end(), model.name) == names.end()) others.push_back(model.name);
   if (!others.empty()) text += "; 'attend pull' brings " + io::joined(others, " or ");
   std::vector<std::string> all = names;
+  all.emplace_back(kEmbeddedModel);
   all.insert(all.end(), others.begin(), others.end());
   return text + io::did_you_mean(name, all);
 }
@@ -198,15 +200,43 @@ void check_files(const StoredModel& model, const StoreProgress& progress) {
   }
 }
 
+const char* embedded_model() {
+  return kEmbeddedModel;
+}
+
+std::string default_model() {
+  std::string last = kEmbeddedModel;
+  fs::file_time_type when = fs::file_time_type::min();
+  std::vector<std::string> names;
+  try {
+    names = stored_names();
+  } catch (const InvalidArgument&) {  // no folder to keep models in: none was pulled
+  }
+  for (const std::string& name : names) {
+    try {  // a damaged one is none; attend models says so
+      const std::optional<StoredModel> model = stored_model(name);
+      if (!model) continue;
+      const fs::file_time_type pulled = fs::last_write_time(model->folder / kManifest);
+      if (pulled > when && ModelFiles(model->path).config().causal) last = name, when = pulled;
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+  return last;
+}
+
 fs::path find_model(const std::string& name_or_path) {
   std::error_code error;
-  if (!name_or_path.empty() && fs::exists(name_or_path, error)) {
+  if (name_or_path.empty()) return find_model(default_model());
+  if (is_embedded(name_or_path)) return embedded_path();
+  if (fs::exists(name_or_path, error)) {
     const fs::path path = name_or_path;
     if (!fs::exists(path / "run.json", error)) return path;
     if (fs::exists(path / "model", error)) return path / "model";
     throw InvalidArgument(path.string() +
                           " is a training run that has no model yet: it comes with the first validation");
   }
+  if (name_or_path == kEmbeddedModel) return embedded_path();
   const bool looks_like_a_path = name_or_path.find('/') != std::string::npos;
   const std::vector<std::string> names = stored_names();
   if (!looks_like_a_path && std::find(names.begin(), names.end(), name_or_path) != names.end())

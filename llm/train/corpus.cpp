@@ -1,12 +1,13 @@
 // One story in the form asked for.
 #include "llm/train/corpus.hpp"
 
-#include <iterator>
 #include <span>
 #include <vector>
 
+#include "io/atomic_file.hpp"
 #include "io/json.hpp"
 #include "io/readable.hpp"
+#include "llm/train/conversation.hpp"
 #include "llm/train/story.hpp"
 
 namespace attend::llm {
@@ -18,22 +19,6 @@ std::string turn(const char* role, const std::string& content) {
   json.string("content", content);
   return json.text();
 }
-
-// What else is said in a talk about stories.
-struct Exchange {
-  Words said, answered;
-};
-constexpr Exchange kBefore[] = {
-    {{"Hello!", "你好！"}, {"Hello! Shall I tell you a story?", "你好！要我讲个故事吗？"}},
-    {{"Who are you?", "你是谁？"}, {"I am a small model that tells stories.", "我是一个会讲故事的小模型。"}},
-    {{"What can you do?", "你会什么？"},
-     {"I tell stories and answer questions about them.", "我会讲故事，也会回答关于故事的问题。"}},
-    {{"Hi", "嗨"}, {"Hi! Who should the story be about?", "嗨！你想听谁的故事？"}},
-};
-constexpr Exchange kAfter[] = {
-    {{"Thank you!", "谢谢！"}, {"You are welcome!", "不客气！"}},
-    {{"Goodbye!", "再见！"}, {"Goodbye! Come back for another story.", "再见！下次再来听故事吧。"}},
-};
 
 std::string list(std::span<const std::string> values) {
   std::string text = "[";
@@ -62,37 +47,53 @@ std::string relations_text(const Story& story) {
 std::string corpus_line(const CorpusOptions& o, std::int64_t number) {
   const Language language = o.english && (!o.chinese || number % 2 == 0) ? Language::english : Language::chinese;
   const Story story = tell_story(o.seed, static_cast<std::uint64_t>(number), language);
-  // In a chat the story is asked for first, then questions about it; now and then with a word before and after.
   std::vector<std::string> told;
-  const auto exchange = [&](const Exchange& e) {
-    told.push_back(turn("user", std::string(e.said.in(language))));
-    told.push_back(turn("assistant", std::string(e.answered.in(language))));
-  };
-  const auto nth = static_cast<std::size_t>(number) / 2;
-  if (o.format == CorpusFormat::chat && nth % 4 == 0) exchange(kBefore[nth / 4 % std::size(kBefore)]);
-  told.push_back(turn("user", story.request));
-  told.push_back(turn("assistant", story.text));
-  const auto asked = [&](const Question& q, const std::string& answer) {
-    told.push_back(turn("user", q.question));
-    told.push_back(turn("assistant", answer));
+  const auto exchange = [&](const std::string& said, const std::string& answered) {
+    told.push_back(turn("user", said));
+    told.push_back(turn("assistant", answered));
   };
   io::JsonObject json;
   if (o.format == CorpusFormat::text) {
     json.string("text", with_questions(story, language));
     json.number("nats", story.text_nats + story.question_nats);
   } else if (o.format == CorpusFormat::chat) {
-    for (const Question& q : story.questions) asked(q, q.answer);
-    if (nth % 6 == 1) exchange(kAfter[nth / 6 % std::size(kAfter)]);
+    for (const Turn& t : converse(o.seed, static_cast<std::uint64_t>(number), language, story))
+      exchange(t.said, t.answered);
     json.put("conversations", list(told));
   } else {
     const Question& q = story.questions[static_cast<std::size_t>(number) % story.questions.size()];
-    asked(q, q.answer);
+    exchange(story.request, story.text);
+    exchange(q.question, q.answer);
     json.put("chosen", list(told));
     told.back() = turn("assistant", q.wrong);
     json.put("rejected", list(told));
   }
   if (o.relations) json.put("relations", relations_text(story));
   return json.text();
+}
+
+std::int64_t write_corpus(const std::filesystem::path& path, const CorpusOptions& options, std::int64_t count,
+                          const std::function<void(std::int64_t done)>& progress) {
+  std::int64_t bytes = 0;
+  io::stream_file_atomically(path, [&](const io::PutBytes& put) {
+    for (std::int64_t n = 0; n < count; ++n) {
+      if (progress) progress(n);
+      const std::string line = corpus_line(options, n) + "\n";
+      put(std::as_bytes(std::span(line)));
+      bytes += std::ssize(line);
+    }
+  });
+  return bytes;
+}
+
+CorpusOptions corpus_of(Stage stage) {
+  if (stage == Stage::dpo) return {.seed = 3, .format = CorpusFormat::preference};
+  const bool talks = stage == Stage::sft || stage == Stage::lora;
+  return {.seed = talks ? 2U : 1U, .format = talks ? CorpusFormat::chat : CorpusFormat::text};
+}
+
+std::int64_t corpus_count(Stage stage) {
+  return stage == Stage::dpo ? 4000 : stage == Stage::sft || stage == Stage::lora ? 20000 : 60000;
 }
 
 }  // namespace attend::llm

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <string>
+
+#include "llm/train/train_config.hpp"
 
 namespace attend::llm {
 
@@ -17,5 +21,14 @@ struct CorpusOptions {
 
 // Document `number`, without a line end: the same on every machine, whatever was told before.
 std::string corpus_line(const CorpusOptions& options, std::int64_t number);
+
+// The first `count` as lines of a file, which appears whole. `progress` may throw to stop. Gives the bytes.
+std::int64_t write_corpus(const std::filesystem::path& path, const CorpusOptions& options, std::int64_t count,
+                          const std::function<void(std::int64_t done)>& progress = {});
+
+// What a stage learns where no texts are brought: stories, talks about them, or pairs of answers.
+inline constexpr const char* kBuiltInCorpus = "stories";
+CorpusOptions corpus_of(Stage stage);
+std::int64_t corpus_count(Stage stage);
 
 }  // namespace attend::llm

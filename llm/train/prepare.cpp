@@ -7,6 +7,7 @@
 
 #include "io/atomic_file.hpp"
 #include "io/sha256.hpp"
+#include "llm/model/embedded.hpp"
 #include "llm/model/fields.hpp"
 #include "llm/model/files.hpp"
 #include "llm/text/tokenizer_export.hpp"
@@ -218,7 +219,7 @@ bool has_tokenizer(const fs::path& path) {
 
 void copy_tokenizer(const fs::path& from, const fs::path& folder) {
   if (has_extension(from, ".gguf")) {
-    const io::Gguf gguf(from);
+    const io::Gguf gguf = open_gguf(from);
     const TokenizerTexts texts = tokenizer_texts(gguf, from.string());
     write_text(folder / "tokenizer.json", texts.tokenizer_json);
     write_text(folder / "tokenizer_config.json", texts.config_json);

@@ -8,6 +8,7 @@
 
 #include "io/atomic_file.hpp"
 #include "llm/model/config_check.hpp"
+#include "llm/model/embedded.hpp"
 #include "llm/model/fields.hpp"
 
 namespace attend::llm {
@@ -36,11 +37,30 @@ void Metrics::add(const std::string& kind, std::int64_t step,
   if (!file_) throw io::FileError("cannot write " + path_.string() + ": " + std::generic_category().message(errno));
 }
 
+namespace {
+
+// Relative to the run's folder for what lies in it or beside it, so that they can be moved together.
+std::string place_of(const fs::path& path, const fs::path& run) {
+  if (path.empty() || is_embedded(path)) return path.string();
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  fs::path home = fs::absolute(run).lexically_normal();
+  if (home.filename().empty()) home = home.parent_path();  // "run/"
+  const fs::path relative = whole.lexically_relative(home);
+  const bool far = relative.empty() || relative.native().starts_with("../..");
+  return far ? whole.string() : relative.string();
+}
+fs::path place_in(const std::string& place, const fs::path& run) {
+  if (place.empty() || is_embedded(place)) return place;
+  return (run / place).lexically_normal();  // an absolute one stays itself
+}
+
+}  // namespace
+
 std::string job_text(const TrainJob& job) {
   io::JsonObject json(true);
   json.string("stage", name(job.stage));
-  json.string("data", fs::absolute(job.data).string());
-  json.string("start", job.start.empty() ? "" : fs::absolute(job.start).string());
+  json.string("data", place_of(job.data, job.run));
+  json.string("start", place_of(job.start, job.run));
   return json.text();
 }
 
@@ -56,8 +76,8 @@ TrainJob read_run(const fs::path& run) {
   for (const Stage s : {Stage::pretrain, Stage::sft, Stage::lora, Stage::dpo, Stage::distil})
     if (stage == name(s)) job.stage = s, known = true;
   if (!known) f.refuse("stage", "is " + io::json_quoted(stage) + ", expected pretrain, sft, lora, dpo or distil");
-  job.data = f.maybe_string({"data"}).value_or("");
-  job.start = f.maybe_string({"start"}).value_or("");
+  job.data = place_in(f.maybe_string({"data"}).value_or(""), run);
+  job.start = place_in(f.maybe_string({"start"}).value_or(""), run);
   job.run = run;
   read_config(io::read_json(run / "config.json", kConfigLimits), (run / "config.json").string(), job.config);
   return job;

@@ -503,9 +503,13 @@ Story Teller::tell() {
   const Possession& first = belongings_.front();
   const std::string thing =
       std::string(in(first.adjective->word)) + (english() ? " " : "") + std::string(in(first.noun->one));
-  const std::string hero(in(people_.front().name->name));
-  story_.request = english() ? "Tell me a story about " + hero + " and " + article(thing) + thing + "."
-                             : "给我讲一个关于" + hero + "和" + thing + "的故事。";
+  const Character& hero = people_.front();
+  story_.hero = in(hero.name->name);
+  story_.hero_kind = english() ? article(hero.kind_adjective) + hero.kind_adjective + " " + hero.kind
+                               : "一个" + hero.kind_adjective + hero.kind;
+  story_.thing = english() ? article(thing) + thing : thing;
+  story_.request = english() ? "Tell me a story about " + story_.hero + " and " + story_.thing + "."
+                             : "给我讲一个关于" + story_.hero + "和" + story_.thing + "的故事。";
   return std::move(story_);
 }
 

@@ -26,6 +26,8 @@ struct NamedShape {
   std::int64_t experts;
 };
 constexpr NamedShape kShapes[] = {
+    {"storyteller", "that of the model inside the program: MiniMind-3's made small, 192 x 6", 192, 6, 6, 3, 0, 0, 2048,
+     1e6, 1e-6, true, 0},
     {"stories", "MiniMind-3's shape made small: 256 x 6", 256, 6, 8, 4, 0, 0, 2048, 1e6, 1e-6, true, 0},
     {"stories-large", "the same, 512 x 8", 512, 8, 8, 4, 0, 0, 2048, 1e6, 1e-6, true, 0},
     {"minimind2-small", "MiniMind2-small: 512 x 8, a Llama", 512, 8, 8, 2, 64, 1408, 32768, 1e6, 1e-5, false, 0},
@@ -73,6 +75,19 @@ TrainConfig default_config(Stage stage) {
   if (stage == Stage::sft || stage == Stage::distil) config.rate = 1e-4;
   if (stage == Stage::lora) config.rate = 5e-4, config.decay = 0;
   if (stage == Stage::dpo) config.rate = 5e-6, config.decay = 0, config.batch = 4;
+  return config;
+}
+
+TrainConfig stories_config(Stage stage) {
+  TrainConfig config = default_config(stage);
+  config.batch = 4;  // small steps: a model this small learns more from many of them than from large ones
+  config.length = 512;
+  if (stage == Stage::pretrain || stage == Stage::distil) {
+    set_shape("storyteller", config);
+    config.rate = 2e-3, config.last_rate = 0.05;
+  } else if (stage == Stage::sft) {
+    config.rate = 1e-3, config.last_rate = 0.02;
+  }
   return config;
 }
 

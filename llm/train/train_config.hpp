@@ -53,6 +53,8 @@ struct TrainConfig {
 
 // The defaults of a stage: those of upstream MiniMind where it has them.
 TrainConfig default_config(Stage stage);
+// What suits the generated stories and a model as small as they need: minutes on two cores.
+TrainConfig stories_config(Stage stage);
 // Shapes by name: "stories", "minimind2-small", "minimind3", ... InvalidArgument names them all.
 std::vector<std::pair<std::string, std::string>> shape_names();  // with what each is
 void set_shape(const std::string& name, TrainConfig& config);

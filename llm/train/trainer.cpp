@@ -55,6 +55,7 @@ class Run {
   TrainMemory plan() const;
   void check_fits(const TrainMemory& memory) const;
   void share_out();
+  std::string cut_pairs() const;
   void first_values();
   void one_step();
   void validate();
@@ -260,6 +261,18 @@ void Run::check_fits(const TrainMemory& memory) const {
                            (c.recompute ? "" : "--recompute, ") + "a smaller --length or a smaller model");
 }
 
+// dpo compares both documents of a pair from their beginning to `length` at most; "" where all fit.
+std::string Run::cut_pairs() const {
+  if (job_.stage != Stage::dpo) return "";
+  std::int64_t cut = 0;
+  const std::int64_t pairs = data_.count() / 2, longest = job_.config.length + 1;
+  for (std::int64_t n = 0; n < pairs; ++n)
+    cut += std::max(std::ssize(data_.document(2 * n)), std::ssize(data_.document(2 * n + 1))) > longest ? 1 : 0;
+  if (cut == 0) return "";
+  return io::readable_count(cut) + " of " + io::readable_count(pairs) + " pairs are longer than length, " +
+         std::to_string(job_.config.length) + " tokens: what comes behind is left out of the comparison";
+}
+
 // The weights that a run begins with, and what it changes of them.
 void Run::first_values() {
   const TrainConfig& c = job_.config;
@@ -417,6 +430,7 @@ void Run::begin() {
   write_text(job_.run / "run.json", job_text(job_));
   metrics_ = std::make_unique<Metrics>(job_.run / "metrics.jsonl", state_.step);
   if (events_.begin) events_.begin(model_, network_->layout().parameters(), memory, steps_, state_.step);
+  if (const std::string cut = cut_pairs(); !cut.empty() && events_.note) events_.note(cut);
   if (scale && events_.scale) events_.scale(*scale, data_.info().nats / static_cast<double>(data_.info().tokens));
 }
 

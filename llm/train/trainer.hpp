@@ -47,6 +47,7 @@ struct TrainEvents {
                      std::int64_t done)>
       begin{};
   std::function<void(const NgramLosses& losses, double entropy)> scale{};  // entropy: nats a token; 0: not known
+  std::function<void(const std::string& text)> note{};                     // what the data lose by the settings
   std::function<void(const StepReport& report)> step{};
   std::function<void(std::int64_t step, const Measured& measured, bool best)> validation{};
   std::function<void(std::int64_t step, const std::string& prompt, const std::string& text)> sample{};

@@ -43,6 +43,21 @@ struct WeightsVisitor {
                 std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j);
 };
 
+// What the statistics of rows are made from (see RowStatistics), and where they go. Tokens are numbered anew, so that
+// floats hold them; NaN is nobody's.
+struct StatisticsPlan {
+  const std::int64_t* positions;  // [B, M]: p(i)
+  const float* query_tokens;      // [B, M]
+  const float* tokens;            // [B, token_row]: of each key; null: not known
+  std::int64_t token_row;         // keys in whole tiles
+  std::int64_t to_before;         // from a key's token to that of the key before it
+  std::int64_t sink_tokens;
+  bool sinks_apart;
+  std::int64_t local_width, recent_width;
+  std::int64_t reach;  // the farthest key from p(i) that counts by its place
+  float* rows;         // [B, H, M, kRowStatistics]
+};
+
 // How numbers lie in a tile of keys: in the kernel's packed operand format, or smaller, to be widened when the tile is
 // read.
 enum class StoredAs { packed, bf16, f16, int8 };
@@ -76,6 +91,7 @@ struct AttentionProblem {
 
   const MaskPlan* mask;
   bool split_bf16;  // Precision::split_bf16
+  bool no_values;   // LSE and statistics alone are wanted: v is not read, out not written
   float scale;
   float softcap;          // 0: off
   const ScoreHook* hook;  // null: off
@@ -87,11 +103,12 @@ struct AttentionProblem {
   std::uint32_t dropout_threshold;  // 0: off
   float dropout_scale;              // 1 / (1 - p)
 
-  float* lse;                      // [B, H, M], always kept when weights are wanted; null: not wanted
-  const SoftmaxRow* softmax_rows;  // [B, H, M], where weights are made again: in backward, and when they are wanted
-  const Operand* weights;          // null: not wanted
-  const RowObserver* observer;     // null: nobody
-  const WeightsVisitor* visitor;   // null: nobody
+  float* lse;                        // [B, H, M], always kept when weights are wanted; null: not wanted
+  const SoftmaxRow* softmax_rows;    // [B, H, M], where weights are made again: in backward, and when they are wanted
+  const Operand* weights;            // null: not wanted
+  const RowObserver* observer;       // null: nobody
+  const WeightsVisitor* visitor;     // null: nobody
+  const StatisticsPlan* statistics;  // null: not wanted
 
   // Backward only.
   const Operand* dout;

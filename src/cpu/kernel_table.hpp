@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "attend/row_statistics.hpp"
 #include "core/attention_problem.hpp"
+#include "core/lens_sweep.hpp"
 #include "core/weight_layout.hpp"
 #include "cpu/linear_attention_kernels.hpp"
 #include "cpu/row_kernels.hpp"
@@ -81,11 +83,14 @@ struct KernelTable {
   void (*cache_clear)(const CacheShape&, char* tile);
   void (*cache_write)(const CacheShape&, const Operand& k, const Operand& v, std::int64_t hk, std::int64_t i,
                       std::int64_t count, std::int64_t at, char* tile, float* row);
+  void (*cache_read)(const CacheShape&, char* tile, std::int64_t at, float* k, float* v);
   std::int64_t (*partial_floats)(const AttentionProblem&, std::int64_t rows);
   // Of the rows of a range, those from `first` up to `last`.
   void (*merge_partials)(const AttentionProblem&, const RowRange&, std::int64_t first, std::int64_t last,
                          const float* partials, std::int64_t stride, std::int64_t splits, void* scratch);
   void (*weights)(const AttentionProblem&, const RowRange&, void* scratch);
+  // Rows of one head of a problem whose groups are of one head each. Scratch as forward's. See kernels/lens.inl.
+  void (*lens)(const AttentionProblem&, const RowRange&, const LensSweep&, void* scratch);
   // Fills states, [B, H, M], where the LSE does not suffice, from scores as forward and backward make them or, with
   // `as_floats`, as weights and bias_gradient do. Scratch as forward's. See kernels/row_states.inl.
   void (*row_states)(const AttentionProblem&, const RowRange&, const float* lse, bool as_floats, RowState* states,

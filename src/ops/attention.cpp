@@ -12,6 +12,7 @@
 #include "ops/attention_call.hpp"
 #include "ops/attention_plan.hpp"
 #include "ops/dilated.hpp"
+#include "ops/row_statistics.hpp"
 #include "ops/scratch.hpp"
 #include "ops/softmax_rows.hpp"
 #include "reference/attention.hpp"
@@ -184,19 +185,18 @@ class Observing {
   CallGuard guard_;
 };
 
-}  // namespace
-
-void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+void run(const AttentionCall& call, AttentionProblem p, const AttentionExtras& extras) {
   const KernelTable& table = kernels();
-  AttentionProblem p = call.problem();
-  p.out = operand_of(out);
   const bool lse_wanted = extras.lse || extras.weights;
   const Buffer<float> lse(lse_wanted ? checked_product("lse", {p.B, p.H, p.M}) : 0);
   if (lse_wanted) p.lse = lse.data();
   std::optional<Observing> observing;
   if (extras.row_sums) p.observer = observing.emplace(*extras.row_sums, p).observer();
+  std::optional<StatisticsRows> statistics;
+  if (extras.statistics) p.statistics = statistics.emplace(*extras.statistics, p).plan();
   const RowTiles tiles(p, table.block_rows, thread_count());
   if (!forward_by_splits(p, table, tiles)) forward_by_rows(p, table, tiles);
+  p.statistics = nullptr;
   if (extras.weights) {
     const Operand weights = operand_of(*extras.weights);
     p.weights = &weights;
@@ -204,10 +204,25 @@ void run_attention(const AttentionCall& call, const MutableView& out, const Atte
   }
   call.rule.rethrow();
   if (observing) observing->finish();
+  if (statistics) statistics->finish();
   if (extras.lse)
     for (std::int64_t b = 0, at = 0; b < p.B; ++b)
       for (std::int64_t h = 0; h < p.H; ++h)
         for (std::int64_t i = 0; i < p.M; ++i) store(*extras.lse, b, h, i, 0, static_cast<double>(lse[at++]));
+}
+
+}  // namespace
+
+void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+  AttentionProblem p = call.problem();
+  p.out = operand_of(out);
+  run(call, p, extras);
+}
+
+void run_extras(const AttentionCall& call, const AttentionExtras& extras) {
+  AttentionProblem p = call.problem();
+  p.no_values = true;
+  run(call, p, extras);
 }
 
 void attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {

@@ -11,6 +11,7 @@
 #include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "base/random.hpp"
+#include "ops/row_statistics.hpp"
 
 namespace attend {
 namespace {
@@ -139,8 +140,13 @@ void check_outputs(const View& q, const View& k, const View& v, const AttentionO
     if (!extras.row_sums->values) fail(kOp, "row sums need a function `values`");
     if (q.dtype == DType::f64) fail(kOp, "row sums are gathered for f32, bf16 and f16, got f64");
   }
+  std::optional<MutableView> statistics;
+  if (extras.statistics) {
+    statistics = extras.statistics->rows;
+    check_statistics(kOp, q, k, *extras.statistics);
+  }
   const std::initializer_list<Written> written = {
-      {"out", out}, {"lse", extras.lse}, {"weights", extras.weights}, {"row sums", sums}};
+      {"out", out}, {"lse", extras.lse}, {"weights", extras.weights}, {"row sums", sums}, {"statistics", statistics}};
   check_all_apart(kOp, written,
                   {{"q", q},
                    {"k", k},

@@ -70,6 +70,8 @@ struct ATTEND_FOR_RING AttentionCall {
   void set_packed(const PackedTiles* packed) { problem_.packed = packed; }
   // For the kernels. Slopes and sinks are read now, once: not before everything that a call writes has been checked.
   const AttentionProblem& problem() const;
+  // The same without slopes and sinks: nothing that a view points to has been read.
+  const AttentionProblem& unread_problem() const { return problem_; }
 
   View q, k, v;
   const AttentionOptions& options;
@@ -100,6 +102,8 @@ ATTEND_FOR_RING void attention_backward(const AttentionCall& call, const View& d
                                         const AttentionGradients& gradients, const RowState* whole = nullptr);
 // By the kernels: not for f64, nor for calls without rows (backward: without keys).
 void run_attention(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
+// The extras alone, no weights among them: values are not read.
+void run_extras(const AttentionCall& call, const AttentionExtras& extras);
 void run_attention_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
                             const AttentionGradients& gradients, const RowState* whole = nullptr);
 

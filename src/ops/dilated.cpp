@@ -293,7 +293,7 @@ void merge_parts(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, 
 bool attention_by_classes(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
   const View &q = call.q, &k = call.k, &v = call.v;
   const AttentionOptions& options = call.options;
-  if (extras.weights || extras.row_sums) return false;
+  if (extras.weights || extras.row_sums || extras.statistics) return false;
   const std::optional<DilatedMask> dilated = dilated_call(q, k, options);
   if (!dilated) return false;
   const std::int64_t B = q.batch(), M = q.length(), N = k.length();

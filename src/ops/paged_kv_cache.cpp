@@ -13,6 +13,7 @@
 #include "base/long_lived_memory.hpp"
 #include "cpu/dispatch.hpp"
 #include "ops/attention_call.hpp"
+#include "ops/cached_call.hpp"
 #include "ops/scratch.hpp"
 
 namespace attend {
@@ -99,6 +100,25 @@ struct CacheAccess {
   using State = PagedKvCache::State;
   static State& state(const PagedKvCache& cache) { return *cache.state_; }
 };
+
+namespace {
+
+constexpr const char* kCachedOp = "attention over a cache";
+
+std::vector<std::int64_t> lengths_of(const PagedKvCache& cache, std::span<const std::int64_t> sequences) {
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t sequence : sequences)
+    lengths.push_back(CacheAccess::state(cache).at(sequence, kCachedOp).length);
+  return lengths;
+}
+// A view that says what the keys or values are, for the checks; nobody reads through it.
+View described(const PagedKvCache& cache, const std::vector<std::int64_t>& lengths, std::int64_t dim) {
+  const CacheAccess::State& s = CacheAccess::state(cache);
+  const std::int64_t N = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  return {s.options.dtype, s.memory.get(), {std::ssize(lengths), s.options.kv_heads, N, dim}, {}};
+}
+
+}  // namespace
 
 PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(new State{}) {
   if (options.dtype != DType::f32 && options.dtype != DType::bf16 && options.dtype != DType::f16)
@@ -275,33 +295,36 @@ void PagedKvCache::replace(std::int64_t sequence, std::int64_t at, View k, View 
   s.write(q, at, k, v, row);
 }
 
+CachedCall::CachedCall(const View& q, const PagedKvCache& cache, std::span<const std::int64_t> sequences,
+                       const AttentionOptions& options)
+    : lengths(lengths_of(cache, sequences)),
+      call(q, described(cache, lengths, CacheAccess::state(cache).shape.D),
+           described(cache, lengths, CacheAccess::state(cache).shape.E), options) {
+  const CacheAccess::State& s = CacheAccess::state(cache);
+  const std::int64_t tiles = PagedKvCache::pages_for(call.k.length());
+  pages.resize(sequences.size() * static_cast<std::size_t>(tiles));
+  for (std::size_t b = 0; b < sequences.size(); ++b)
+    std::ranges::copy(s.sequences[static_cast<std::size_t>(sequences[b])]->pages,
+                      pages.begin() + static_cast<std::int64_t>(b) * tiles);
+  packed = {s.memory.get(), s.tile_bytes, tiles, 0, kernels().cache_stored_as(s.shape), pages.data()};
+  if (has_segments(options.mask)) fail(kCachedOp, "segments make no sense beside sequences");
+  call.mask.set_key_lengths(lengths.data());
+  call.set_packed(&packed);
+}
+
+void CachedCall::read(const PagedKvCache& cache, std::int64_t b, std::int64_t hk, std::int64_t j, float* k,
+                      float* v) const {
+  const CacheAccess::State& s = CacheAccess::state(cache);
+  char* tile = packed.tile(b, hk, s.options.kv_heads, j / kKeyTile);
+  kernels().cache_read(s.shape, tile, j % kKeyTile, k, v);
+}
+
 void attention(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, MutableView out,
                const AttentionOptions& options, const AttentionExtras& extras) {
-  constexpr const char* kCachedOp = "attention over a cache";
-  CacheAccess::State& s = CacheAccess::state(cache);
-  const auto B = static_cast<std::int64_t>(sequences.size());
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t sequence : sequences) lengths.push_back(s.at(sequence, kCachedOp).length);
-  const std::int64_t N = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  // Views that say what the keys are, for the checks; nobody reads through them.
-  const auto described = [&](std::int64_t dim) {
-    return View{s.options.dtype, s.memory.get(), {B, s.options.kv_heads, N, dim}, {}};
-  };
-  const View k = described(s.shape.D), v = described(s.shape.E);
-  AttentionCall call(q, k, v, options);
-  check_outputs(call, out, extras);
-  if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use row sums, or attention() over k");
-  if (has_segments(options.mask)) fail(kCachedOp, "segments make no sense beside sequences");
-  if (call.empty()) return;
-
-  call.mask.set_key_lengths(lengths.data());
-  const std::int64_t tiles = PagedKvCache::pages_for(N);
-  std::vector<std::int32_t> pages(static_cast<std::size_t>(B * tiles));
-  for (std::int64_t b = 0; b < B; ++b)
-    std::ranges::copy(s.at(sequences[static_cast<std::size_t>(b)], kCachedOp).pages, pages.begin() + b * tiles);
-  const PackedTiles packed{s.memory.get(), s.tile_bytes, tiles, 0, kernels().cache_stored_as(s.shape), pages.data()};
-  call.set_packed(&packed);
-  run_attention(call, out, extras);
+  const CachedCall cached(q, cache, sequences, options);
+  check_outputs(cached.call, out, extras);
+  if (extras.weights) fail(kCachedOp, "weights are not to be had from a cache; use a Lens, or attention() over k");
+  if (!cached.call.empty()) run_attention(cached.call, out, extras);
 }
 
 }  // namespace attend

@@ -12,6 +12,8 @@
 #include "base/elements.hpp"
 #include "base/random.hpp"
 #include "base/threads.hpp"
+#include "reference/lens.hpp"
+#include "reference/row_statistics.hpp"
 
 namespace attend::reference {
 namespace {
@@ -299,6 +301,20 @@ bool visible(const Mask& mask, int64_t b, int64_t h, int64_t i, int64_t j, int64
   return allowed(mask, span_of(mask, i, {0, M, 0, N}), b, h, i, j);
 }
 
+int64_t key_position(const Mask& mask, const Diagonal& diagonal, int64_t b, int64_t i, int64_t M, int64_t N) {
+  const Span span = span_of(mask, i, {0, M, 0, N});
+  return span.first_key + position(diagonal, b, i, span);
+}
+
+void for_weight_rows(const View& q, const View& k, const AttentionOptions& options, int64_t b, int64_t h, int64_t first,
+                     int64_t count, const WeightRow& f) {
+  const Rows q_rows(q, b, h), k_rows(k, b, h / (q.heads() / k.heads()));
+  for (int64_t i = first; i < first + count; ++i) {
+    const Row row = make_row(options, q_rows, k_rows, b, h, i);
+    f(i, row.weights.data, row.visible.data);
+  }
+}
+
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options,
                const AttentionExtras& extras) {
   const int64_t B = q.batch(), H = q.heads(), M = q.length(), N = k.length(), E = v.dim();
@@ -315,6 +331,13 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
           if (extras.weights) store(*extras.weights, b, h, i, j, row.weights[j]);
         }
         if (extras.lse) store(*extras.lse, b, h, i, 0, row.lse);
+        if (extras.statistics) {
+          const RowStatisticsOptions& asked = extras.statistics->options;
+          const int64_t p = key_position(options.mask, asked.diagonal, b, i, M, N);
+          const auto statistics = row_statistics(row.weights.data, p, b, asked);
+          for (int64_t n = 0; n < kRowStatistics; ++n)
+            store(extras.statistics->rows, b, h, i, n, statistics[static_cast<std::size_t>(n)]);
+        }
       }
       out_rows.store_to(out, b, h);
     }

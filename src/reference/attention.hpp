@@ -18,4 +18,8 @@ void attention_backward(View dout, View q, View k, View v, const AttentionGradie
 bool visible(const Mask& mask, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, std::int64_t M,
              std::int64_t N);
 
+// p(i): the key at which query i stands, where positions count as the mask's segments have them.
+std::int64_t key_position(const Mask& mask, const Diagonal& diagonal, std::int64_t b, std::int64_t i, std::int64_t M,
+                          std::int64_t N);
+
 }  // namespace attend::reference

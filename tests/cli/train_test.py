@@ -85,6 +85,28 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(self.ok("generate", model, "Once", "-n", "12", "-q"), text, model)
         self.assertIn("8,7", self.ok("info", "run"))
 
+    def test_stories_need_not_be_brought(self):
+        said = self.ok("train", "pretrain", "stories", "-o", "run", *SHORT, "--steps", "2", "--vocabulary", "300")
+        self.assertIn("60,000 documents", said)
+        config = json.loads((self.folder / "run/config.json").read_text())
+        self.assertEqual((config["heads"], config["rate"], config["batch"]), (2, 0.002, 4))
+        (self.folder / "stories").write_text("A text of this name is meant before them. " * 60)
+        said = self.ok("train", "pretrain", "stories", "-o", "own", *TINY, "--length", "16", "--steps", "1",
+                       "--vocabulary", "300")
+        self.assertNotIn("60,000 documents", said)
+
+    def test_a_run_is_moved_and_goes_on(self):
+        self.stories()
+        self.ok("train", "pretrain", "s.jsonl", "-o", "run", *SHORT, "--steps", "4", "--vocabulary", "300")
+        place = json.loads((self.folder / "run/run.json").read_text())
+        self.assertEqual((place["data"], place["start"]), ("data", ""))
+        (self.folder / "run").rename(self.folder / "moved")
+        self.ok("train", "resume", "moved")  # at its end already: it is read whole, and nothing is missing
+        self.stories(12, "p.jsonl", format="pairs")
+        said = self.ok("train", "dpo", "p.jsonl", "--start", "moved", "-o", "liked", *SHORT, "--steps", "1")
+        self.assertRegex(said, r"note     \d+ of 12 pairs are longer than length, \d+ tokens")
+        self.assertEqual(json.loads((self.folder / "liked/run.json").read_text())["start"], "../moved/model")
+
     def test_every_stage_and_what_comes_of_it(self):
         self.stories()
         self.stories(12, "c.jsonl", format="chat")

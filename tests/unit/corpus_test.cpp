@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdio>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/sha256.hpp"
+#include "llm/train/conversation.hpp"
 #include "llm/train/ngram.hpp"
 #include "llm/train/prepare.hpp"
 #include "llm/train/story.hpp"
@@ -26,7 +27,7 @@ std::string hash_of(const std::string& text) {
 TEST(Corpus, IsTheSameOnEveryMachine) {
   EXPECT_EQ(hash_of(story_lines(200)), "51c4a35fb0f55a3d");
   EXPECT_EQ(hash_of(story_lines(200, {.seed = 2})), "04728bdc76dd21cc");
-  EXPECT_EQ(hash_of(story_lines(100, {.format = CorpusFormat::chat})), "134eecf24e953071");
+  EXPECT_EQ(hash_of(story_lines(100, {.format = CorpusFormat::chat})), "ef1cd73bb4084cd4");
   EXPECT_EQ(hash_of(story_lines(100, {.format = CorpusFormat::preference, .relations = true})), "559e0072b77666ac");
 }
 
@@ -65,17 +66,19 @@ TEST(Corpus, IsReadByPrepareInEveryFormat) {
             EXPECT_NEAR(record.nats, story.text_nats + story.question_nats, 1e-9);
             return;
           }
-          const auto told = std::find_if(record.chat.begin(), record.chat.end(), [&](const Message& m) {
-            return m.role == "assistant" && m.content == story.text;
-          });
-          ASSERT_NE(told, record.chat.end());
-          EXPECT_EQ((told - 1)->content, story.request);
+          ASSERT_EQ(record.chat.size() % 2, 0U);
           if (kind == DataKind::preference) {
+            EXPECT_EQ(record.chat[0].content, story.request);
+            EXPECT_EQ(record.chat[1].content, story.text);
             EXPECT_NE(record.chat.back().content, record.rejected.back().content);
             EXPECT_EQ(record.chat[2].content, record.rejected[2].content) << "the same question";
-          } else {
-            EXPECT_EQ((told + 1)->content, story.questions.front().question);
-            EXPECT_EQ((told + 2)->content, story.questions.front().answer);
+            return;
+          }
+          const std::vector<Turn> turns = converse(1, static_cast<std::uint64_t>(n - 1), language, story);
+          ASSERT_EQ(record.chat.size(), 2 * turns.size());
+          for (std::size_t t = 0; t < turns.size(); ++t) {
+            EXPECT_EQ(record.chat[2 * t].content, turns[t].said);
+            EXPECT_EQ(record.chat[2 * t + 1].content, turns[t].answered);
           }
         },
         {}, "");
@@ -169,6 +172,35 @@ TEST(Corpus, QuestionsAreAnsweredByTheStory) {
         EXPECT_FALSE(q.question.empty() || q.answer.empty() || q.wrong.empty());
       }
     }
+}
+
+// Every kind of exchange occurs, and what is answered is right.
+TEST(Corpus, ConversationsAreWithinTheWorldOfTheStories) {
+  int asked_for = 0, begun = 0, sums = 0, known = 0;
+  for (std::uint64_t n = 0; n < 400; ++n)
+    for (const Language language : {Language::english, Language::chinese}) {
+      const Story story = tell_story(1, n, language);
+      const std::vector<Turn> turns = converse(1, n, language, story);
+      EXPECT_FALSE(turns.empty());
+      for (const Turn& turn : turns) {
+        ASSERT_FALSE(turn.said.empty() || turn.answered.empty());
+        EXPECT_EQ(turn.said.find('{'), std::string::npos) << turn.said;
+        asked_for += turn.answered == story.text ? 1 : 0;
+        begun +=
+            turn.answered.size() > 40 && turn.answered != story.text && story.text.ends_with(turn.answered) ? 1 : 0;
+        int a = 0, b = 0, sum = 0;
+        char sign = 0;
+        if (std::sscanf(turn.answered.c_str(), "%d %c %d = %d", &a, &sign, &b, &sum) == 4) {
+          EXPECT_EQ(sum, sign == '+' ? a + b : a - b) << turn.answered;
+          ++sums;
+        }
+        for (const Question& q : story.questions) known += turn.said == q.question && turn.answered == q.answer ? 1 : 0;
+      }
+    }
+  EXPECT_GT(asked_for, 200);
+  EXPECT_GT(begun, 5);
+  EXPECT_GT(sums, 50);
+  EXPECT_GT(known, 300);
 }
 
 // A model must use the context: counting three tokens predicts better than counting one, and neither reaches what the

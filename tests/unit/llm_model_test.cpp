@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -19,24 +20,9 @@ namespace {
 
 using attend::test::error_of;
 
-// One letter a token: the 64 of the golden model.
-void write_tokenizer(const fs::path& folder) {
-  const std::string level = R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true})";
-  std::string vocabulary;
-  for (int n = 0; n < 62; ++n) {
-    const char letter = static_cast<char>(n < 26 ? 'a' + n : n < 52 ? 'A' + n - 26 : '0' + n - 52);
-    vocabulary += std::string("\"") + letter + "\":" + std::to_string(n) + ",";
-  }
-  write_text(folder / "tokenizer.json",
-             R"({"version":"1.0","added_tokens":[{"id":63,"content":"<|im_end|>","single_word":false,"lstrip":false,)"
-             R"("rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":)" +
-                 level + R"(,"post_processor":null,"decoder":)" + level + R"(,"model":{"type":"BPE","vocab":{)" +
-                 vocabulary + R"("\u0120":62},"merges":[]}})");
-}
-
 class LlmModel : public testing::Test {
  protected:
-  LlmModel() { write_tokenizer(golden_.path()); }
+  LlmModel() { write_tokenizer(golden_.path(), 64); }
   Model open(const ModelOptions& options = {}) const { return Model::open(golden_.path().string(), options); }
   // What the running batch says to a prompt alone.
   std::vector<Token> expected(const std::vector<Token>& prompt, const GenerateOptions& options) const {
@@ -217,6 +203,41 @@ TEST_F(LlmModel, ChatsByATemplateOfItsFolder) {
   GenerateOptions options{.max_tokens = 12};
   options.stop_tokens = model.stop_tokens(&chat);
   EXPECT_EQ(model.chat(messages, {.max_tokens = 12}).tokens, model.generate(prompt, options).tokens);
+}
+
+// The model inside the library.
+class EmbeddedModel : public testing::Test {
+ protected:
+  EmbeddedModel() { ::setenv("ATTEND_HOME", folder_.path().c_str(), 1); }
+  ~EmbeddedModel() override { ::unsetenv("ATTEND_HOME"); }
+  TempFolder folder_;
+};
+
+TEST_F(EmbeddedModel, OpensWithoutAnyFile) {
+  EXPECT_EQ(default_model(), embedded_model());
+  EXPECT_EQ(find_model(""), find_model(embedded_model()));
+  EXPECT_FALSE(fs::exists(find_model(embedded_model())));
+  const ModelInfo info = model_info(embedded_model());
+  EXPECT_GT(info.parameters, 1000000);
+  EXPECT_LT(info.file_bytes, 8 << 20);
+  Model model = Model::open(embedded_model());
+  EXPECT_EQ(model.info().parameters, info.parameters);
+  const Answer story = model.generate("Once upon a time", {.max_tokens = 24});
+  EXPECT_EQ(Model::open("").generate("Once upon a time", {.max_tokens = 24}).tokens, story.tokens);
+  EXPECT_TRUE(story.text.starts_with(", there was a")) << story.text;
+  const Message messages[] = {{"user", "Hello!"}};
+  EXPECT_FALSE(model.chat(messages, {.max_tokens = 24}).text.empty());
+}
+
+TEST_F(EmbeddedModel, IsNotTheDefaultWhereOneWasPulled) {
+  const fs::path folder = folder_.path() / "models" / "mine";
+  fs::create_directories(folder.parent_path());
+  fs::copy(GoldenModel("llama").path(), folder, fs::copy_options::recursive);
+  write_text(folder / "attend.json",
+             R"({"package": "x", "version": "1", "files": [{"path": "config.json", "bytes": 1, "sha256": ""}]})");
+  EXPECT_EQ(default_model(), "mine");
+  write_text(folder / "config.json", "{");  // a damaged one is none
+  EXPECT_EQ(default_model(), embedded_model());
 }
 
 TEST(LlmStore, KnowsWhatCanBePulled) {

@@ -3,6 +3,7 @@
 
 #include "attend/llm/chat_template.hpp"
 #include "attend/llm/engine.hpp"
+#include "attend/llm/look.hpp"
 #include "attend/llm/model.hpp"
 #include "attend/llm/sampling.hpp"
 #include "attend/llm/store.hpp"

@@ -80,7 +80,8 @@ struct Perplexity {
 // For one thread at a time. Two models, and tokenizers, are independent.
 class ATTEND_API Model {
  public:
-  // A pulled model's name, a .gguf or .pth file, or a Hugging Face folder. FileError for what is wrong with its files;
+  // A pulled model's name, the embedded model's ("storyteller"), a .gguf or .pth file, or a Hugging Face folder; "" for
+  // default_model(). FileError for what is wrong with its files;
   // InvalidArgument when there is no such model; std::runtime_error when there is not enough memory.
   static Model open(const std::string& name_or_path, const ModelOptions& options = {});
   ~Model();
@@ -112,6 +113,7 @@ class ATTEND_API Model {
 
  private:
   friend class Engine;
+  friend struct LookAccess;
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

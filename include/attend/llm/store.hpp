@@ -53,8 +53,15 @@ ATTEND_API void check_model_name(const std::string& name);
 ATTEND_API std::optional<StoredModel> stored_model(const std::string& name);  // FileError if it is there and damaged
 ATTEND_API std::vector<std::string> stored_names();                           // sorted
 
-// What was given as a model: a path that exists is itself (a GGUF file, a Hugging Face folder, a .pth), or the model of
-// a training run's folder; a name is that of a pulled one. InvalidArgument says what there is and what can be pulled.
+// The name of the model inside the library: "storyteller". It needs no file and no network.
+ATTEND_API const char* embedded_model();
+// The model that is meant where none is named: of the pulled ones that generate text the one that was pulled last, and
+// without any the one inside the library.
+ATTEND_API std::string default_model();
+
+// What was given as a model: "" is default_model(); a path that exists is itself (a GGUF file, a Hugging Face folder, a
+// .pth), or the model of a training run's folder; a name is that of a pulled one or of the embedded one, whose path
+// stands for it and is that of no file. InvalidArgument says what there is and what can be pulled.
 ATTEND_API std::filesystem::path find_model(const std::string& name_or_path);
 
 // Called several times a second with the stage ("fetching", "checking", "unpacking") and its bytes so far; `all` is 0

@@ -1,6 +1,7 @@
 """attend.llm: language models on attend.
 
 >>> from attend import llm
+>>> print(llm.Model().generate("Once upon a time"))           # a small model inside the package: it tells stories
 >>> llm.pull("smollm2")                                       # once: 92 MB
 >>> model = llm.Model("smollm2")                              # a pulled name, a .gguf or .pth file, a Hugging Face folder
 >>> print(model.generate("The capital of France is", max_tokens=20))
@@ -23,10 +24,10 @@ from ._chat import Chat
 from ._completion import Completion, Stream, TokenLogprob
 from ._model import MemoryPlan, Model, ModelInfo, Perplexity, free_memory, model_info, plan_memory
 from ._options import Options
-from ._store import known_models, models, pull
+from ._store import default_model, known_models, models, pull
 from ._tokenizer import Tokenizer
 
 __all__ = [
     "Chat", "Completion", "FileError", "MemoryPlan", "Model", "ModelInfo", "Options", "Perplexity", "Stream",
-    "TokenLogprob", "Tokenizer", "free_memory", "known_models", "model_info", "models", "plan_memory", "pull",
+    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "model_info", "models", "plan_memory", "pull",
 ]

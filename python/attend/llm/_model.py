@@ -14,6 +14,7 @@ from . import _arguments as arguments
 from ._chat import Message, read_messages
 from ._completion import Completion, Draft, Stream
 from ._options import read_options
+from ._store import default_model
 from ._tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -95,10 +96,12 @@ def _sizes(context: Optional[int], cache: str, keep_last: int) -> tuple:
 class Model:
     """A language model: one that continues texts, or one that embeds them.
 
+    >>> model = llm.Model()                                # the small one inside the package
+    >>> print(model.generate("Once upon a time", max_tokens=100))
     >>> model = llm.Model("smollm2")
-    >>> print(model.generate("The capital of France is", max_tokens=20))
 
-    name_or_path: a pulled model's name (llm.models()), a .gguf or .pth file, or a Hugging Face folder.
+    name_or_path: a pulled model's name (llm.models()), a .gguf or .pth file, or a Hugging Face folder; "storyteller" is the
+        model inside the package. None: of the pulled ones that generate text the last, else "storyteller".
     context: the longest sequence, prompt and answer together; None: what the model was made for.
     cache: keys and values are kept as "f32", "f16", "bf16" or "int8"; "auto": f32 beside f32 weights, else f16.
     keep_last: for text without end: of each sequence the first tokens and the last so many are kept. 0: all.
@@ -113,9 +116,10 @@ class Model:
     what does not fit waits. ``del model`` frees it all.
     """
 
-    def __init__(self, name_or_path: Any, *, context: Optional[int] = None, cache: str = "auto", keep_last: int = 0,
+    def __init__(self, name_or_path: Any = None, *, context: Optional[int] = None, cache: str = "auto", keep_last: int = 0,
                  check_memory: bool = True, progress: Optional[Callable[[int, int], None]] = None) -> None:
-        self._core = _core.open_model(arguments.path_bytes(name_or_path, "name_or_path"), *_sizes(context, cache, keep_last),
+        named = default_model() if name_or_path is None else name_or_path
+        self._core = _core.open_model(arguments.path_bytes(named, "name_or_path"), *_sizes(context, cache, keep_last),
                                       bool(check_memory), progress, lambda text: warnings.warn(text, stacklevel=3))
         self._tokenizer = Tokenizer(self._core.tokenizer)
 

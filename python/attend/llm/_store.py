@@ -13,6 +13,11 @@ def models() -> List[str]:
     return _core.stored_models()
 
 
+def default_model() -> str:
+    """The name of the model that Model() opens: of the pulled ones that generate text the last, else the one inside."""
+    return _core.default_model()
+
+
 def known_models() -> Dict[str, str]:
     """The models that pull() can fetch: name and what it is."""
     return dict(_core.known_models())

@@ -41,6 +41,7 @@ nb::object pull(const std::string& name, const nb::object& progress) {
 
 void bind_model_store(nb::module_& m) {
   m.def("known_models", &known);
+  m.def("default_model", &llm::default_model);
   m.def("stored_models", &llm::stored_names);
   m.def("pull_model", &pull, "name"_a, "progress"_a.none());
 }

@@ -12,9 +12,13 @@ struct RunningRows {
   RowSoftmax row(std::int64_t r) const { return {max[r], reduce_add(load(sums + r * kLanes))}; }
 };
 
-// Sums that an observer asked for stand beside the output in a row of the accumulator, and shrink and merge with it.
-inline std::int64_t acc_row(const AttentionProblem& p) {
+// Sums that an observer asked for stand beside the output in a row of the accumulator, and shrink and merge with it;
+// behind them the sums of the statistics.
+inline std::int64_t statistics_at(const AttentionProblem& p) {
   return round_up(p.E, kLanes) + (p.observer ? round_up(p.observer->count, kLanes) : 0);
+}
+inline std::int64_t acc_row(const AttentionProblem& p) {
+  return statistics_at(p) + statistic_floats(p);
 }
 
 // Room for the rows of a tile before they are packed.
@@ -89,35 +93,55 @@ std::int64_t forward_scratch_bytes_with(const AttentionProblem& p, std::int64_t 
   return carver.used;
 }
 
+// The largest score of a row has grown to `larger`: what was summed against the smaller one shrinks.
+inline void shrink_row(const AttentionProblem& p, float smaller, float larger, float* sums, float* acc) {
+  const V shrink = set1(exp2_one((smaller - larger) * exponent_factor(p)));
+  store(sums, mul(load(sums), shrink));
+  const std::int64_t end = statistics_at(p) + (p.statistics ? kScaledLanes * kLanes : 0);
+  for (std::int64_t e = 0; e < end; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
+}
+
+// Nobody looks on.
+struct Unwatched {
+  Unwatched(const AttentionProblem&, const Block&, std::int64_t) {}
+  struct Row {
+    Row(const Unwatched&, const float*) {}
+    void see(std::int64_t, V, V) {}
+    void finish() {}
+  };
+  static void new_maximum(const float*, float, float, const float*, float*) {}
+  void next_row() {}
+};
+
 // Scores to weights, the state brought up to date. One row's arithmetic never depends on another's. The weights end as
 // Math's products want them or, as floats, in place of the scores: where an observer has yet to see them.
-template <class Math>
-inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
-                          typename Math::Element* weights, const RunningRows& state, std::int64_t at) {
-  const std::int64_t Ap = acc_row(p);
-  for (std::int64_t r = 0; r < block.rows; ++r) {
+template <class Math, class Watch>
+inline void softmax_block_with(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
+                               typename Math::Element* weights, const RunningRows& state, std::int64_t at) {
+  const std::int64_t Ap = acc_row(p), first_statistic = statistics_at(p);
+  Watch watch(p, block, first_statistic);
+  for (std::int64_t r = 0; r < block.rows; ++r, watch.next_row()) {
     float* s = scores + r * kKeyTile;
     float& row_max = state.max[at + r];
-    float* sums = state.sums + (at + r) * kLanes;
+    float *sums = state.sums + (at + r) * kLanes, *acc = state.acc + (at + r) * Ap;
     V top = load(s + block.c0);
     for (std::int64_t c = block.c0 + kLanes; c < block.c1; c += kLanes) top = max(top, load(s + c));
     if (any(less(set1(row_max), top))) {  // seldom, once the first tiles are behind
       const float larger = reduce_max(top);
-      if (row_max != -kInfinity) {  // else there is nothing yet to shrink
-        const V shrink = set1(exp2_one((row_max - larger) * exponent_factor(p)));
-        store(sums, mul(load(sums), shrink));
-        float* acc = state.acc + (at + r) * Ap;
-        for (std::int64_t e = 0; e < Ap; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
-      }
+      watch.new_maximum(s, row_max, larger, sums, acc + first_statistic);
+      if (row_max != -kInfinity) shrink_row(p, row_max, larger, sums, acc);  // else there is nothing yet to shrink
       row_max = larger;
     }
     // Nothing seen yet: weights must come out 0.
-    const typename Math::Exponent exponent(row_max == -kInfinity ? 0.0F : row_max, exponent_factor(p));
+    const float base = row_max == -kInfinity ? 0.0F : row_max;
+    const typename Math::Exponent exponent(base, exponent_factor(p));
+    typename Watch::Row watched(watch, acc + first_statistic);
     exponent.use([&](auto weight) {
       V sum = load(sums);
       for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-        const V w = weight(load(s + c));
+        const V score = load(s + c), w = weight(score);
         sum = add(sum, w);
+        watched.see(c, sub(score, set1(base)), w);
         if (as_floats)
           store(s + c, w);
         else
@@ -125,21 +149,33 @@ inline void softmax_block(const AttentionProblem& p, const Block& block, float* 
       }
       store(sums, sum);
     });
+    watched.finish();
   }
+}
+template <class Math>
+inline void softmax_block(const AttentionProblem& p, const Block& block, float* scores, bool as_floats,
+                          typename Math::Element* weights, const RunningRows& state, std::int64_t at) {
+  if (!p.statistics) return softmax_block_with<Math, Unwatched>(p, block, scores, as_floats, weights, state, at);
+  if (p.statistics->tokens)
+    return softmax_block_with<Math, Watched<true>>(p, block, scores, as_floats, weights, state, at);
+  softmax_block_with<Math, Watched<false>>(p, block, scores, as_floats, weights, state, at);
 }
 
 // total <- merge(total, part) for one row. Merging in rising order of keys is part of the definition of the bits.
-inline void merge_row(float factor, RowSoftmax& total, float* total_acc, const RowSoftmax& part, const float* part_acc,
-                      std::int64_t Ap) {
-  const bool first = total.empty();
+inline void merge_row(const AttentionProblem& p, RowSoftmax& total, float* total_acc, const RowSoftmax& part,
+                      const float* part_acc) {
+  const RowSoftmax before = total;
+  const float factor = exponent_factor(p);
   const auto merged = merge(total, part, [&](float x) { return exp2_one(x * factor); });
   total = merged.whole;
   if (part.empty()) return;
-  if (first) {
-    __builtin_memcpy(total_acc, part_acc, static_cast<std::size_t>(Ap) * sizeof(float));
+  const std::int64_t linear = statistics_at(p);
+  if (before.empty()) {
+    __builtin_memcpy(total_acc, part_acc, static_cast<std::size_t>(acc_row(p)) * sizeof(float));
     return;
   }
-  for (std::int64_t e = 0; e < Ap; e += kLanes)
+  if (p.statistics) merge_statistics(before.max, part.max, merged.a, merged.b, total_acc + linear, part_acc + linear);
+  for (std::int64_t e = 0; e < linear; e += kLanes)
     store(total_acc + e, fma(load(total_acc + e), set1(merged.a), mul(load(part_acc + e), set1(merged.b))));
 }
 
@@ -157,12 +193,13 @@ inline void finish_row(const AttentionProblem& p, const RowRange& range, std::in
     shrink = merged.a;
   }
   const float factor = seen.empty() ? 0.0F : shrink / all.sum;
-  store_row(p.out.dtype, element_mut(p.out, range.b, h, i), p.out.dim_stride, p.E, acc, factor);
+  if (!p.no_values) store_row(p.out.dtype, element_mut(p.out, range.b, h, i), p.out.dim_stride, p.E, acc, factor);
   if (p.observer) {
     const float* sums = acc + round_up(p.E, kLanes);
     float* dst = p.observer->sums + row_index(p, range.b, range.hk, row) * p.observer->count;
     for (std::int64_t n = 0; n < p.observer->count; ++n) dst[n] = sums[n] * factor;
   }
+  if (p.statistics) finish_statistics(p, range.b, h, i, seen.sum, factor, acc + statistics_at(p));
   if (p.lse)  // log(0) is -inf: an empty row
     p.lse[row_index(p, range.b, range.hk, row)] =
         static_cast<float>(all.max + __builtin_log(static_cast<double>(all.sum)));
@@ -225,6 +262,22 @@ inline TileOperands<Math> tile_operands(const AttentionProblem& p, const KeyTile
   return {s.tile.k, s.tile.v, Ep, finite, nullptr, nullptr};
 }
 
+// The keys of a tile as the products read them; values are not looked at.
+template <class Math>
+inline TileOperands<Math> tile_keys(const AttentionProblem& p, const KeyTile& at, const ForwardScratch<Math>& s) {
+  if (!p.packed) {
+    Math::pack_along_dim(p.k, at, keys_in_tile(p, at), p.D, s.tile_rows, s.tile.k);
+    return {s.tile.k, nullptr, 0, true, nullptr, nullptr};
+  }
+  char* data = p.packed->tile(at.b, at.hk, p.Hk, at.j0 / kKeyTile);
+  if (p.packed->stored != StoredAs::packed) {
+    const StoredTile t = widen_tile<Math>(p, data, 0, s.tile);
+    return {s.tile.k, nullptr, 0, true, t.k_scales, nullptr};
+  }
+  Carver carver{data};
+  return {take_tile<Math>(p.D, p.E, carver).k, nullptr, 0, true, nullptr, nullptr};
+}
+
 // Scores to weights as the product with the values wants them: what the options and the mask say, the softmax, and
 // the observer. Row 0 of the block is row `at` of the range.
 template <class Math>
@@ -263,6 +316,19 @@ inline ProductArgs<typename Math::Format> value_args(const AttentionProblem& p, 
           .inner = (block.c1 - block.c0) / Math::kPack};
 }
 
+// q.k of a block whose row 0 is row `at` of the range.
+template <class Math>
+inline void multiply_keys(const AttentionProblem& p, const Block& block, const TileOperands<Math>& tile,
+                          const ForwardScratch<Math>& s, std::int64_t at) {
+  for (const Term& term : Math::kProducts) {
+    const auto args = score_args(p, block, term, tile, s, at, s.scores);
+    if (&term == Math::kProducts)
+      product<false>(args, block.rows, block.c1 - block.c0);
+    else
+      product<true>(args, block.rows, block.c1 - block.c0);
+  }
+}
+
 #ifdef ATTEND_TILE_DOT
 #include "cpu/kernels/overlap.inl"
 #endif
@@ -272,20 +338,16 @@ template <class Math>
 inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
   Block block{range.b, range.hk, range.begin, 0, j0, 0, 0, false};
   if (!next_block(p, s.keys, range.end, block)) return;
-  const TileOperands<Math> tile = tile_operands<Math>(p, {range.b, range.hk, j0}, s);
+  const KeyTile keys{range.b, range.hk, j0};
+  const TileOperands<Math> tile = p.no_values ? tile_keys<Math>(p, keys, s) : tile_operands<Math>(p, keys, s);
 #ifdef ATTEND_TILE_DOT
   if (overlaps(p, tile)) return forward_overlapped(p, range, block, tile, s);
 #endif
   do {
     const std::int64_t at = block.row - range.begin;
-    for (const Term& term : Math::kProducts) {
-      const auto args = score_args(p, block, term, tile, s, at, s.scores);
-      if (&term == Math::kProducts)
-        product<false>(args, block.rows, block.c1 - block.c0);
-      else
-        product<true>(args, block.rows, block.c1 - block.c0);
-    }
+    multiply_keys(p, block, tile, s, at);
     weigh_block<Math>(p, block, tile.k_scales, tile.v_scales, s, at);
+    if (p.no_values) continue;
     for (const Term& term : Math::kProducts)
       accumulate(value_args(p, block, term, tile, s, at, s.weights), block.rows, round_up(p.E, kLanes), tile.v_finite);
   } while (next_block(p, s.keys, range.end, block));
@@ -294,10 +356,13 @@ inline void forward_tile(const AttentionProblem& p, const RowRange& range, std::
 #include "cpu/kernels/decode.inl"
 
 template <class Math>
-inline void clear_part(const ForwardScratch<Math>& s, std::int64_t rows, std::int64_t Ap) {
+inline void clear_part(const AttentionProblem& p, const ForwardScratch<Math>& s, std::int64_t rows) {
+  const std::int64_t Ap = acc_row(p);
   for (std::int64_t r = 0; r < rows; ++r) s.part.max[r] = -kInfinity;
   clear(s.part.sums, rows * kLanes);
   clear(s.part.acc, rows * Ap);
+  if (p.statistics)
+    for (std::int64_t r = 0; r < rows; ++r) set_argmax(s.part.acc + r * Ap + statistics_at(p), -1);
 }
 
 // The rows' queries where the products can broadcast them from: in place if they lie so, else loaded.
@@ -352,13 +417,14 @@ void forward_with(const AttentionProblem& p, const RowRange& range, std::int64_t
       split = next / kKeySplit - 1;
       continue;
     }
-    clear_part(s, rows, Ap);
+    clear_part(p, s, rows);
     for (std::int64_t j = next; j < end; j = next_seen(p, range, j / kKeyTile * kKeyTile + kKeyTile, end))
       if (const std::int64_t j0 = j / kKeyTile * kKeyTile; !decode_tile(p, range, j0, s))
         forward_tile<Math>(p, range, j0, s);
     for (std::int64_t r = 0; r < rows; ++r) {
+      if (p.statistics) keep_sums(s.part.sums + r * kLanes, s.part.acc + r * Ap + statistics_at(p));
       if (merging)
-        merge_row(exponent_factor(p), s.total[r], s.total_acc + r * Ap, s.part.row(r), s.part.acc + r * Ap, Ap);
+        merge_row(p, s.total[r], s.total_acc + r * Ap, s.part.row(r), s.part.acc + r * Ap);
       else
         s.total[r] = s.part.row(r);
     }
@@ -392,8 +458,7 @@ void merge_partials(const AttentionProblem& p, const RowRange& range, std::int64
     clear(acc, Ap);
     for (std::int64_t split = 0; split < splits; ++split) {
       const float* state = partials + split * stride;
-      merge_row(exponent_factor(p), total, acc, reinterpret_cast<const RowSoftmax*>(state)[r],
-                state + partial_acc(rows) + r * Ap, Ap);
+      merge_row(p, total, acc, reinterpret_cast<const RowSoftmax*>(state)[r], state + partial_acc(rows) + r * Ap);
     }
     finish_row(p, range, range.begin + r, total, acc);
   }

@@ -131,7 +131,7 @@ inline bool decode_cached(const AttentionProblem& p, const Block& block, Forward
 template <class Math>
 inline bool decode_tile(const AttentionProblem& p, const RowRange& range, std::int64_t j0, ForwardScratch<Math>& s) {
   if constexpr (Math::kReadsInPlace) {
-    if (range.end - range.begin > kTileRows) return false;
+    if (range.end - range.begin > kTileRows || p.no_values) return false;
     const bool cached = p.packed && p.packed->pages;
     if (!cached && (p.packed || keys_in_tile(p, {range.b, range.hk, j0}) != kKeyTile ||
                     !Math::readable_rows(p.k, p.D) || !Math::readable_rows(p.v, p.E)))

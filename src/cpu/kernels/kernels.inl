@@ -28,7 +28,9 @@ using Pairs = Floats;  // half types are widened
 using HiLo = Floats;  // three products of pairs would be slower than one of floats
 #endif
 #include "cpu/kernels/tiles.inl"
+#include "cpu/kernels/statistics.inl"
 #include "cpu/kernels/attention_forward.inl"
+#include "cpu/kernels/lens.inl"
 #include "cpu/kernels/row_states.inl"
 #include "cpu/kernels/attention_backward.inl"
 #include "cpu/kernels/matmul.inl"
@@ -151,9 +153,17 @@ constexpr KernelTable table(const char* name) {
             (paired(shape) ? cache_write_with<Pairs> : cache_write_with<Floats>)(shape, k, v, hk, i, count, at, tile,
                                                                                  row);
           },
+      .cache_read =
+          [](const CacheShape& shape, char* tile, std::int64_t at, float* k, float* v) {
+            (paired(shape) ? cache_read_with<Pairs> : cache_read_with<Floats>)(shape, tile, at, k, v);
+          },
       .partial_floats = partial_floats,
       .merge_partials = merge_partials,
       .weights = weights,
+      .lens =
+          [](const AttentionProblem& p, const RowRange& range, const LensSweep& sweep, void* scratch) {
+            with_forward_math(p, [&](auto math) { lens_with<decltype(math)>(p, range, sweep, scratch); });
+          },
       .row_states =
           [](const AttentionProblem& p, const RowRange& range, const float* lse, bool as_floats, RowState* states,
              void* scratch) {

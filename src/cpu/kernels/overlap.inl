@@ -7,7 +7,7 @@
 template <class Math>
 inline bool overlaps(const AttentionProblem& p, const TileOperands<Math>& tile) {
   if constexpr (Math::kTerms == 1 && Math::kPack == 2) {
-    const bool plain = !p.dropout_threshold && !p.observer && !tile.k_scales && !tile.v_scales;
+    const bool plain = !p.dropout_threshold && !p.observer && !p.no_values && !tile.k_scales && !tile.v_scales;
     return plain && tile.v_finite && Math::depth(p.D) <= kTileInner;
   } else {
     return false;
@@ -54,6 +54,7 @@ inline void forward_overlapped(const AttentionProblem& p, const RowRange& range,
           behind.step(n - ahead.steps());
         const std::int64_t until = block.rows * (n + 1) / parts;
         Block some = block;
+        some.row = block.row + done;
         some.rows = until - done;
         softmax_block<Math>(p, some, scores + done * kKeyTile, false, weights + done * Math::kWeightRow, s.part,
                             row_of(block) + done);

@@ -10,22 +10,17 @@ template <class Math>
 inline void sweep_states(const AttentionProblem& p, const RowRange& range, std::int64_t first, std::int64_t last,
                          ForwardScratch<Math>& s, RowState* states) {
   const RowRange part{range.b, range.hk, first, last};
-  const std::int64_t rows = last - first, query_row = Math::row_elements(p.D);
+  const std::int64_t rows = last - first;
   const KeyRange seen = visible_range(p, s.keys, first, last);
   for (std::int64_t begin = seen.lo / kKeySplit * kKeySplit; begin < seen.hi; begin += kKeySplit) {
     const std::int64_t end = seen.hi < begin + kKeySplit ? seen.hi : begin + kKeySplit;
-    clear_part(s, rows, acc_row(p));
+    clear_part(p, s, rows);
     for (std::int64_t j = next_seen(p, part, seen.lo > begin ? seen.lo : begin, end); j < end;
          j = next_seen(p, part, j / kKeyTile * kKeyTile + kKeyTile, end)) {
       const KeyTile tile{range.b, range.hk, j / kKeyTile * kKeyTile};
       Block block{range.b, range.hk, first, rows, tile.j0, 0, 0, false};
       if (!place_block(p, s.keys, block)) continue;
-      Math::pack_along_dim(p.k, tile, keys_in_tile(p, tile), p.D, s.tile_rows, s.tile.k);
-      set_product({s.scores + block.c0, kKeyTile},
-                  LeftTile<typename Math::Format>{s.q + (first - range.begin) * query_row, query_row},
-                  RightTile<typename Math::Format>{s.tile.k + block.c0, kKeyTile},
-                  {rows, block.c1 - block.c0, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
-      finish_scores(p, block, s.keys, s.scores, nullptr);
+      make_scores(p, block, tile_keys<Math>(p, tile, s), s, first - range.begin);
       softmax_block<Math>(p, block, s.scores, true, s.weights, s.part, 0);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -47,7 +42,7 @@ void row_states_with(const AttentionProblem& p, const RowRange& range, const flo
   [[maybe_unused]] const typename Math::Session session{};
   ForwardScratch<Math> s = carve_forward<Math>(p, range.end - range.begin, carver);
   fill_row_keys(p, range, s.keys);
-  load_rows<Math>(p, p.q, range.b, range.hk, range.begin, range.end - range.begin, p.D, s.q);
+  load_queries<Math>(p, range, s);
   for (; row < range.end; row = end) {
     for (end = row; end < range.end && end - row < kBlockRows && !suffices(end); ++end)
       states[row_index(p, range.b, range.hk, end)] = RowState{};

@@ -85,20 +85,32 @@ inline Int8Scale int8_scale(const float* x, std::int64_t n) {
   return scale > 1e-37F ? Int8Scale{scale, 1.0F / scale} : Int8Scale{0.0F, 0.0F};
 }
 
+// A tile of a cache, of whichever type.
+template <class Math>
+inline StoredTile cache_tile(const CacheShape& shape, StoredAs stored, char* tile) {
+  Carver carver{tile};
+  if (stored != StoredAs::packed) return take_stored_tile<Math>(stored, shape.D, shape.E, carver);
+  const PackedTile<Math> own = take_tile<Math>(shape.D, shape.E, carver);
+  return {reinterpret_cast<char*>(own.k), reinterpret_cast<char*>(own.v), nullptr, nullptr, own.v_finite};
+}
+// Where number d of key j lies among the keys, and number e of it among the values.
+template <class Math>
+inline std::int64_t key_place(std::int64_t j, std::int64_t d) {
+  constexpr std::int64_t P = Math::kPack;
+  return (d / P * kKeyTile + j) * P + d % P;
+}
+template <class Math>
+inline std::int64_t value_place(std::int64_t j, std::int64_t e, std::int64_t Ep) {
+  constexpr std::int64_t P = Math::kPack;
+  return (j / P * Ep + e) * P + j % P;
+}
+
 template <class Math>
 void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& v, std::int64_t hk, std::int64_t i,
                       std::int64_t count, std::int64_t at, char* tile, float* row) {
-  constexpr std::int64_t P = Math::kPack;
   const std::int64_t Ep = round_up(shape.E, kLanes);
   const StoredAs stored = cache_stored_as_with<Math>(shape);
-  Carver carver{tile};
-  StoredTile t{};
-  if (stored == StoredAs::packed) {
-    const PackedTile<Math> own = take_tile<Math>(shape.D, shape.E, carver);
-    t = {reinterpret_cast<char*>(own.k), reinterpret_cast<char*>(own.v), nullptr, nullptr, own.v_finite};
-  } else {
-    t = take_stored_tile<Math>(stored, shape.D, shape.E, carver);
-  }
+  const StoredTile t = cache_tile<Math>(shape, stored, tile);
   for (std::int64_t n = 0; n < count; ++n) {
     const std::int64_t j = at + n;
     const auto put = [&](const Operand& x, std::int64_t dim, char* numbers, float* scales, auto index) {
@@ -109,12 +121,37 @@ void cache_write_with(const CacheShape& shape, const Operand& k, const Operand& 
         scales[j] = s.scale;
         per_scale = s.inverse;
       }
-      for (std::int64_t d = 0; d < dim; ++d) store_number(stored, P == 2, numbers, index(d), row[d], per_scale);
+      for (std::int64_t d = 0; d < dim; ++d)
+        store_number(stored, Math::kPack == 2, numbers, index(d), row[d], per_scale);
     };
-    put(k, shape.D, t.k, t.k_scales, [&](std::int64_t d) { return (d / P * kKeyTile + j) * P + d % P; });
-    put(v, shape.E, t.v, t.v_scales, [&](std::int64_t e) { return (j / P * Ep + e) * P + j % P; });
+    put(k, shape.D, t.k, t.k_scales, [&](std::int64_t d) { return key_place<Math>(j, d); });
+    put(v, shape.E, t.v, t.v_scales, [&](std::int64_t e) { return value_place<Math>(j, e, Ep); });
     *t.v_finite &= all_finite(row, shape.E);
   }
+}
+
+// Number `at` of a tile, as a float; what int8 has to be multiplied by stands beside it.
+inline float load_number(StoredAs stored, bool pairs, const char* numbers, std::int64_t at) {
+  if (stored == StoredAs::int8) return static_cast<float>(static_cast<std::int8_t>(numbers[at]));
+  float x = 0.0F;
+  const DType dtype = stored == StoredAs::packed && !pairs ? DType::f32
+                      : stored == StoredAs::f16            ? DType::f16
+                                                           : DType::bf16;
+  load_row(dtype, numbers + at * element_size(dtype), 1, 1, &x);
+  return x;
+}
+// Key `at` of a tile and its value, as the products see them: k [D], v [E].
+template <class Math>
+void cache_read_with(const CacheShape& shape, char* tile, std::int64_t at, float* k, float* v) {
+  const StoredAs stored = cache_stored_as_with<Math>(shape);
+  const StoredTile t = cache_tile<Math>(shape, stored, tile);
+  const std::int64_t Ep = round_up(shape.E, kLanes);
+  const float k_scale = stored == StoredAs::int8 ? t.k_scales[at] : 1.0F;
+  const float v_scale = stored == StoredAs::int8 ? t.v_scales[at] : 1.0F;
+  for (std::int64_t d = 0; d < shape.D; ++d)
+    k[d] = k_scale * load_number(stored, Math::kPack == 2, t.k, key_place<Math>(at, d));
+  for (std::int64_t e = 0; e < shape.E; ++e)
+    v[e] = v_scale * load_number(stored, Math::kPack == 2, t.v, value_place<Math>(at, e, Ep));
 }
 
 // Prefetches the same place of the next tile as it goes: all of it at once would fill the queue of memory requests.

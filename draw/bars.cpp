@@ -1,0 +1,146 @@
+// Bars across, grouped by label.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attend/error.hpp"
+#include "draw/drawing.hpp"
+#include "draw/labels.hpp"
+
+namespace attend::draw {
+namespace {
+
+constexpr double kWidth = 420, kBar = 13, kGroupGap = 9, kLongestLabel = 240;
+constexpr std::size_t kMostBars = 1000;
+
+Rgb kind_colour(std::size_t kind, const Ink& ink) {
+  return kind == 0 ? ink.first : kind == 1 ? ink.second : line_style(kind + 1, ink).colour;
+}
+
+std::string value_label(const Bars& bars, double value) {
+  return bars.label ? bars.label(value) : bars.across.label ? bars.across.label(value) : short_number(value);
+}
+
+Ticks ticks_of_bars(const Bars& bars) {
+  double low = bars.origin, high = bars.origin;
+  const auto take = [&](double value) {
+    if (!std::isfinite(value) || (bars.across.base > 0 && value <= 0)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  };
+  for (const Bars::Kind& kind : bars.kinds) {
+    for (const double value : kind.values) take(value);
+    for (const auto& [least, most] : kind.spread) take(least), take(most);
+  }
+  if (low == high) high = bars.across.base > 0 ? low * bars.across.base : low + 1;
+  return ticks_of(low, high, bars.across.base, false);
+}
+
+class BarPainter {
+ public:
+  BarPainter(const Bars& bars, const Box& box, const Ink& ink)
+      : bars_(bars), box_(box), ink_(ink), ticks_(ticks_of_bars(bars)) {}
+
+  void axis(Pen& pen) const {
+    for (const double tick : ticks_.values) {
+      pen.line({{x(tick), box_.top}, {x(tick), box_.bottom()}}, {}, {ink_.grid});
+      pen.text({x(tick), box_.bottom() + 12, Anchor::middle}, kLegendFont, {ink_.quiet},
+               tick_label(bars_.across, tick));
+    }
+    pen.line({{x(bars_.origin), box_.top}, {x(bars_.origin), box_.bottom()}}, {.width = 1.25}, {ink_.quiet});
+    pen.text({box_.middle(), box_.bottom() + 28, Anchor::middle}, kSmallFont, {ink_.quiet}, bars_.across.name);
+  }
+
+  void bar(Pen& pen, std::size_t kind, std::size_t label, double y) const {
+    const Bars::Kind& k = bars_.kinds[kind];
+    const double value = k.values[label];
+    if (!ticks_.holds(value)) return;
+    const double from = x(bars_.origin), to = x(value), thick = kBar - 2;
+    pen.fill({std::min(from, to), y - thick / 2, std::max(1.0, std::abs(to - from)), thick}, {kind_colour(kind, ink_)});
+    const bool leftward = to < from;
+    double end = to;
+    if (label < k.spread.size() && ticks_.holds(k.spread[label].first) && ticks_.holds(k.spread[label].second)) {
+      const double low = x(k.spread[label].first), high = x(k.spread[label].second);
+      pen.line({{low, y}, {high, y}}, {.width = 1.25}, {ink_.text});
+      for (const double at : {low, high}) pen.line({{at, y - 3}, {at, y + 3}}, {.width = 1.25}, {ink_.text});
+      end = leftward ? std::min(end, low) : std::max(end, high);
+    }
+    pen.text({leftward ? end - 6 : end + 6, y, leftward ? Anchor::end : Anchor::start}, kLegendFont, {ink_.text},
+             value_label(bars_, value));
+  }
+
+ private:
+  double x(double value) const { return box_.left + box_.width * ticks_.part(value); }
+  const Bars& bars_;
+  const Box& box_;
+  const Ink& ink_;
+  Ticks ticks_;
+};
+
+double widest_label(const Bars& bars) {
+  double most = 0;
+  for (const std::string& label : token_labels(bars.labels, 40)) most = std::max(most, text_width(label, kSmallFont));
+  return std::min(most, kLongestLabel);
+}
+
+// Of those that stand behind a bar to the right, or to the left.
+double widest_value(const Bars& bars, bool leftward) {
+  double most = 0;
+  for (const Bars::Kind& kind : bars.kinds)
+    for (const double value : kind.values)
+      if (std::isfinite(value) && (value < bars.origin) == leftward)
+        most = std::max(most, text_width(value_label(bars, value), kLegendFont));
+  return most;
+}
+
+}  // namespace
+
+void check(const Bars& bars) {
+  if (bars.labels.empty() || bars.kinds.empty() ||
+      bars.labels.size() > kMostBars / std::max<std::size_t>(1, bars.kinds.size()))
+    throw InvalidArgument(fmt::format("picture: {} labels with {} bars each, expected 1 to {} bars", bars.labels.size(),
+                                      bars.kinds.size(), kMostBars));
+  for (const Bars::Kind& kind : bars.kinds) {
+    if (kind.values.size() != bars.labels.size())
+      throw InvalidArgument(fmt::format("picture: {} bars for {} labels", kind.values.size(), bars.labels.size()));
+    if (!kind.spread.empty() && kind.spread.size() != bars.labels.size())
+      throw InvalidArgument(fmt::format("picture: {} spreads for {} labels", kind.spread.size(), bars.labels.size()));
+  }
+  if (bars.across.base != 0 && !(bars.across.base > 1 && bars.origin > 0))
+    throw InvalidArgument(
+        fmt::format("picture: a logarithmic axis with base {} from {}, expected a base above 1 and an "
+                    "origin above 0",
+                    bars.across.base, bars.origin));
+}
+
+Drawing drawing_of(const Bars& bars, const Style& style) {
+  const Ink& ink = ink_of(style.theme);
+  const auto groups = static_cast<double>(bars.labels.size()), kinds = static_cast<double>(bars.kinds.size());
+  const double group = kinds * kBar + kGroupGap, before = widest_label(bars) + widest_value(bars, true) + 10;
+  const bool legend = bars.kinds.size() > 1 || !bars.kinds[0].name.empty();
+  const double over = legend ? 24 : 0, under = bars.across.name.empty() ? 20 : 38;
+  const Sheet sheet(bars.captions, before + kWidth + widest_value(bars, false) + 12, over + groups * group + under,
+                    style);
+  const Box box{sheet.left() + before, sheet.top() + over, kWidth, groups * group};
+  return sheet.drawing([=, &ink, bars = bars](Pen& pen) {
+    double x = box.left;
+    for (std::size_t k = 0; legend && k < bars.kinds.size(); ++k) {
+      pen.fill({x, box.top - 22, 11, 11}, {kind_colour(k, ink)});
+      pen.text({x + 16, box.top - 16.5}, kSmallFont, {ink.text}, bars.kinds[k].name);
+      x += 32 + text_width(bars.kinds[k].name, kSmallFont);
+    }
+    const BarPainter painter(bars, box, ink);
+    painter.axis(pen);
+    const std::vector<std::string> labels = token_labels(bars.labels, 40);
+    for (std::size_t n = 0; n < labels.size(); ++n) {
+      const double top = box.top + static_cast<double>(n) * group + kGroupGap / 2;
+      pen.text({box.left - 8 - widest_value(bars, true), top + kinds * kBar / 2, Anchor::end, false, kLongestLabel},
+               kSmallFont, {ink.text}, labels[n]);
+      for (std::size_t k = 0; k < bars.kinds.size(); ++k)
+        painter.bar(pen, k, n, top + (static_cast<double>(k) + 0.5) * kBar);
+    }
+  });
+}
+
+}  // namespace attend::draw

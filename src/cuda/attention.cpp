@@ -1,0 +1,137 @@
+// Attention forward on the GPU: check, describe, choose a kernel, put it on the stream.
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "attend/cuda.hpp"
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "cuda/combine_args.hpp"
+#include "cuda/cuda_call.hpp"
+#include "cuda/forward_shapes.hpp"
+
+namespace attend::cuda {
+namespace {
+
+constexpr const char* kOp = "cuda::attention";
+constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
+constexpr int kSplitKeys = 512;                     // always, so that bits do not depend on the batch
+constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
+constexpr float kLog2E = 1.4426950408889634F;
+
+struct Choice {
+  const char* kind;
+  ForwardShape shape;
+};
+
+Choice choose(const DeviceCall& call, bool few) {
+  const std::int64_t widest = std::max(call.call.q.dim(), call.call.v.dim());
+  const auto by_dim = [&](const ForwardShape& d64, const ForwardShape& d128, const ForwardShape& d256) {
+    return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
+  };
+  if (call.has_bits) return {"bits", by_dim(kTerms64, kTerms128, kTerms256)};
+  if (few) return {"few", by_dim(kFew64, kFew128, kFew256)};
+  if (call.has_terms) return {"terms", by_dim(kTerms64, kTerms128, kTerms256)};
+  return {"plain", by_dim(kPlain64, kPlain128, kPlain256)};
+}
+
+struct LseStrides {
+  float* data = nullptr;
+  std::int64_t batch = 0, head = 0, row = 0;
+};
+LseStrides lse_of(const AttentionExtras& extras) {
+  if (!extras.lse) return {};
+  const Operand o = operand_of(*extras.lse);
+  return {static_cast<float*>(o.data), o.batch_stride, o.head_stride, o.row_stride};
+}
+
+// Parts of the keys into one, or no part at all.
+void combine(DeviceCall& on, const MutableView& out, const AttentionExtras& extras, const ForwardArgs* parts) {
+  const AttentionProblem& p = on.call.unread_problem();
+  CombineArgs a;
+  if (parts != nullptr) {
+    a.partial_out = parts->partial_out, a.partial_lse = parts->partial_lse;
+    a.splits = parts->splits;
+  }
+  a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.M = static_cast<int>(p.M), a.E = static_cast<int>(p.E);
+  a.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
+  a.sinks = device_operand(on.call.options.sinks);
+  a.out = device_operand(operand_of(out));
+  const LseStrides lse = lse_of(extras);
+  a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
+  constexpr int kRowsEach = 4;
+  launch(kernel("attention_combine", "attention_combine", 0),
+         static_cast<int>(divide_up(checked_product("rows", {p.B, p.H, p.M}), kRowsEach)), 32 * kRowsEach, 0, on.stream,
+         &a);
+}
+
+// Query heads of one KV head that lie in consecutive rows: all of them where a head's own queries fill no tile.
+int packed_heads(const DeviceCall& on, bool few, int groups) {
+  const AttentionProblem& p = on.call.unread_problem();
+  if (p.G == 1 || p.G > kFewRows || on.mask.bits.words != nullptr) return 1;
+  return few || p.M < 64 * groups ? static_cast<int>(p.G) : 1;
+}
+
+void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
+  const AttentionProblem& p = on.call.unread_problem();
+  const bool few = p.M * p.G <= kFewRows && p.N > kSplitKeys && !on.has_bits;
+  const auto [kind, shape] = choose(on, few);
+  if (on.has_bits) on.make_bits(64 * shape.groups, shape.keys);
+  ForwardArgs a;
+  a.packed = packed_heads(on, few, shape.groups);
+  const int tokens = 64 / a.packed;
+  a.q = tensor_map("q", on.call.q, {a.packed, tokens});
+  a.k = tensor_map("k", on.call.k, {0, shape.keys});
+  a.v = tensor_map("v", on.call.v, {0, shape.keys});
+  a.out = tensor_map("out", out, {a.packed, tokens});
+  a.mask = on.mask, a.terms = on.terms;
+  a.sinks = device_operand(on.call.options.sinks);
+  const LseStrides lse = lse_of(extras);
+  a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
+  a.scale = p.scale;
+  a.scale2 = std::string(kind) == "plain" ? p.scale * kLog2E : kLog2E;
+  a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / a.packed, a.group = static_cast<int>(p.G) / a.packed;
+  a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
+  a.row_tiles = static_cast<int>(divide_up(p.M, std::int64_t{tokens} * shape.groups));
+  const bool longest_first = std::any_of(on.call.mask.intervals.begin(), on.call.mask.intervals.end(),
+                                         [](const IntervalRule& r) { return r.from == IntervalRule::From::position; });
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, p.N * (p.D + p.E) * 2);
+  const std::int64_t section = std::max<std::int64_t>(1, kSectionBytes / head_bytes) * a.group;
+  a.section = longest_first ? static_cast<int>(std::min<std::int64_t>(section, std::int64_t{a.B} * a.H)) : 1;
+  std::optional<Workspace> parts;
+  if (few) {
+    a.splits = static_cast<int>(divide_up(p.N, kSplitKeys));
+    a.split_keys = kSplitKeys;
+    const std::int64_t rows = checked_product("parts", {p.B, p.H, p.M, a.splits});
+    parts.emplace(on.device, Workspace::round(rows * 4) + Workspace::round(rows * shape.D * 4), on.stream);
+    a.partial_lse = parts->part<float>(rows);
+    a.partial_out = parts->part<float>(rows * shape.D);
+  }
+  a.counter = take_counter(on.device, on.stream);
+  const std::int64_t items = checked_product("items", {a.B, a.H, a.row_tiles, a.splits});
+  if (items > kFarKey) fail(kOp, "more than 2^29 tiles");
+  const std::string dim = std::to_string(shape.D);
+  const std::string kernel_name = std::string("forward_") + kind + "_" + dim + "_" + name(on.call.q.dtype);
+  const int shared = shared_bytes(shape);
+  launch(kernel(("attention_forward_" + dim).c_str(), kernel_name, shared),
+         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), (shape.groups + 1) * 128, shared,
+         on.stream, &a);
+  if (few) combine(on, out, extras, &a);
+}
+
+}  // namespace
+
+void attention(View q, View k, View v, MutableView out, const AttentionOptions& options, const AttentionExtras& extras,
+               Stream stream) {
+  const AttentionCall call(q, k, v, options);
+  check_outputs(call, out, extras);
+  check_dtype(kOp, "out", out.dtype, q.dtype);
+  if (extras.weights) fail(kOp, "weights on a GPU are not supported yet");
+  if (extras.row_sums) fail(kOp, "row sums on a GPU are not supported yet");
+  DeviceCall on(kOp, call, static_cast<CUstream>(stream));
+  if (call.empty()) return;
+  if (k.length() == 0) return combine(on, out, extras, nullptr);
+  run(on, out, extras);
+}
+
+}  // namespace attend::cuda

@@ -1,0 +1,518 @@
+// Attention forward on Hopper: one warp copies, two or three warpgroups of 64 rows multiply in turns.
+#pragma once
+
+#include "cuda/score_terms.cuh"
+#include "cuda/wgmma.cuh"
+
+#include <type_traits>
+
+namespace attend::cuda {
+
+// D, E: dims of keys and values, in steps of 64; kKeys a tile; kGroups warpgroups of 64 rows; kStages tiles of keys and
+// of values under way; kQueryStages tiles of queries.
+template <class Element, int kD, int kE, int kKeys_, int kGroups_, int kStages_, int kQueryStages_, bool kHoldQuery_,
+          bool kTerms_, bool kBits_>
+struct ForwardTraits {
+  using T = Element;
+  static constexpr int D = kD, E = kE, kKeys = kKeys_, kGroups = kGroups_, kStages = kStages_;
+  static constexpr int kQueryStages = kQueryStages_;
+  static constexpr bool kHoldQuery = kHoldQuery_;  // queries stay in registers: their memory is free for the next tile
+  static constexpr bool kTerms = kTerms_, kBits = kBits_;
+  static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
+  static constexpr int query_bytes = 64 * D * 2, out_bytes = 64 * E * 2;  // of a warpgroup
+  static constexpr int key_bytes = kKeys * D * 2, value_bytes = kKeys * E * 2;
+  static constexpr int most_shared = 227 * 1024;
+  static constexpr int rest = kGroups * kQueryStages * query_bytes + kStages * (key_bytes + value_bytes) + 1024;
+  // Where there is no room for it, a result leaves through the memory of its queries.
+  static constexpr bool kOutApart = rest + kGroups * out_bytes <= most_shared;
+  static constexpr int shared_bytes = rest + (kOutApart ? kGroups * out_bytes : 0);
+  static_assert(kOutApart || (kQueryStages == 1 && !kHoldQuery && D == E));
+  static_assert(shared_bytes <= most_shared);
+};
+
+struct ForwardItem {
+  int m, h, b, split;  // m < 0: no more
+};
+struct BlockRange {
+  int first, last;
+};
+
+template <class Tr>
+struct ForwardShared {
+  Barrier query_full[Tr::kQueryStages], query_empty[Tr::kQueryStages];
+  Barrier key_full[Tr::kStages], key_empty[Tr::kStages], value_full[Tr::kStages], value_empty[Tr::kStages];
+  ForwardItem items[Tr::kQueryStages + 1];  // one more: a result is stored while the next queries come
+  int2 blocks[Tr::kStages];  // with bits: which block, and 1: the last, 2: hides some
+};
+
+__device__ __forceinline__ ForwardItem forward_item(const ForwardArgs& a, int t) {
+  const int split = t % a.splits, heads = a.B * a.H;
+  t /= a.splits;
+  const int section = t / (a.row_tiles * a.section), r = t % (a.row_tiles * a.section);
+  const int width = smaller(a.section, heads - section * a.section), head = section * a.section + r % width;
+  return {a.row_tiles - 1 - r / width, head % a.H, head / a.H, split};
+}
+
+// The blocks of keys that a tile of queries visits: never none.
+template <class Tr>
+__device__ __forceinline__ BlockRange visited(const ForwardArgs& a, const ForwardItem& item, int tokens) {
+  const int i0 = item.m * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
+  int lo = larger(seen_by(a.mask, item.b, i0).lo, 0), hi = smaller(seen_by(a.mask, item.b, i1).hi, a.N);
+  if (a.splits > 1) {
+    lo = larger(lo, item.split * a.split_keys);
+    hi = smaller(hi, (item.split + 1) * a.split_keys);
+  }
+  const int first = smaller(lo, a.N - 1) / Tr::kKeys;
+  return {first, larger(first, (hi + Tr::kKeys - 1) / Tr::kKeys - 1)};
+}
+
+template <class Tr>
+__device__ __forceinline__ int block_state(const ForwardArgs& a, const ForwardItem& item, int j) {
+  const MaskBits& bits = a.mask.bits;
+  return bits.tiles[item.b * bits.tile_batch_stride + item.h * bits.tile_head_stride +
+                    static_cast<std::int64_t>(item.m) * bits.row_tiles + j];
+}
+
+// The copying thread.
+template <class Tr>
+__device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared<Tr>& sh, char* sq, char* sk, char* sv) {
+  const int tokens = 64 / a.packed, total = a.row_tiles * a.B * a.H * a.splits;
+  int step = 0, next_item = atomicAdd(a.counter, 1);
+  for (int tile = 0;; ++tile) {
+    const int t = next_item;
+    const int qs = tile % Tr::kQueryStages;
+    ForwardItem& place = sh.items[tile % (Tr::kQueryStages + 1)];
+    sh.query_empty[qs].wait((tile / Tr::kQueryStages & 1) ^ 1);
+    if (t >= total) {
+      if (t == total + static_cast<int>(gridDim.x) - 1) *a.counter = 0;  // the last to ask leaves it as it was
+      place.m = -1;
+      sh.query_full[qs].arrive();
+      return;
+    }
+    const ForwardItem item = forward_item(a, t);
+    place = item;
+    next_item = atomicAdd(a.counter, 1);  // asked for a tile ahead: the answer takes as long as a short tile
+    // A box of packed heads may be shorter than 64 rows.
+    sh.query_full[qs].expect(Tr::kGroups * (Tr::D / 64) * tokens * a.packed * 128);
+    for (int g = 0; g < Tr::kGroups; ++g)
+      for (int c = 0; c < Tr::D / 64; ++c)
+        load_box(sq + (qs * Tr::kGroups + g) * Tr::query_bytes + c * 8192, &a.q, &sh.query_full[qs], c * 64, 0,
+                 (item.m * Tr::kGroups + g) * tokens, item.h, item.b);
+    const BlockRange range = visited<Tr>(a, item, tokens * Tr::kGroups);
+    const int hk = item.h / a.group;
+    int next = range.last;
+    if constexpr (Tr::kBits)
+      while (next > range.first && block_state<Tr>(a, item, next) == 0) --next;
+    for (int j = next; j >= range.first; ++step) {
+      const int s = step % Tr::kStages, parity = (step / Tr::kStages & 1) ^ 1;
+      sh.key_empty[s].wait(parity);
+      next = j - 1;
+      if constexpr (Tr::kBits) {
+        while (next >= range.first && block_state<Tr>(a, item, next) == 0) --next;
+        sh.blocks[s] = make_int2(j, (next < range.first ? 1 : 0) | (block_state<Tr>(a, item, j) != 2 ? 2 : 0));
+      }
+      sh.key_full[s].expect(Tr::key_bytes);
+      for (int c = 0; c < Tr::D / 64; ++c)
+        load_box(sk + s * Tr::key_bytes + c * Tr::kKeys * 128, &a.k, &sh.key_full[s], c * 64, j * Tr::kKeys, hk, item.b);
+      sh.value_empty[s].wait(parity);
+      sh.value_full[s].expect(Tr::value_bytes);
+      for (int c = 0; c < Tr::E / 64; ++c)
+        load_box(sv + s * Tr::value_bytes + c * Tr::kKeys * 128, &a.v, &sh.value_full[s], c * 64, j * Tr::kKeys, hk,
+                 item.b);
+      j = next;
+    }
+  }
+}
+
+// A thread's part of the softmax of two rows.
+struct RowSoftmax {
+  float top[2], sum[2], factor[2];
+};
+
+// A warpgroup's view of its work.
+template <class Tr>
+struct ForwardGroup {
+  using T = typename Tr::T;
+  const ForwardArgs& a;
+  int lane, warp, col0;  // col0: of this lane's pair within eight
+  float s[Tr::kKeys / 2], o[Tr::E / 2];
+  std::uint32_t p[Tr::kKeys / 4];
+  std::uint32_t held[Tr::kHoldQuery ? Tr::D / 4 : 1];
+  Interval seen[2];
+  RowSlope slopes[2];
+  RowSoftmax soft;
+
+  __device__ explicit ForwardGroup(const ForwardArgs& args, int thread)
+      : a(args), lane(thread % 32), warp(thread / 32), col0(thread % 4 * 2) {}
+
+  // S = Q K^T
+  __device__ __forceinline__ void scores(const char* sq, const char* sk) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < Tr::D / 16; ++k) {
+      const std::uint64_t keys =
+          descriptor(shared_address(sk) + k / 4 * Tr::kKeys * 128 + k % 4 * 32, 16, 1024);
+      if constexpr (Tr::kHoldQuery)
+        Product<T, Tr::kKeys>::template rs<0>(s, held + 4 * k, keys, k != 0);
+      else
+        Product<T, Tr::kKeys>::template ss<0, 0>(
+            s, descriptor(shared_address(sq) + k / 4 * 8192 + k % 4 * 32, 16, 1024), keys, k != 0);
+    }
+    products_commit();
+  }
+  // O += P V
+  __device__ __forceinline__ void values(const char* sv, int add) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < Tr::kKeys / 16; ++k)
+      Product<T, Tr::E>::template rs<1>(o, p + 4 * k,
+                                        descriptor(shared_address(sv) + k * 2048, Tr::kKeys * 128, 1024), add | (k != 0));
+    products_commit();
+  }
+  __device__ __forceinline__ void hold_query(const char* sq) {
+    const int row = warp * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < Tr::D / 16; ++k) {
+      std::uint32_t r[4];
+      load_matrices(r, shared_address(sq) + k / 4 * 8192 + row * 128 + ((k % 4 * 2 + lane / 16) ^ (row & 7)) * 16);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) held[4 * k + e] = r[e];
+    }
+  }
+
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) soft.top[r] = -INFINITY, soft.sum[r] = 0;
+  }
+
+  __device__ __forceinline__ void hide(int j) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const unsigned length = static_cast<unsigned>(larger(0, seen[r].hi - seen[r].lo));
+      const int from = j * Tr::kKeys + col0 - seen[r].lo;
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (static_cast<unsigned>(from + 8 * i + e) >= length) s[4 * i + 2 * r + e] = -INFINITY;
+    }
+  }
+  __device__ __forceinline__ void hide_bits(const ForwardItem& item, int w, int j) {
+    const MaskBits& bits = a.mask.bits;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const RowPlace row = place(item, w, r);
+      const std::uint32_t* words = bits.words + row.b * bits.batch_stride + row.h * bits.head_stride +
+                                   static_cast<std::int64_t>(smaller(row.i, a.M - 1)) * bits.row_words;
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i) {
+        const int col = j * Tr::kKeys + 8 * i;
+        const std::uint32_t pair = col < a.N ? words[col / 32] >> (col % 32 + col0) : 0;
+        if ((pair & 1) == 0) s[4 * i + 2 * r] = -INFINITY;
+        if ((pair & 2) == 0) s[4 * i + 2 * r + 1] = -INFINITY;
+      }
+    }
+  }
+  __device__ __forceinline__ void add_terms(const ForwardItem& item, int w, int j) {
+    const int col = j * Tr::kKeys + col0;
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] *= a.scale;
+    if (a.terms.softcap > 0)
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = capped(s[i], a.terms.softcap);
+    if (a.terms.bias.data) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const RowPlace row = place(item, w, r);
+#pragma unroll
+        for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) s[4 * i + 2 * r + e] += bias_of(a.terms, a.mask, row, col + 8 * i + e);
+      }
+    }
+    if (a.terms.alibi.data) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float distance = slopes[r].position - static_cast<float>(col);
+#pragma unroll
+        for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            s[4 * i + 2 * r + e] =
+                fmaf(-slopes[r].slope, fabsf(distance - static_cast<float>(8 * i + e)), s[4 * i + 2 * r + e]);
+      }
+    }
+  }
+  __device__ __forceinline__ void drop(const ForwardItem& item, int w, int j) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const RowPlace row = place(item, w, r);
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i) {
+        const int kept = kept_pair(a.terms, row, j * Tr::kKeys + 8 * i + col0);
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          s[4 * i + 2 * r + e] = (kept >> e & 1) ? s[4 * i + 2 * r + e] * a.terms.dropout_scale : 0.0F;
+      }
+    }
+  }
+
+  // Scores to weights, against the largest score so far. That is kept while a new one is less than 2^8 above it: the
+  // sums hold it, and the results so far need no factor.
+  template <bool kHide>
+  __device__ __forceinline__ void weights(const ForwardItem& item, int w, int j, bool hidden) {
+    if constexpr (Tr::kTerms) add_terms(item, w, j);
+    if constexpr (kHide) hide(j);
+    if constexpr (Tr::kBits)
+      if (hidden) hide_bits(item, w, j);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = soft.top[r];
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i) top = fmaxf(top, fmaxf(s[4 * i + 2 * r], s[4 * i + 2 * r + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0U, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0U, top, 2));
+      if ((top - soft.top[r]) * a.scale2 <= 8.0F) top = soft.top[r];
+      const float base = top == -INFINITY ? 0.0F : top * a.scale2;
+      soft.factor[r] = top == soft.top[r] ? 1.0F : exp2_fast(fmaf(soft.top[r], a.scale2, -base));
+      soft.top[r] = top;
+      float sum = soft.sum[r] * soft.factor[r];
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = s[4 * i + 2 * r + e];
+          x = exp2_fast(fmaf(x, a.scale2, -base));
+          sum += x;
+        }
+      soft.sum[r] = sum;
+    }
+    if constexpr (Tr::kTerms)
+      if (a.terms.dropout_threshold != 0) drop(item, w, j);
+  }
+  __device__ __forceinline__ void rescale() {
+    if (!__any_sync(~0U, soft.factor[0] != 1.0F || soft.factor[1] != 1.0F)) return;
+#pragma unroll
+    for (int i = 0; i < Tr::E / 2; ++i) o[i] *= soft.factor[i >> 1 & 1];
+  }
+  __device__ __forceinline__ void pack_weights() {
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 4; ++i) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+  }
+
+  // Divides by the sums, the sink's weight among them. Returns the rows' LSE.
+  __device__ __forceinline__ float2 finish(const ForwardItem& item, int w) {
+    float lse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = soft.sum[r];
+      sum += __shfl_xor_sync(~0U, sum, 1);
+      sum += __shfl_xor_sync(~0U, sum, 2);
+      float top = soft.top[r] * a.scale2, factor = 1.0F;
+      if (soft.top[r] == -INFINITY) top = -INFINITY, sum = 0;
+      if (a.sinks.data && a.splits == 1) {
+        const float sink = load_float(a.sinks, place(item, w, r).h * a.sinks.head_stride) * kLog2E;
+        const float both = fmaxf(top, sink);
+        factor = exp2_fast(top - both);
+        sum = fmaf(sum, factor, exp2_fast(sink - both));
+        top = both;
+      }
+      const float inverse = sum > 0 ? __fdividef(factor, sum) : 0.0F;
+      lse[r] = sum > 0 ? (top + __log2f(sum)) * kLn2 : -INFINITY;
+      if (sum != sum) lse[r] = sum;
+#pragma unroll
+      for (int i = 0; i < Tr::E / 8; ++i) o[4 * i + 2 * r] *= inverse, o[4 * i + 2 * r + 1] *= inverse;
+    }
+    return make_float2(lse[0], lse[1]);
+  }
+  // The result to shared memory, swizzled as the copy engine reads it.
+  __device__ __forceinline__ void stage(char* so) {
+    const int row = warp * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < Tr::E / 8; i += 2)
+      store_matrices(shared_address(so) + i / 8 * 8192 + row * 128 + ((i % 8 + lane / 16) ^ (row & 7)) * 16,
+                     pack<T>(o[4 * i], o[4 * i + 1]), pack<T>(o[4 * i + 2], o[4 * i + 3]),
+                     pack<T>(o[4 * i + 4], o[4 * i + 5]), pack<T>(o[4 * i + 6], o[4 * i + 7]));
+  }
+  // The rows a thread holds: packed heads lie one after another within a token.
+  __device__ __forceinline__ RowPlace place(const ForwardItem& item, int w, int r) const {
+    const int n = warp * 16 + lane / 4 + 8 * r;
+    if (a.packed == 1) return {item.b, item.h, smaller((item.m * Tr::kGroups + w) * 64 + n, a.M)};
+    const int tokens = 64 / a.packed, token = n / a.packed, i = (item.m * Tr::kGroups + w) * tokens + token;
+    return {item.b, item.h * a.packed + n % a.packed, token < tokens && i < a.M ? i : a.M};
+  }
+  __device__ __forceinline__ void see(const ForwardItem& item, int w) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const RowPlace row = place(item, w, r);
+      seen[r] = row.i < a.M ? seen_by(a.mask, row.b, row.i) : Interval{0, 0};
+      if (a.splits > 1) {
+        seen[r].lo = larger(seen[r].lo, item.split * a.split_keys);
+        seen[r].hi = smaller(seen[r].hi, (item.split + 1) * a.split_keys);
+      }
+      if constexpr (Tr::kTerms) slopes[r] = row_slope(a.mask, a.terms, row);
+    }
+  }
+  // One of several parts of the keys goes to [split][batch][head][query][E] floats, and its LSE beside it.
+  __device__ __forceinline__ void store_rows(const ForwardItem& item, int w, float2 lse) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const RowPlace row = place(item, w, r);
+      if (row.i >= a.M) continue;
+      const float row_lse = r == 0 ? lse.x : lse.y;
+      if (a.splits == 1) {
+        if (lane % 4 == 0 && a.lse)
+          a.lse[row.b * a.lse_batch_stride + row.h * a.lse_head_stride + row.i * a.lse_row_stride] = row_lse;
+        continue;
+      }
+      const std::int64_t heads = static_cast<std::int64_t>(a.H) * a.packed;
+      const std::int64_t at = ((static_cast<std::int64_t>(item.split) * a.B + row.b) * heads + row.h) * a.M + row.i;
+      if (lane % 4 == 0) a.partial_lse[at] = row_lse;
+      float* to = a.partial_out + at * Tr::E + col0;
+#pragma unroll
+      for (int i = 0; i < Tr::E / 8; ++i)
+        *reinterpret_cast<float2*>(to + 8 * i) = make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
+    }
+  }
+};
+
+// A multiplying warpgroup.
+template <class Tr>
+__device__ __forceinline__ void forward_multiply(const ForwardArgs& a, ForwardShared<Tr>& sh, char* sq, char* sk,
+                                                 char* sv, char* so, int w) {
+  constexpr int kTurn = 2, kOwn = 8;  // named barriers: whose turn it is to issue products; one of each warpgroup's own
+  const int thread = threadIdx.x % kWarpgroup, tokens = 64 / a.packed;
+  ForwardGroup<Tr> group(a, thread);
+  const auto arrive = [&](Barrier& barrier) {
+    __syncwarp();
+    if (group.lane == 0) barrier.arrive();
+  };
+  const auto take_turn = [&] {
+    if constexpr (Tr::kGroups > 1) sync_threads(kTurn + w, 2 * kWarpgroup);
+  };
+  const auto give_turn = [&] {
+    if constexpr (Tr::kGroups > 1) arrive_threads(kTurn + (w + 1) % Tr::kGroups, 2 * kWarpgroup);
+  };
+  if constexpr (Tr::kGroups > 1)
+    if (w == Tr::kGroups - 1) arrive_threads(kTurn, 2 * kWarpgroup);
+  int step = 0;
+  for (int tile = 0;; ++tile) {
+    const int qs = tile % Tr::kQueryStages;
+    char* const my_q = sq + (qs * Tr::kGroups + w) * Tr::query_bytes;
+    sh.query_full[qs].wait(tile / Tr::kQueryStages & 1);
+    const ForwardItem& item = sh.items[tile % (Tr::kQueryStages + 1)];
+    if (item.m < 0) break;
+    if constexpr (Tr::kHoldQuery) {
+      group.hold_query(my_q);
+      arrive(sh.query_empty[qs]);
+    }
+    group.see(item, w);
+    group.begin();
+
+    int st = step % Tr::kStages, add = 0;
+    sh.key_full[st].wait(step / Tr::kStages & 1);
+    take_turn();
+    group.scores(my_q, sk + st * Tr::key_bytes);
+    give_turn();
+    const BlockRange range = visited<Tr>(a, item, tokens * Tr::kGroups);
+    int j = range.last, flags = 0;
+    if constexpr (Tr::kBits) j = sh.blocks[st].x, flags = sh.blocks[st].y;
+    products_wait<0>();
+    arrive(sh.key_empty[st]);
+    group.template weights<true>(item, w, j, flags & 2);
+    group.pack_weights();
+
+    const auto visit = [&](auto hide, int block) {
+      const int next = step + 1, st2 = next % Tr::kStages;
+      sh.key_full[st2].wait(next / Tr::kStages & 1);
+      if constexpr (Tr::kBits) block = sh.blocks[st2].x, flags = sh.blocks[st2].y;
+      take_turn();
+      group.scores(my_q, sk + st2 * Tr::key_bytes);
+      sh.value_full[st].wait(step / Tr::kStages & 1);
+      group.values(sv + st * Tr::value_bytes, add);
+      give_turn();
+      products_wait<1>();
+      arrive(sh.key_empty[st2]);
+      group.template weights<decltype(hide)::value>(item, w, block, flags & 2);
+      products_wait<0>();
+      arrive(sh.value_empty[st]);
+      group.rescale();
+      group.pack_weights();
+      step = next, st = st2, add = 1;
+    };
+    if constexpr (Tr::kBits) {
+      while ((flags & 1) == 0) visit(std::true_type{}, 0);
+    } else {
+      // Blocks that every row of this warpgroup sees whole need no comparison.
+      const int i0 = (item.m * Tr::kGroups + w) * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
+      const int whole_to = smaller(seen_by(a.mask, item.b, smaller(i0, a.M - 1)).hi, a.N) / Tr::kKeys - 1;
+      const int whole_from = (larger(0, seen_by(a.mask, item.b, i1).lo) + Tr::kKeys - 1) / Tr::kKeys;
+      --j;
+      while (j >= range.first) {
+        for (; j >= range.first && (j > whole_to || j < whole_from); --j) visit(std::true_type{}, j);
+        for (; j >= range.first && j >= whole_from; --j) visit(std::false_type{}, j);
+      }
+    }
+    if constexpr (!Tr::kHoldQuery && Tr::kOutApart) arrive(sh.query_empty[qs]);
+    sh.value_full[st].wait(step / Tr::kStages & 1);
+    group.values(sv + st * Tr::value_bytes, add);
+    products_wait<0>();
+    arrive(sh.value_empty[st]);
+    ++step;
+
+    const float2 lse = group.finish(item, w);
+    group.store_rows(item, w, lse);
+    if (a.splits > 1) {
+      if constexpr (!Tr::kOutApart) arrive(sh.query_empty[qs]);
+      continue;
+    }
+    char* const my_o = Tr::kOutApart ? so + w * Tr::out_bytes : my_q;
+    if (thread == 0) wait_stores_read();
+    sync_threads(kOwn + w, kWarpgroup);
+    group.stage(my_o);
+    fence_async();
+    sync_threads(kOwn + w, kWarpgroup);
+    if (thread == 0) {
+      for (int c = 0; c < Tr::E / 64; ++c)
+        store_box(&a.out, my_o + c * 8192, c * 64, 0, (item.m * Tr::kGroups + w) * tokens, item.h, item.b);
+      commit_stores();
+    }
+    if constexpr (!Tr::kOutApart) {
+      if (thread == 0) wait_stores_read();
+      arrive(sh.query_empty[qs]);
+    }
+  }
+  if (thread == 0) wait_stores();
+}
+
+template <class Tr>
+__device__ __forceinline__ void attention_forward(const ForwardArgs& a) {
+  // Dynamic shared memory begins on a multiple of 1,024 bytes, which the swizzle counts from.
+  extern __shared__ __align__(1024) char sq[];
+  if ((shared_address(sq) & 1023) != 0) __trap();
+  char* const sk = sq + Tr::kQueryStages * Tr::kGroups * Tr::query_bytes;
+  char* const sv = sk + Tr::kStages * Tr::key_bytes;
+  char* const so = sv + Tr::kStages * Tr::value_bytes;
+  auto& sh = *reinterpret_cast<ForwardShared<Tr>*>(so + (Tr::kOutApart ? Tr::kGroups * Tr::out_bytes : 0));
+  static_assert(sizeof(ForwardShared<Tr>) <= 1024);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < Tr::kQueryStages; ++s) sh.query_full[s].init(1), sh.query_empty[s].init(4 * Tr::kGroups);
+    for (int s = 0; s < Tr::kStages; ++s) {
+      sh.key_full[s].init(1), sh.key_empty[s].init(4 * Tr::kGroups);
+      sh.value_full[s].init(1), sh.value_empty[s].init(4 * Tr::kGroups);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    if constexpr (Tr::kGroups == 2) give_registers<24>();
+    if constexpr (Tr::kGroups == 3) give_registers<32>();
+    if (threadIdx.x == 0) forward_copy<Tr>(a, sh, sq, sk, sv);
+  } else {
+    if constexpr (Tr::kGroups == 2) take_registers<240>();
+    if constexpr (Tr::kGroups == 3) take_registers<160>();
+    forward_multiply<Tr>(a, sh, sq, sk, sv, so, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
+  }
+}
+
+}  // namespace attend::cuda

@@ -1,0 +1,179 @@
+// Describes a checked call for kernels on the GPU.
+#include "cuda/cuda_call.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "attend/cuda.hpp"
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "cuda/lower_mask.hpp"
+
+namespace attend::cuda {
+namespace {
+
+constexpr std::int64_t kMostDim = 256;
+
+void refuse_if(const char* op, bool wanted, const char* what) {
+  if (wanted) fail(op, std::string(what) + " on a GPU is not supported yet");
+}
+
+void check_capture(CUstream stream, const char* what) {
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  check(driver().is_capturing(stream, &capturing), "cuStreamIsCapturing");
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+    throw std::runtime_error(std::string("cuda::attention: ") + what +
+                             " are copied from the host, which a captured graph would read again when it runs");
+}
+
+}  // namespace
+
+void check_supported(const char* op, const AttentionCall& call) {
+  const std::string missing = why_not();
+  if (!missing.empty()) fail(op, missing);
+  const DType dtype = call.q.dtype;
+  if (dtype != DType::bf16 && dtype != DType::f16)
+    fail(op, std::string("q is ") + name(dtype) + ", expected bf16 or f16 on a GPU");
+  if (call.q.dim() > kMostDim || call.v.dim() > kMostDim)
+    fail(op, "head dim is " + std::to_string(call.q.dim()) + " and value dim " + std::to_string(call.v.dim()) +
+                 ", expected at most 256 on a GPU");
+  refuse_if(op, static_cast<bool>(call.options.rule), "a score rule of one's own");
+  const MaskPlan& mask = call.mask;
+  refuse_if(op, !mask.anys.empty(), "a mask with `|` or except()");
+  refuse_if(op, !mask.periods.empty(), "dilated() and columns()");
+  refuse_if(op, !mask.tokens.empty(), "tokens() and global_tokens()");
+  refuse_if(op, mask.blocks.size() + mask.denses.size() > kMostHoles, "a mask of more than four dense and block rules");
+}
+
+DeviceOperand device_operand(const Operand& operand) {
+  return {operand.data,         static_cast<int>(operand.dtype),
+          operand.batch_stride, operand.head_stride,
+          operand.row_stride,   operand.dim_stride};
+}
+DeviceOperand device_operand(const std::optional<View>& view) {
+  if (!view) return {};
+  return device_operand(operand_of(*view));
+}
+
+CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
+  const auto [B, H, L, D] = view.shape;
+  // A dimension of one element takes no step: any stride does that the engine allows.
+  const std::int64_t some = divide_up(D, 8) * 8;
+  const auto step = [&](std::size_t d) { return view.shape[d] > 1 ? view.strides[d] : some; };
+  const bool aligned = (D == 1 || view.strides[3] == 1) && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
+                       step(0) % 8 == 0 && step(1) % 8 == 0 && step(2) % 8 == 0 && step(0) > 0 && step(1) > 0 &&
+                       step(2) > 0;
+  if (!aligned)
+    fail("cuda::attention",
+         std::string(what) +
+             " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
+             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
+  const auto u64 = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
+  const auto bytes = [&](std::int64_t stride) { return u64(stride * 2); };
+  const int packed = std::max(box.packed, 1);
+  const int rank = box.packed > 0 ? 5 : 4;
+  const cuuint64_t dims5[5] = {u64(D), u64(packed), u64(L), u64(H / packed), u64(B)};
+  const cuuint64_t strides5[4] = {bytes(step(1)), bytes(step(2)), bytes(step(1)) * u64(packed), bytes(step(0))};
+  const cuuint32_t box5[5] = {64, static_cast<cuuint32_t>(packed), static_cast<cuuint32_t>(box.rows), 1, 1};
+  const cuuint64_t dims4[4] = {u64(D), u64(L), u64(H), u64(B)};
+  const cuuint64_t strides4[3] = {bytes(step(2)), bytes(step(1)), bytes(step(0))};
+  const cuuint32_t box4[4] = {64, static_cast<cuuint32_t>(box.rows), 1, 1};
+  const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
+  CUtensorMap map;
+  check(driver().encode_map(
+            &map, view.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            static_cast<cuuint32_t>(rank), const_cast<void*>(view.data), rank == 5 ? dims5 : dims4,
+            rank == 5 ? strides5 : strides4, rank == 5 ? box5 : box4, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        what);
+  return map;
+}
+
+DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on)
+    : call(checked), device((check_supported(op, checked), device_state())), stream(on) {
+  const AttentionProblem& p = call.unread_problem();
+  lower_mask(call.mask, mask, ints_);
+  terms.softcap = p.softcap;
+  if (p.bias) terms.bias = device_operand(*p.bias);
+  if (call.options.alibi_slopes) {
+    terms.alibi = device_operand(call.options.alibi_slopes);
+    const PositionPlan position = lower_diagonal(call.options.alibi_diagonal, "ALiBi", p.B);
+    terms.alibi_offsets = lower_offsets(position, ints_);
+    terms.alibi_last_key = position.align == Align::last_key ? 1 : 0;
+  }
+  terms.dropout_seed = p.dropout_seed;
+  terms.dropout_threshold = p.dropout_threshold;
+  terms.dropout_scale = p.dropout_threshold != 0 ? p.dropout_scale : 1.0F;
+  has_bits = !call.mask.blocks.empty() || !call.mask.denses.empty();
+  has_terms = terms.softcap > 0 || terms.bias.data != nullptr || terms.alibi.data != nullptr ||
+              terms.dropout_threshold != 0 || !(p.scale > 0);
+  if (ints_.size() <= kInlineInts) {
+    std::copy(ints_.begin(), ints_.end(), mask.ints);
+  } else {
+    mask.outside = reinterpret_cast<const int*>(
+        upload(reinterpret_cast<const std::uint8_t*>(ints_.data()), ints_.size() * sizeof(int)));
+  }
+}
+
+const std::uint8_t* DeviceCall::upload(const std::uint8_t* data, std::size_t bytes) {
+  check_capture(stream, "a mask's lists");
+  memory_.push_back(std::make_unique<Workspace>(device, static_cast<std::int64_t>(bytes), stream));
+  auto* to = memory_.back()->part<std::uint8_t>(static_cast<std::int64_t>(bytes));
+  // From memory that is not pinned the driver copies before it returns.
+  check(driver().copy_in(reinterpret_cast<CUdeviceptr>(to), data, bytes, stream), "cuMemcpyHtoDAsync");
+  return to;
+}
+
+void DeviceCall::lower_holes() {
+  bits_.M = mask.M, bits_.N = mask.N;
+  const auto add = [&](const HoleRule& rule) {
+    bits_.rules[bits_.rule_count++] = rule;
+    if (rule.strides[0] != 0) bits_.B = static_cast<int>(call.q.batch());
+    if (rule.strides[1] != 0) bits_.H = static_cast<int>(call.q.heads());
+  };
+  for (const DenseRule& dense : call.mask.denses) {
+    HoleRule rule;
+    rule.data = dense.data;
+    for (std::size_t d = 0; d < 4; ++d) rule.strides[d] = dense.shape[d] == 1 ? 0 : dense.strides[d];
+    add(rule);
+  }
+  for (const BlocksRule& blocks : call.mask.blocks) {
+    HoleRule rule;
+    rule.blocks = 1;
+    rule.data = upload(blocks.bits->data(), blocks.bits->size());
+    rule.strides[1] = blocks.heads == 1 ? 0 : blocks.rows * blocks.cols;
+    rule.strides[2] = blocks.cols, rule.strides[3] = 1;
+    rule.block_queries = static_cast<int>(std::min<std::int64_t>(blocks.block_queries, kFarKey));
+    rule.block_keys = static_cast<int>(std::min<std::int64_t>(blocks.block_keys, kFarKey));
+    add(rule);
+  }
+  bits_by_head = bits_.H > 1;
+}
+
+void DeviceCall::make_bits(int tile_queries, int tile_keys) {
+  lower_holes();
+  bits_.tile_queries = tile_queries, bits_.tile_keys = tile_keys;
+  bits_.row_words = static_cast<int>(divide_up(mask.N, 32));
+  bits_.row_tiles = static_cast<int>(divide_up(mask.N, tile_keys));
+  const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, rows_of_tiles = divide_up(mask.M, tile_queries);
+  const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});
+  const std::int64_t tiles = checked_product("mask tiles", {heads, rows_of_tiles, bits_.row_tiles});
+  memory_.push_back(std::make_unique<Workspace>(device, Workspace::round(words * 4) + Workspace::round(tiles), stream));
+  bits_.words = memory_.back()->part<std::uint32_t>(words);
+  bits_.tiles = memory_.back()->part<std::uint8_t>(tiles);
+  constexpr std::int64_t kMostBlocks = 1 << 16;
+  launch(kernel("mask_bits", "mask_words", 0), static_cast<int>(std::min(kMostBlocks, divide_up(words, 256))), 256, 0,
+         stream, &bits_);
+  launch(kernel("mask_bits", "mask_tiles", 0), static_cast<int>(tiles), 128, 0, stream, &bits_);
+  MaskBits& to = mask.bits;
+  to.words = bits_.words, to.tiles = bits_.tiles;
+  to.row_words = bits_.row_words, to.row_tiles = bits_.row_tiles;
+  const std::int64_t head_words = std::int64_t{mask.M} * bits_.row_words, head_tiles = rows_of_tiles * bits_.row_tiles;
+  to.head_stride = bits_.H > 1 ? head_words : 0, to.tile_head_stride = bits_.H > 1 ? head_tiles : 0;
+  to.batch_stride = bits_.B > 1 ? head_words * bits_.H : 0;
+  to.tile_batch_stride = bits_.B > 1 ? head_tiles * bits_.H : 0;
+}
+
+}  // namespace attend::cuda

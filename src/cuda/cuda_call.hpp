@@ -1,0 +1,52 @@
+// What forward and backward on the GPU share: a checked call as the plain data of kernels.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/driver.hpp"
+#include "cuda/forward_args.hpp"
+#include "cuda/mask_bits.hpp"
+#include "ops/attention_call.hpp"
+
+namespace attend::cuda {
+
+// Throws InvalidArgument where a GPU cannot do it, and where there is none.
+void check_supported(const char* op, const AttentionCall& call);
+
+DeviceOperand device_operand(const Operand& operand);
+DeviceOperand device_operand(const std::optional<View>& view);
+
+// Where the dims of an operand lie for the copy engine: [dim, packed head, token, head, batch], boxes of 64 dims by
+// `packed` heads by `rows` tokens. Without `packed` heads the second of them is left out.
+struct MapBox {
+  int packed;  // 0: keys and values
+  int rows;
+};
+CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box);
+
+// The mask and the terms of a call on the device. Owns the memory of the mask's lists and bits.
+class DeviceCall {
+ public:
+  DeviceCall(const char* op, const AttentionCall& call, CUstream stream);
+
+  const AttentionCall& call;
+  DeviceState& device;
+  CUstream stream;
+  ScoreTerms terms;
+  DeviceMask mask;
+  bool has_terms = false, has_bits = false;
+  bool bits_by_head = false;
+
+  // Makes the bits, for tiles of these sizes.
+  void make_bits(int tile_queries, int tile_keys);
+
+ private:
+  void lower_holes();
+  const std::uint8_t* upload(const std::uint8_t* data, std::size_t bytes);
+  std::vector<int> ints_;
+  MaskBitsArgs bits_;
+  std::vector<std::unique_ptr<Workspace>> memory_;
+};
+
+}  // namespace attend::cuda

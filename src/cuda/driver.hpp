@@ -1,0 +1,91 @@
+// The CUDA driver, found when it is first asked for: the library itself needs none.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace attend::cuda {
+
+// What is called of libcuda.so.1.
+struct Driver {
+  std::string missing;  // why there is none; empty where all below are set
+
+  decltype(&::cuInit) init = nullptr;
+  decltype(&::cuDeviceGetCount) device_count = nullptr;
+  decltype(&::cuDeviceGet) device = nullptr;
+  decltype(&::cuDeviceGetAttribute) device_attribute = nullptr;
+  decltype(&::cuDevicePrimaryCtxRetain) retain_context = nullptr;
+  decltype(&::cuCtxGetCurrent) current_context = nullptr;
+  decltype(&::cuCtxSetCurrent) set_context = nullptr;
+  decltype(&::cuCtxGetDevice) context_device = nullptr;
+  decltype(&::cuGetErrorString) error_string = nullptr;
+  decltype(&::cuLibraryLoadData) load_library = nullptr;
+  decltype(&::cuLibraryGetKernel) library_kernel = nullptr;
+  decltype(&::cuKernelSetAttribute) kernel_attribute = nullptr;
+  decltype(&::cuLaunchKernel) launch = nullptr;
+  decltype(&::cuTensorMapEncodeTiled) encode_map = nullptr;
+  decltype(&::cuMemPoolCreate) create_pool = nullptr;
+  decltype(&::cuMemPoolSetAttribute) pool_attribute = nullptr;
+  decltype(&::cuMemAllocFromPoolAsync) allocate = nullptr;
+  decltype(&::cuMemFreeAsync) free = nullptr;
+  decltype(&::cuMemAlloc) allocate_now = nullptr;
+  decltype(&::cuMemsetD8) fill_now = nullptr;
+  decltype(&::cuMemsetD8Async) fill = nullptr;
+  decltype(&::cuMemcpyHtoDAsync) copy_in = nullptr;
+  decltype(&::cuStreamIsCapturing) is_capturing = nullptr;
+};
+const Driver& driver();
+
+void check(CUresult result, const char* what);  // throws std::runtime_error
+
+// The device of the current context, made current where there was none.
+struct DeviceState {
+  int number = 0;
+  int multiprocessors = 0;
+  std::int64_t l2_bytes = 0;
+  CUmemoryPool pool = nullptr;
+  int* counters = nullptr;  // zero whenever no kernel that was given one is running
+};
+DeviceState& device_state();
+
+// A counter for one launch. A graph's launch keeps its own for good.
+int* take_counter(DeviceState& device, CUstream stream);
+
+// A kernel of one of the images, with as much shared memory as it asks for.
+CUfunction kernel(const char* image, const std::string& name, int shared_bytes);
+void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUstream stream, const void* args);
+
+// Memory of one call on a stream.
+class Workspace {
+ public:
+  Workspace(DeviceState& device, std::int64_t bytes, CUstream stream);
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
+  // The next part of it, for `count` elements.
+  template <class T>
+  T* part(std::int64_t count) {
+    const std::int64_t at = used_;
+    used_ += round(count * std::int64_t{sizeof(T)});
+    return reinterpret_cast<T*>(memory_ + static_cast<CUdeviceptr>(at));
+  }
+  static std::int64_t round(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+ private:
+  CUdeviceptr memory_ = 0;
+  CUstream stream_;
+  std::int64_t used_ = 0;
+};
+
+// The compiled kernels, as CMake embeds them: one image for each .cu file.
+struct Image {
+  const char* name;
+  const void* data;
+};
+extern const Image kImages[];
+extern const int kImageCount;
+
+}  // namespace attend::cuda

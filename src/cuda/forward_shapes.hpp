@@ -1,0 +1,29 @@
+// How the forward kernels cut their work, for each class of head dims: what the host and the kernels agree on.
+#pragma once
+
+namespace attend::cuda {
+
+struct ForwardShape {
+  int D;             // keys' and values' dims up to this
+  int keys;          // in a tile
+  int groups;        // warpgroups of 64 rows
+  int stages;        // tiles of keys and values under way
+  int query_stages;  // tiles of queries
+  bool hold_query;
+};
+
+constexpr int shared_bytes(const ForwardShape& s) {
+  const int rest = s.groups * s.query_stages * 64 * s.D * 2 + 2 * s.stages * s.keys * s.D * 2 + 1024;
+  const int out = s.groups * 64 * s.D * 2;
+  return rest + out <= 227 * 1024 ? rest + out : rest;
+}
+
+// Plain: no terms beside the scale. Terms need registers: fewer keys or warpgroups. Few: up to 64 rows, by splits.
+constexpr ForwardShape kPlain64{64, 128, 3, 2, 2, false}, kPlain128{128, 128, 2, 2, 2, false},
+    kPlain256{256, 80, 2, 2, 1, false};
+constexpr ForwardShape kTerms64{64, 128, 2, 2, 2, false}, kTerms128{128, 128, 2, 2, 2, false},
+    kTerms256{256, 64, 2, 2, 1, false};
+constexpr ForwardShape kFew64{64, 128, 1, 4, 1, false}, kFew128{128, 128, 1, 3, 1, false},
+    kFew256{256, 64, 1, 2, 1, false};
+
+}  // namespace attend::cuda

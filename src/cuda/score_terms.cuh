@@ -1,0 +1,75 @@
+// What a kernel does to a tile of scores between the products: terms, masks, dropout. A thread holds, of a tile of 64
+// rows, rows `lane / 4` and that plus 8 of its warp's sixteen, and of every eight columns two neighbours.
+#pragma once
+
+#include "cuda/forward_args.hpp"
+#include "cuda/ptx.cuh"
+
+namespace attend::cuda {
+
+constexpr float kLog2E = 1.4426950408889634F;
+constexpr float kLn2 = 0.6931471805599453F;
+
+__device__ __forceinline__ float load_float(const DeviceOperand& x, std::int64_t at) {
+  if (x.dtype == 0) return static_cast<const float*>(x.data)[at];
+  if (x.dtype == 1) return widen(static_cast<const Half*>(x.data)[at]);
+  return widen(static_cast<const Bf16*>(x.data)[at]);
+}
+
+// To a few units in the last place, for caps of any size: the fast one has 11 bits.
+__device__ __forceinline__ float tanh_exact(float x) {
+  const float e = exp2_fast(-2.0F * kLog2E * fabsf(x));
+  const float t = __fdividef(1.0F - e, 1.0F + e);
+  const float small = x * fmaf(x * x, fmaf(x * x, 0.13333334F, -0.33333334F), 1.0F);
+  return fabsf(x) < 0.1F ? small : copysignf(t, x);
+}
+
+// Philox4x32-10, as base/random.hpp has it: words of {j / 4, i, h, b} under the seed.
+__device__ __forceinline__ uint4 philox(uint4 c, std::uint64_t seed) {
+  std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const std::uint32_t high0 = __umulhi(0xD2511F53U, c.x), low0 = 0xD2511F53U * c.x;
+    const std::uint32_t high1 = __umulhi(0xCD9E8D57U, c.z), low1 = 0xCD9E8D57U * c.z;
+    c = make_uint4(high1 ^ c.y ^ k0, low1, high0 ^ c.w ^ k1, low0);
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+  return c;
+}
+
+// A query: h counts all query heads; i = M where there is none.
+struct RowPlace {
+  int b, h, i;
+};
+// What ALiBi takes from a row's scores: slope * |position - j|.
+struct RowSlope {
+  float slope = 0, position = 0;
+};
+
+__device__ __forceinline__ RowSlope row_slope(const DeviceMask& mask, const ScoreTerms& terms, const RowPlace& row) {
+  if (terms.alibi.data == nullptr) return {};
+  const int offset = position_offset(mask, terms.alibi_offsets, terms.alibi_last_key, row.b, run_of(mask, row.i));
+  return {load_float(terms.alibi, row.b * terms.alibi.batch_stride + row.h * terms.alibi.head_stride),
+          static_cast<float>(row.i + offset)};
+}
+
+__device__ __forceinline__ float capped(float x, float cap) {
+  return cap * tanh_exact(x * __frcp_rn(cap));
+}
+__device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row, int col) {
+  if (row.i >= mask.M || col >= mask.N) return 0.0F;
+  return load_float(terms.bias, row.b * terms.bias.batch_stride + row.h * terms.bias.head_stride +
+                                    row.i * terms.bias.row_stride + col * terms.bias.dim_stride);
+}
+
+// Whether dropout keeps (row, col); col even: two neighbours at once, as bits 0 and 1.
+__device__ __forceinline__ int kept_pair(const ScoreTerms& terms, const RowPlace& row, int col) {
+  const uint4 words = philox(make_uint4(static_cast<std::uint32_t>(col >> 2), static_cast<std::uint32_t>(row.i),
+                                        static_cast<std::uint32_t>(row.h), static_cast<std::uint32_t>(row.b)),
+                             terms.dropout_seed);
+  const std::uint32_t first = (col & 2) ? words.z : words.x, second = (col & 2) ? words.w : words.y;
+  return (first >= terms.dropout_threshold ? 1 : 0) | (second >= terms.dropout_threshold ? 2 : 0);
+}
+
+}  // namespace attend::cuda

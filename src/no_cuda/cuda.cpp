@@ -1,0 +1,25 @@
+// attend::cuda where the library is built without CUDA: it says so.
+#include "attend/cuda.hpp"
+
+#include "attend/error.hpp"
+
+namespace attend::cuda {
+
+bool available() {
+  return false;
+}
+
+std::string why_not() {
+  return "this library was built without CUDA: nvcc was not there, or ATTEND_CUDA was OFF";
+}
+
+void attention(View, View, View, MutableView, const AttentionOptions&, const AttentionExtras&, Stream) {
+  throw InvalidArgument("cuda::attention: " + why_not());
+}
+
+void attention_backward(View, View, View, View, View, View, const AttentionGradients&, const AttentionOptions&, Order,
+                        Stream) {
+  throw InvalidArgument("cuda::attention_backward: " + why_not());
+}
+
+}  // namespace attend::cuda

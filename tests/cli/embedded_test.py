@@ -1,0 +1,59 @@
+"""The model inside the program: used where none is named, and written to a file like any other."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = ""
+
+
+class EmbeddedModel(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.env = {k: v for k, v in os.environ.items() if k not in ("ATTEND_ISA", "ATTEND_THREADS")}
+        self.env["ATTEND_HOME"] = str(pathlib.Path(self.folder.name, "store"))
+
+    def attend(self, *arguments, code=0, **more):
+        result = subprocess.run([PROGRAM, *arguments], cwd=self.folder.name, env=self.env, text=True, capture_output=True,
+                                timeout=120, **more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_is_meant_where_no_model_is_named(self):
+        named = self.attend("generate", "storyteller", "Once upon a time", "-n", "30")
+        unnamed = self.attend("generate", "Once upon a time", "-n", "30")
+        self.assertEqual(named.stdout, unnamed.stdout)
+        self.assertIn("model: storyteller", unnamed.stderr)
+        self.assertNotIn("model:", named.stderr)
+        self.assertEqual(self.attend("generate", "-", "-n", "30", "-q", input="Once upon a time").stdout, named.stdout)
+        self.assertNotEqual(self.attend("generate", "从前", "-n", "30").stdout.strip(), "")
+        self.assertIn("storyteller", self.attend("info").stdout)
+        self.assertRegex(self.attend("models").stdout, r"inside the program\n  storyteller +[0-9,]+ parameters")
+        self.assertIn("no model \"nonsuch\"", self.attend("generate", "nonsuch", code=2).stderr)
+
+    def test_chats_in_both_languages(self):
+        answers = self.attend("chat", "-q", "-t", "0", "-n", "8", input="Hello!\n你好！\n").stdout.splitlines()
+        self.assertGreaterEqual(len(answers), 2, answers)
+        self.assertNotIn("", answers)
+
+    def test_does_not_embed(self):
+        self.assertIn("minilm", self.attend("embed", "storyteller", "a text", code=2).stderr)
+
+    def test_is_exported_like_any_other(self):
+        story = self.attend("generate", "storyteller", "Once upon a time", "-n", "40", "-q").stdout
+        self.attend("export", "storyteller", "s.gguf")
+        self.assertEqual(self.attend("generate", "s.gguf", "Once upon a time", "-n", "40", "-q").stdout, story)
+        self.attend("export", "storyteller", "folder", "--type", "f32")
+        self.assertEqual(self.attend("generate", "folder", "Once upon a time", "-n", "40", "-q").stdout, story)
+
+    def test_the_demo_asks_it(self):
+        out = self.attend("demo", "--length", "64", "--heads", "2", "--kv-heads", "1", "--dim", "16").stdout
+        self.assertIn("storyteller", out)
+        self.assertIn("Tell me a story about", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
