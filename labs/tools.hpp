@@ -13,8 +13,6 @@
 
 namespace attend::labs {
 
-using Rows = std::vector<std::vector<double>>;
-
 // Standard normal times `size`, the same on every machine.
 Tensor random_tensor(const Shape& shape, std::uint64_t seed, double size = 1);
 std::vector<double> doubles_of(View view);  // f32 or f64, any strides, in logical order

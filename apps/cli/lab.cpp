@@ -11,6 +11,7 @@
 #include "labs/exercises/check.hpp"
 #include "labs/exercises/drivers.hpp"
 #include "labs/lab.hpp"
+#include "labs/pictures.hpp"
 #include "labs/terminal.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -54,7 +55,8 @@ labs::Report run_with_progress(const labs::Lab& lab, const labs::Arguments& argu
 int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::string, std::string>& given) {
   const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
   const labs::Arguments arguments(lab.parameters, given, a.quick);
-  const draw::Screen screen = look_at_screen(!a.no_colour);
+  draw::Screen screen = look_at_screen(!a.no_colour);
+  if (a.chinese) screen.language = draw::Language::chinese;
   if (a.json && a.about) {
     fmt::print("{}\n", labs::to_json(lab));
     return kSuccess;
@@ -66,6 +68,10 @@ int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::str
   if (a.about) return kSuccess;
   const labs::Report report = run_with_progress(lab, arguments);
   fmt::print("{}", a.json ? labs::to_json(report) + "\n" : labs::outcome(report, language, screen));
+  if (a.out.empty()) return kSuccess;
+  const auto written = with_progress("drawing", [&] { return labs::write_pictures(report, language, a.out); });
+  if (!a.json)
+    for (const std::filesystem::path& path : written) fmt::print("{}\n", path.string());
   return kSuccess;
 }
 
@@ -110,6 +116,12 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
 
 int run(const LabArguments& a, const std::vector<std::string>& rest) {
   const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  if (a.words.empty() && a.json) {
+    std::string list;
+    for (const labs::Lab& lab : labs::all_labs()) list += (list.empty() ? "" : ",\n") + labs::to_json(lab);
+    fmt::print("[{}]\n", list);
+    return kSuccess;
+  }
   if (a.words.empty()) {
     fmt::print("{}", labs::list_of_labs(language, look_at_screen(!a.no_colour)));
     return kSuccess;

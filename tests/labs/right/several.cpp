@@ -23,8 +23,8 @@ void repeat_kv(const float* k, float* out, int B, int Hk, int L, int D, int grou
 struct KVCache {
   std::vector<std::vector<float>> keys, values;  // of each head
   template <class Rope>
-  void step(const float* q, const float* k, const float* v, int position, const Rope& rope, float* out, int B, int H, int T,
-            int D) {
+  void step(const float* q, const float* k, const float* v, int position, const Rope& rope, float* out, int B, int H,
+            int T, int D) {
     keys.resize(B * H);
     values.resize(B * H);
     std::vector<int> places(T);

@@ -1,8 +1,8 @@
 #include <cmath>
 #include <vector>
 
-void scaled_dot_product_attention(const float* q, const float* k, const float* v, const bool* mask, float* out, int B, int H,
-                                  int M, int N, int D, int E) {
+void scaled_dot_product_attention(const float* q, const float* k, const float* v, const bool* mask, float* out, int B,
+                                  int H, int M, int N, int D, int E) {
   for (int bh = 0; bh < B * H; ++bh)
     for (int i = 0; i < M; ++i) {
       std::vector<float> w(N);
