@@ -16,6 +16,7 @@
 #include "measure.hpp"
 #include "model_rates.hpp"
 #include "parts.hpp"
+#include "ratios.hpp"
 #include "support/buffer.hpp"
 #include "support/cases.hpp"
 #include "support/problem.hpp"
@@ -116,7 +117,9 @@ int main(int argc, char** argv) {
   app.add_flag("--ceilings", ceilings, "Only measure multiply-add rate and read bandwidth, once, as JSON");
   app.add_flag("--lengths", lengths, "Cost against length instead: 1,024 to 65,536 tokens, time and working memory");
   app.add_flag("--parts", parts, "Matrix products, decoding over caches and the cost of a call instead");
-  app.add_option("--svg", svg, "With --lengths: draw the curves into this file");
+  app.add_option("--svg", svg, "With --lengths and --ratios: draw into this file");
+  std::string ratios;
+  app.add_option("--ratios", ratios, "Draw the chart of ratios to PyTorch from this file, which run.py --json wrote");
   std::string model, cache = "f16";
   app.add_option("--model", model, "Load this language model and obey standard input (model_rates.hpp says what)");
   app.add_option("--cache", cache, "With --model: f16, f32 or bf16");
@@ -129,6 +132,10 @@ int main(int argc, char** argv) {
   app.add_flag("--serve-train", served_training, "Train as standard input says (train.hpp says what)");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
+  if (!ratios.empty()) {
+    draw_ratios(ratios, svg);
+    return 0;
+  }
   if (ceilings) {
     fma_rate();  // wakes the threads
     fmt::print("{{\"FMA\": {:.6g}, \"bf16\": {:.6g}, \"read\": {:.6g}}}\n", fma_rate(), pair_rate(), read_rate());
@@ -181,5 +188,10 @@ int main(int argc, char** argv) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  return attend::bench::main(argc, argv);
+  try {
+    return attend::bench::main(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "attend_bench: {}\n", error.what());
+    return 1;
+  }
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attend/attend.hpp"
-#include "draw/chart.hpp"
+#include "draw/picture.hpp"
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
 #include "measure.hpp"
@@ -75,7 +75,10 @@ double growth(const std::vector<Point>& points) {
 }
 
 draw::Chart chart_of(const std::vector<Kind>& kinds, const std::vector<std::vector<Point>>& lines) {
-  draw::Panel panel{"time, and the most working memory", 10, [](double v) { return io::readable_time(v); }, {}};
+  draw::Panel panel{"time, and the most working memory",
+                    {},
+                    {"tokens", 2, [](double v) { return fmt::format("{:g}k", v / 1024); }},
+                    {"", 10, [](double v) { return io::readable_time(v); }}};
   for (std::size_t n = 0; n < kinds.size(); ++n) {
     double most = 0;
     for (const Point& p : lines[n]) most = std::max(most, p.megabytes);
@@ -83,10 +86,9 @@ draw::Chart chart_of(const std::vector<Kind>& kinds, const std::vector<std::vect
     for (const Point& p : lines[n]) series.points.emplace_back(static_cast<double>(p.length), p.time.median);
     panel.series.push_back(std::move(series));
   }
-  return {fmt::format("One head against length (f32, D{})", kDim),
-          fmt::format("{}, {}, kernels {}. Logarithmic axes.", cpu_info().model, io::counted(threads(), "thread"),
-                      kernel_name()),
-          "",
+  return {{fmt::format("One head against length (f32, D{})", kDim),
+           {fmt::format("{}, {}, kernels {}. Logarithmic axes.", cpu_info().model, io::counted(threads(), "thread"),
+                        kernel_name())}},
           {std::move(panel)}};
 }
 
@@ -115,7 +117,7 @@ void run_lengths(int rounds, const std::string& svg) {
   for (std::size_t n = 0; n < kinds.size(); ++n)
     fmt::print("  {:<12} length^{:.2f} (law: {:g})\n", kinds[n].name, growth(lines[n]), kinds[n].law);
   if (svg.empty()) return;
-  const std::string text = draw::to_svg(chart_of(kinds, lines));
+  const std::string text = draw::to_svg(chart_of(kinds, lines), {.theme = draw::Theme::readers});
   io::write_file_atomically(svg, std::as_bytes(std::span(text)));
   fmt::print("chart: {}\n", svg);
 }

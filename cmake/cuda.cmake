@@ -19,6 +19,7 @@ if(NOT ATTEND_CUDA STREQUAL "OFF")
 endif()
 if(NOT ATTEND_CUDA_FOUND)
   file(GLOB ATTEND_CUDA_SOURCES CONFIGURE_DEPENDS src/no_cuda/*.cpp)
+  list(APPEND ATTEND_CUDA_SOURCES src/cuda/device_mask.cpp)  # plain C++, and tested everywhere
   message(STATUS "Kernels for NVIDIA GPUs are not built (ATTEND_CUDA=${ATTEND_CUDA})")
   return()
 endif()

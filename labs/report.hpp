@@ -1,4 +1,5 @@
-// What a lab hands back: blocks of text, tables and figures as data, the numbers it measured, and conclusions from them.
+// What a lab hands back: blocks of text, tables and figures as data, the numbers it measured, and conclusions from
+// them.
 #pragma once
 
 #include <map>
@@ -23,6 +24,8 @@ class Numbers {
   std::map<std::string, double, std::less<>> values_;
 };
 
+using Rows = std::vector<std::vector<double>>;
+
 struct Table {
   Text title;
   std::vector<Text> columns;
@@ -35,7 +38,7 @@ struct MapFigure {
   Text title;
   std::vector<Text> row_labels, column_labels;  // empty: numbers
   Text rows_are, columns_are;                   // what runs down, what runs across
-  std::vector<std::vector<double>> values;
+  Rows values;
   bool digits = false;  // small enough for its numbers to be read
 };
 

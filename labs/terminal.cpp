@@ -62,8 +62,9 @@ int text_columns(const draw::Screen& screen) {
 enum class Part { question, lesson, guess, results, conclusions, why, parameters };
 const std::string& heading(Part part, Language language) {
   static const std::array<Text, 7> kHeadings = {
-      say("The question", "问题"),     say("What lessons say", "课程里的说法"), say("Guess first", "先猜一猜"),
-      say("What came out", "实验结果"), say("Conclusions", "结论"),             say("Why", "为什么"),
+      say("The question", "问题"),      say("What lessons say", "课程里的说法"),
+      say("Guess first", "先猜一猜"),   say("What came out", "实验结果"),
+      say("Conclusions", "结论"),       say("Why", "为什么"),
       say("Parameters", "可以调的参数")};
   return kHeadings[static_cast<std::size_t>(part)].in(language);
 }
@@ -122,12 +123,10 @@ std::string to_terminal(const Table& table, Language language, const draw::Scree
   std::vector<int> widths;
   for (const Text& column : table.columns) widths.push_back(draw::columns_of(column.in(language)));
   for (const auto& row : table.rows)
-    for (std::size_t c = 0; c < row.size(); ++c)
-      widths[c] = std::max(widths[c], draw::columns_of(row[c].in(language)));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], draw::columns_of(row[c].in(language)));
   const auto line = [&](const std::vector<Text>& cells) {
     std::string text = " ";
-    for (std::size_t c = 0; c < cells.size(); ++c)
-      text += " " + padded(cells[c].in(language), widths[c], c > 0) + " ";
+    for (std::size_t c = 0; c < cells.size(); ++c) text += " " + padded(cells[c].in(language), widths[c], c > 0) + " ";
     while (text.ends_with(' ')) text.pop_back();
     return text + "\n";
   };
@@ -186,8 +185,9 @@ std::string list_of_labs(Language language, const draw::Screen& screen) {
   }
   std::string text = wrapped(table.title.in(language), text_columns(screen)) + "\n";
   for (const auto& row : table.rows)
-    text += fmt::format("  {} {} {}  {}\n", padded(row[0].in(language), 18, false), padded(row[1].in(language), 4, true),
-                        language == Language::en ? "min" : "分钟", row[3].in(language));
+    text +=
+        fmt::format("  {} {} {}  {}\n", padded(row[0].in(language), 18, false), padded(row[1].in(language), 4, true),
+                    language == Language::en ? "min" : "分钟", row[3].in(language));
   text += say("{} labs, about {} minutes in all. Next: attend lab {}\n",
               "共 {} 个实验，全部做完约 {} 分钟。从这里开始：attend lab {} --zh\n", all_labs().size(), minutes,
               all_labs().front().name)

@@ -5,16 +5,14 @@
 
 #include "draw/colours.hpp"
 #include "draw/columns.hpp"
+#include "labs/pictures.hpp"
 #include "labs/terminal.hpp"
 
 namespace attend::labs {
 namespace {
 
-constexpr int kPlotColumns = 60, kPlotRows = 12;
-constexpr std::string_view kMarks = "o+x*#@%&";
-
 std::string cell_colour(draw::Colours colours, double share) {
-  const draw::Rgb rgb = draw::viridis(share);
+  const draw::Rgb rgb = draw::colour_at(share, draw::Palette::viridis);
   const char* ink = share > 0.6 ? "\x1b[30m" : "\x1b[97m";
   if (colours == draw::Colours::full) return fmt::format("\x1b[48;2;{};{};{}m{}", rgb[0], rgb[1], rgb[2], ink);
   const auto step = [](int x) { return x < 48 ? 0 : x < 115 ? 1 : (x - 35) / 40; };
@@ -48,43 +46,35 @@ std::string number(double value) {
 
 }  // namespace
 
+// A map whose numbers are to be read; one without goes to draw/.
 std::string to_terminal(const MapFigure& map, Language language, const draw::Screen& screen) {
+  if (!map.digits) return draw::to_terminal(picture_of(map, language), screen);
   Range range;
   for (const auto& row : map.values)
     for (const double value : row) range.see(value);
   const std::size_t columns = map.values.empty() ? 0 : map.values.front().size();
-  int margin = 0, cell = map.digits ? 6 : 2;
+  int margin = 0, cell = 6;
   for (std::size_t r = 0; r < map.values.size(); ++r)
     margin = std::max(margin, draw::columns_of(label_of(map.row_labels, r, language)));
   margin = std::min(margin, 16);
-  if (map.digits)
-    for (std::size_t c = 0; c < columns; ++c)
-      cell = std::max(cell, std::min(10, draw::columns_of(label_of(map.column_labels, c, language)) + 1));
+  for (std::size_t c = 0; c < columns; ++c)
+    cell = std::max(cell, std::min(10, draw::columns_of(label_of(map.column_labels, c, language)) + 1));
   const int room = screen.columns - margin - 3;
   const std::size_t shown = std::min(columns, static_cast<std::size_t>(std::max(1, room / cell)));
 
   std::string text = wrapped(map.title.in(language), screen.columns) + "\n";
   text += fmt::format("{}  {} → / {} ↓\n", std::string(static_cast<std::size_t>(margin), ' '),
                       map.columns_are.in(language), map.rows_are.in(language));
-  if (map.digits || !map.column_labels.empty()) {
-    std::string line(static_cast<std::size_t>(margin) + 2, ' ');
-    for (std::size_t c = 0; c < shown; ++c) line += fitted(label_of(map.column_labels, c, language), cell);
-    text += line + "\n";
-  }
-  static constexpr std::string_view kShades = ".:-=+*#%@";
+  text += std::string(static_cast<std::size_t>(margin) + 2, ' ');
+  for (std::size_t c = 0; c < shown; ++c) text += fitted(label_of(map.column_labels, c, language), cell);
+  text += "\n";
   for (std::size_t r = 0; r < map.values.size(); ++r) {
     text += fitted(label_of(map.row_labels, r, language), margin) + "  ";
     for (std::size_t c = 0; c < shown; ++c) {
       const double value = map.values[r][c];
       const bool seen = std::isfinite(value);
       const double share = seen ? range.share(value) : 0;
-      std::string inside;
-      if (map.digits)
-        inside = fitted(seen ? number(value) : "·", cell);
-      else if (screen.colours != draw::Colours::none || !seen)
-        inside = "  ";
-      else
-        inside = std::string(2, kShades[static_cast<std::size_t>(std::lround(share * (kShades.size() - 1)))]);
+      const std::string inside = fitted(seen ? number(value) : "·", cell);
       if (screen.colours != draw::Colours::none && seen)
         text += cell_colour(screen.colours, std::sqrt(share)) + inside + "\x1b[0m";
       else
@@ -93,49 +83,11 @@ std::string to_terminal(const MapFigure& map, Language language, const draw::Scr
     text += "\n";
   }
   if (shown < columns) text += fmt::format("  ... {} / {}\n", shown, columns);
-  if (!map.digits)
-    text += fmt::format("{}  {} .. {}\n", std::string(static_cast<std::size_t>(margin), ' '), number(range.least),
-                        number(range.most));
   return text;
 }
 
 std::string to_terminal(const CurvesFigure& figure, Language language, const draw::Screen& screen) {
-  const auto x_of = [&](double x) { return figure.log_x ? std::log(std::max(x, 1e-300)) : x; };
-  const auto y_of = [&](double y) { return figure.log_y ? std::log(std::max(y, 1e-300)) : y; };
-  Range across, up, plain_x, plain_y;
-  for (const Curve& curve : figure.curves)
-    for (const auto& [x, y] : curve.points) {
-      if (!std::isfinite(y) || (figure.log_y && y <= 0)) continue;
-      across.see(x_of(x));
-      up.see(y_of(y));
-      plain_x.see(x);
-      plain_y.see(y);
-    }
-  const int columns = std::min(kPlotColumns, std::max(20, screen.columns - 14));
-  std::vector<std::string> grid(kPlotRows, std::string(static_cast<std::size_t>(columns), ' '));
-  for (std::size_t n = 0; n < figure.curves.size(); ++n)
-    for (const auto& [x, y] : figure.curves[n].points) {
-      if (!std::isfinite(y) || (figure.log_y && y <= 0)) continue;
-      const auto column = static_cast<std::size_t>(std::lround(across.share(x_of(x)) * (columns - 1)));
-      const auto row = static_cast<std::size_t>(std::lround((1 - up.share(y_of(y))) * (kPlotRows - 1)));
-      grid[row][column] = kMarks[n % kMarks.size()];
-    }
-  std::string text = wrapped(figure.title.in(language), screen.columns) + "\n";
-  text += fmt::format("  {}\n", figure.up.in(language));
-  for (int r = 0; r < kPlotRows; ++r) {
-    const std::string label = r == 0 ? number(plain_y.most) : r == kPlotRows - 1 ? number(plain_y.least) : "";
-    text += fmt::format("{:>9} |{}\n", label, grid[static_cast<std::size_t>(r)]);
-  }
-  const std::string least = number(plain_x.least), most = number(plain_x.most);
-  text += fmt::format("{:>9} +{}\n", "", std::string(static_cast<std::size_t>(columns), '-'));
-  text += fmt::format("{:>11}{}{}{}  {}\n", "", least,
-                      std::string(static_cast<std::size_t>(
-                                      std::max<int>(1, columns - static_cast<int>(least.size() + most.size()))),
-                                  ' '),
-                      most, figure.across.in(language));
-  for (std::size_t n = 0; n < figure.curves.size(); ++n)
-    text += fmt::format("{:>11}{} {}\n", "", kMarks[n % kMarks.size()], figure.curves[n].name.in(language));
-  return text;
+  return draw::to_terminal(picture_of(figure, language), screen);
 }
 
 }  // namespace attend::labs

@@ -77,8 +77,8 @@ TinyModel TinyModel::clone() const {
 std::int64_t TinyModel::length_of(const TinyBatch& batch) const {
   const auto tokens = static_cast<std::int64_t>(batch.tokens.size());
   if (batch.batch < 1 || tokens % batch.batch != 0 || batch.targets.size() != batch.tokens.size())
-    throw InvalidArgument(fmt::format("a batch of {} rows has {} tokens and {} targets", batch.batch, tokens,
-                                      batch.targets.size()));
+    throw InvalidArgument(
+        fmt::format("a batch of {} rows has {} tokens and {} targets", batch.batch, tokens, batch.targets.size()));
   return tokens / batch.batch;
 }
 
@@ -138,8 +138,8 @@ double TinyModel::train(const TinyBatch& batch, double rate) {
   rms_norm_backward(dh, inputs.back(), norm_, dh, dnorm);
   std::vector<TransformerBlockGradients> layers(blocks_.size());
   for (std::size_t n = blocks_.size(); n-- > 0;) {
-    layers[n] = blocks_[n].backward(n + 1 == blocks_.size() ? dh.view() : layers[n + 1].dx.view(), inputs[n],
-                                    shape_.options);
+    layers[n] =
+        blocks_[n].backward(n + 1 == blocks_.size() ? dh.view() : layers[n + 1].dx.view(), inputs[n], shape_.options);
   }
   Tensor dtable(DType::f32, table_.shape());
   embedding_backward(layers.empty() ? dh.view() : layers.front().dx.view(), batch.tokens, dtable);
@@ -172,26 +172,20 @@ Tensor TinyModel::head_outputs(const TinyBatch& batch, std::int64_t layer) const
   (void)block.attention().forward(x, shape_.options, {.saved = &saved});
   const std::int64_t B = x.shape()[0], L = x.shape()[2], W = shape_.width, H = shape_.heads, E = W / H;
   Tensor out(DType::f32, {B, H, L, W});
-  const Tensor& wo = block.attention().parameters().wo;  // [1, 1, W, H * E]
-  for (std::int64_t b = 0; b < B; ++b)
-    for (std::int64_t h = 0; h < H; ++h) {
-      Tensor part(DType::f32, {1, 1, W, E}), rows(DType::f32, {1, 1, L, E}), y(DType::f32, {1, 1, L, W});
-      for (std::int64_t o = 0; o < W; ++o)
-        std::memcpy(part.data<float>() + o * E, wo.data<float>() + o * H * E + h * E,
-                    static_cast<std::size_t>(E) * sizeof(float));
-      const std::vector<double> values = doubles_of(slice(slice(saved.out, 0, b, 1), 1, h, 1));
-      for (std::size_t n = 0; n < values.size(); ++n) rows.data<float>()[n] = static_cast<float>(values[n]);
-      linear(rows, part, {}, y);
-      std::memcpy(out.data<float>() + (b * H + h) * L * W, y.data<float>(), static_cast<std::size_t>(y.bytes()));
-    }
+  const View wo = block.attention().parameters().wo;  // [1, 1, W, H * E]
+  for (std::int64_t h = 0; h < H; ++h) {
+    MutableView part = out;
+    part.data = out.data<float>() + h * L * W;
+    part.shape[1] = 1;
+    linear(slice(saved.out, 3, h * E, E), slice(wo, 3, h * E, E), {}, part);
+  }
   return out;
 }
 
 void TinyModel::knock_out(std::int64_t layer, std::int64_t head) {
   Tensor& wo = blocks_[static_cast<std::size_t>(layer)].attention().parameters().wo;
   const std::int64_t columns = wo.shape()[3], E = columns / shape_.heads;
-  for (std::int64_t o = 0; o < wo.shape()[2]; ++o)
-    std::fill_n(wo.data<float>() + o * columns + head * E, E, 0.0F);
+  for (std::int64_t o = 0; o < wo.shape()[2]; ++o) std::fill_n(wo.data<float>() + o * columns + head * E, E, 0.0F);
 }
 
 }  // namespace attend::labs

@@ -35,7 +35,8 @@ class TinyModel {
   // What layer n reads, [B, 1, L, width]; n = layers: what the last one wrote.
   Tensor states(const TinyBatch& batch, std::int64_t n) const;
   Tensor weights(const TinyBatch& batch, std::int64_t layer) const;  // [B, heads, L, L]
-  // Every token's vector after each part: before layer n's attention, and what each of its heads adds, [B, H, L, width].
+  // Every token's vector after each part: before layer n's attention, and what each of its heads adds, [B, H, L,
+  // width].
   Tensor head_outputs(const TinyBatch& batch, std::int64_t layer) const;
 
   void knock_out(std::int64_t layer, std::int64_t head);  // zeroes what W_O makes of it

@@ -1,6 +1,8 @@
 // What labs measure with.
 #include "labs/tools.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,8 +19,7 @@ namespace attend::labs {
 namespace {
 
 double element(const View& view, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t d) {
-  const std::int64_t at =
-      b * view.strides[0] + h * view.strides[1] + i * view.strides[2] + d * view.strides[3];
+  const std::int64_t at = b * view.strides[0] + h * view.strides[1] + i * view.strides[2] + d * view.strides[3];
   if (view.dtype == DType::f64) return static_cast<const double*>(view.data)[at];
   return static_cast<double>(static_cast<const float*>(view.data)[at]);
 }
@@ -133,6 +134,27 @@ double seconds_of(const std::function<void()>& call, int repeats) {
     if (n == 0 || passed.count() < least) least = passed.count();
   }
   return least;
+}
+
+double work_seconds_of(const std::function<void()>& call, int repeats) {
+  struct OneThread {
+    int before = threads();
+    OneThread() { set_threads(1); }
+    ~OneThread() { set_threads(before); }
+  } one_thread;
+  const auto now = [] {
+    timespec time{};
+    (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  double least = 0;
+  for (int n = 0; n < repeats; ++n) {
+    const double start = now();
+    call();
+    const double passed = now() - start;
+    if (n == 0 || passed < least) least = passed;
+  }
+  return std::max(least, 1e-9);
 }
 
 double fitted_exponent(const std::vector<std::pair<double, double>>& points) {

@@ -13,8 +13,6 @@
 
 namespace attend::labs {
 
-using Rows = std::vector<std::vector<double>>;
-
 // Standard normal times `size`, the same on every machine.
 Tensor random_tensor(const Shape& shape, std::uint64_t seed, double size = 1);
 std::vector<double> doubles_of(View view);  // f32 or f64, any strides, in logical order
@@ -32,6 +30,8 @@ std::vector<double> softmax_of(std::vector<double> scores);
 
 // Seconds of one call: the least of `repeats`.
 double seconds_of(const std::function<void()>& call, int repeats = 3);
+// Seconds of CPU of one call on one thread, the least of `repeats`: what other programs do meanwhile does not show.
+double work_seconds_of(const std::function<void()>& call, int repeats = 3);
 // b of y = a x^b, by least squares over logarithms.
 double fitted_exponent(const std::vector<std::pair<double, double>>& points);
 // Bytes of memory that `call` made the process hold beyond what it held before, at its peak; below 0: the system does

@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("src", "llm", "io", "draw", "apps", "python")
+FOLDERS = ("src", "llm", "io", "draw", "labs", "apps", "python")
 SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp", ".py"}
 C_COMMENT = re.compile(r"//.*|/\*.*?\*/")
 DOCSTRING = re.compile(r'^ *""".*?"""', re.MULTILINE | re.DOTALL)

@@ -19,6 +19,8 @@ MAY_USE = {
     "nn": {"include", "base", "core", "reference", "ops"},
     "variants": {"include", "base", "core", "reference", "cpu", "ops"},
     "lens": {"include", "base", "core", "reference", "ops"},
+    "cuda": {"include", "base", "core", "ops"},
+    "no_cuda": {"include"},
     "abi": {"include", "base"},
     "ring": {"include", "base", "ops", "abi"},
     "io": {"include", "base"},
@@ -28,8 +30,8 @@ MAY_USE = {
     "apps": {"include", "io", "draw", "llm", "labs"},
     "python": {"include"},
     "examples": {"include"},
-    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "lens", "abi", "io", "draw", "llm",
-              "labs"},
+    "tests": {"include", "base", "core", "reference", "cpu", "ops", "variants", "lens", "cuda", "abi", "io", "draw",
+              "llm", "labs", "apps"},
     "bench": {"include", "base", "core", "reference", "cpu", "ops", "io", "draw", "llm", "tests"},
 }
 # These see the kernel table (src/cpu/*.hpp), not the kernels.
@@ -37,7 +39,7 @@ ONLY_KERNEL_TABLE = {"ops", "variants"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 INTRINSICS = re.compile(r"\b_mm\d*_\w+\s*\(|\b__m(128|256|512)|[<\"]\w*(intrin|neon)\.h[>\"]")
 MAY_USE_INTRINSICS = {"base", "cpu"}
-SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp"}
+SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp", ".cu", ".cuh"}
 # C headers that attend.h, being C, has to use.
 C_STANDARD = {"stddef.h", "stdint.h"}
 

@@ -9,9 +9,11 @@ cd "$folder"
 
 [ -f stories.jsonl ] || "$attend" corpus stories -n 80000 --seed 1 -o stories.jsonl
 [ -f chats.jsonl ] || "$attend" corpus stories -n 40000 --seed 2 --format chat -o chats.jsonl
+[ -f talks.jsonl ] || "$attend" corpus stories -n 20000 --seed 2 --format chat -o talks.jsonl
+[ -f exercises.jsonl ] || "$attend" corpus stories -n 30000 --seed 4 --format exercises -o exercises.jsonl
 [ -d tokenizer ] || "$attend" train tokenizer stories.jsonl chats.jsonl -o tokenizer --vocabulary 2048
 [ -d stories ] || "$attend" prepare stories.jsonl -o stories --tokenizer tokenizer
-[ -d chats ] || "$attend" prepare chats.jsonl -o chats --tokenizer tokenizer
+[ -d talks ] || "$attend" prepare talks.jsonl exercises.jsonl -o talks --tokenizer tokenizer
 
 # train RUN STAGE ...: anew, or on from its checkpoint.
 train() {
@@ -23,7 +25,15 @@ train() {
     "$attend" train "$@" -o "$run"
   fi
 }
-train pretrain pretrain stories --shape storyteller --length 512 --batch 4 --steps 4200 --rate 0.002 --last-rate 0.05
-train chat sft chats --start pretrain --length 512 --batch 4 --steps 1500 --rate 0.001 --last-rate 0.02
-"$attend" export chat storyteller.gguf --type q8_0 --force
+rows="--length 512 --batch 4"
+# shellcheck disable=SC2086
+train pretrain pretrain stories --shape storyteller $rows --steps 4200 --rate 0.002 --last-rate 0.05 \
+  --validate-tokens 32768 --validate-every 300
+# shellcheck disable=SC2086
+train chat sft talks --start pretrain $rows --steps 1000 --rate 0.002 --last-rate 0.02 \
+  --validate-tokens 16384 --validate-every 200 --sample-tokens 0
+# shellcheck disable=SC2086
+train chat2 sft talks --start chat $rows --steps 600 --rate 0.0012 --last-rate 0.02 --seed 2 \
+  --validate-tokens 16384 --validate-every 200 --sample-tokens 0
+"$attend" export chat2 storyteller.gguf --type q8_0 --force
 echo "$folder/storyteller.gguf"

@@ -1,6 +1,5 @@
 // `attend chat`: a conversation in the terminal.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -9,20 +8,15 @@
 #include <memory>
 #include <optional>
 
+#include "chat_server.hpp"
 #include "command.hpp"
+#include "conversation.hpp"
 #include "draw/wrapped_text.hpp"
 #include "interrupt.hpp"
-#include "io/closest.hpp"
-#include "io/environment.hpp"
-#include "io/json.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
-#include "line_reader.hpp"
 #include "llm/runtime/file_errors.hpp"
-#include "llm/text/unicode.hpp"
 #include "progress.hpp"
-#include "screen.hpp"
-#include "terminal_lines.hpp"
 
 namespace attend::cli {
 namespace {
@@ -31,78 +25,41 @@ struct Arguments {
   ModelArguments model;
   llm::Sampling sampling{.temperature = 0.7, .top_p = 0.9, .repetition_penalty = 1.1};
   ChatArguments form;
-  std::string system;
+  std::string system, server;
   std::int64_t tokens = 512;
 };
 
-constexpr const char* kCommands =
-    "  /reset          forget the conversation; what the model was told first (--system) stays\n"
-    "  /system TEXT    forget it, and tell the model TEXT first; without TEXT, nothing\n"
-    "  /stats          tokens, rates and memory so far\n"
-    "  /help           these lines\n"
-    "  /quit           end (so does Ctrl-D)\n"
-    "  Ctrl-C          stops an answer; at the prompt it ends the program\n";
-
-class Conversation {
+// The model runs here.
+class LocalConversation : public Conversation {
  public:
-  Conversation(const Arguments& a, llm::RunningBatch& engine, const llm::Tokenizer& tokenizer, llm::ChatTemplate chat,
-               std::vector<llm::Token> stops, bool on_terminal)
-      : a_(a),
+  LocalConversation(const Arguments& a, llm::RunningBatch& engine, const llm::Tokenizer& tokenizer,
+                    llm::ChatTemplate chat, std::vector<llm::Token> stops)
+      : Conversation(a.system),
+        a_(a),
         engine_(engine),
         tokenizer_(tokenizer),
         chat_(std::move(chat)),
-        stops_(std::move(stops)),
-        on_terminal_(on_terminal),
-        system_(a.system) {
-    reset();
-  }
+        stops_(std::move(stops)) {}
 
-  void reset() {
-    messages_.clear();
-    if (!system_.empty()) messages_.push_back({"system", system_});
-  }
-  void set_system(std::string text) {
-    system_ = std::move(text);
-    reset();
-  }
-
-  // Streams the answer; what Ctrl-C leaves of it stays part of the conversation.
-  void say(const std::string& text) {
-    if (!is_utf8(text)) {
-      note("(that line is not UTF-8: it was not sent)\n");
-      return;
-    }
-    messages_.push_back({"user", text});
-    llm::Request request{.prompt = llm::encode_chat(tokenizer_, chat_, messages_, true),
-                         .max_tokens = a_.tokens,
-                         .sampling = a_.sampling,
-                         .stop_tokens = stops_};
-    if (a_.model.stream == 0) request.max_tokens = std::min(a_.tokens, engine_.context() - std::ssize(request.prompt));
-    if (request.max_tokens < 1) {
-      messages_.pop_back();
-      note(fmt::format("(the conversation has filled the context of {} tokens; /reset begins a new one)\n",
-                       engine_.context()));
-      return;
-    }
-    request.sampling.seed = a_.sampling.seed + static_cast<std::uint64_t>(turns_++);  // answers differ, and repeat
-    messages_.push_back({"assistant", stream(std::move(request))});
-  }
-
-  // What the program itself says, wrapped like an answer.
-  void note(const std::string& text) const {
-    draw::WrappedText wrapped;
-    show(wrapped, text);
-  }
-
-  void stats() const {
+  void stats() const override {
     note(fmt::format("{}; {} in the cache, {} each\n", describe(total_), io::counted(engine_.kept_tokens(), "token"),
                      io::readable_bytes(static_cast<double>(engine_.cache().bytes_per_token()))));
   }
 
  private:
-  // On a terminal words stay whole at the right edge, which may move; elsewhere the text goes out as it is.
-  void show(draw::WrappedText& wrapped, const std::string& text) const {
-    fmt::print("{}", on_terminal_ ? wrapped.put(text, look_at_screen(false).columns) : text);
+  std::optional<std::string> answer(const std::vector<llm::Message>& messages) override {
+    llm::Request request{.prompt = llm::encode_chat(tokenizer_, chat_, messages, true),
+                         .max_tokens = a_.tokens,
+                         .sampling = a_.sampling,
+                         .stop_tokens = stops_};
+    if (a_.model.stream == 0) request.max_tokens = std::min(a_.tokens, engine_.context() - std::ssize(request.prompt));
+    if (request.max_tokens < 1) {
+      note(fmt::format("(the conversation has filled the context of {} tokens; /reset begins a new one)\n",
+                       engine_.context()));
+      return std::nullopt;
+    }
+    request.sampling.seed = a_.sampling.seed + static_cast<std::uint64_t>(turns_++);  // answers differ, and repeat
+    return stream(std::move(request));
   }
 
   std::string stream(llm::Request request) {
@@ -139,7 +96,7 @@ class Conversation {
       (void)std::fflush(stdout);
     }
     fmt::print("\n");
-    if (on_terminal_ && (finish == llm::Finish::length || finish == llm::Finish::context))
+    if (on_terminal() && (finish == llm::Finish::length || finish == llm::Finish::context))
       note(fmt::format("(cut after {}: {})\n", io::counted(made, "token"),
                        made == a_.tokens ? "-n allows longer answers" : "the context is full, /reset empties it"));
     const auto& after = engine_.stats();
@@ -156,56 +113,13 @@ class Conversation {
   const llm::Tokenizer& tokenizer_;
   llm::ChatTemplate chat_;
   std::vector<llm::Token> stops_;
-  bool on_terminal_;
-  std::string system_;  // what the model is told before the conversation
-  std::vector<llm::Message> messages_;
   std::int64_t turns_ = 0;
   Tally total_;
 };
 
-// False when the conversation is over.
-bool obey(Conversation& conversation, const std::string& line) {
-  const std::string command = line.substr(0, line.find(' '));
-  if (command == "/quit" || command == "/exit") return false;
-  if (command == "/reset") {
-    conversation.reset();
-    conversation.note("(a new conversation)\n");
-  } else if (command == "/system") {
-    conversation.set_system(line.size() > command.size() ? line.substr(command.size() + 1) : "");
-    conversation.note("(a new conversation)\n");
-  } else if (command == "/stats") {
-    conversation.stats();
-  } else if (command == "/help") {
-    conversation.note(kCommands);
-  } else {
-    const std::vector<std::string> known = {"/reset", "/system", "/stats", "/help", "/quit", "/exit"};
-    conversation.note(fmt::format("(there is no command {}{})\n{}", io::json_quoted(command),
-                                  io::did_you_mean(command, known), kCommands));
-  }
-  return true;
-}
-
-void converse(Conversation& conversation, bool asks) {
-  std::optional<LineReader> reader;
-  if (asks) {
-    reader.emplace("> ", look_at_screen(true).colours != draw::Colours::none);
-    fmt::print("Type a message; /help lists commands.\n");
-  }
-  while (true) {
-    if (asks) fmt::print("\n");
-    const std::optional<std::string> line = asks ? reader->read() : read_plain_line("");
-    if (!line) break;
-    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (line->front() != '/')
-      conversation.say(*line);
-    else if (!obey(conversation, *line))
-      return;
-  }
-  if (asks) fmt::print("\n");
-}
-
 int run_chat(const Arguments& a) {
   llm::check_sampling(a.sampling);
+  if (!a.server.empty()) return chat_with_server({a.server, a.model.model, a.system, a.sampling, a.tokens});
   llm::OpenModel open = open_model(a.model);
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
@@ -217,11 +131,8 @@ int run_chat(const Arguments& a) {
   llm::Transformer model =
       load_model(open, llm::plan_memory(*open.files, cache, llm::kTokensPerStep, 1), a.model.quiet);
   llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
-  const bool asks = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  const std::string_view terminal = io::environment("TERM");
-  const bool wraps = ::isatty(STDOUT_FILENO) == 1 && !terminal.empty() && terminal != "dumb";
-  Conversation conversation(a, engine, open.tokenizer, std::move(chat), stops, wraps);
-  converse(conversation, asks);
+  LocalConversation conversation(a, engine, open.tokenizer, std::move(chat), stops);
+  converse(conversation);
   return kSuccess;
 }
 
@@ -236,14 +147,19 @@ Command add_chat(Program& program) {
       .check(whole_number(1, std::int64_t{1} << 30))
       .type_name("N")
       .show_default();
+  app.add_option(
+         "--server", a->server,
+         "Ask the model of a server that speaks OpenAI's API (attend serve), at its address; ATTEND_TOKEN is its key")
+      .type_name("URL");
   add_sampling_arguments(app, a->sampling);
   add_chat_arguments(app, a->form);
-  app.footer(std::string("In the conversation:\n") + kCommands +
+  app.footer(std::string("In the conversation:\n") + kConversationCommands +
              "\nExamples:\n"
              "  attend chat                                                  with the model inside the program\n"
              "  attend pull smollm2 && attend chat smollm2\n"
              "  attend chat smollm2 --system \"Answer in one sentence.\" -t 0\n"
              "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"
+             "  attend chat --server http://127.0.0.1:8080                   with a model that is served\n"
              "  echo \"Name three rivers.\" | attend chat smollm2 -q\n"
              "\nEarlier turns stay in the cache: only what is new is read before an answer.");
   return {app, [a] { return run_chat(*a); }};

@@ -25,9 +25,10 @@ struct Arguments {
 
 int run_corpus(const Arguments& a) {
   llm::CorpusOptions options{.seed = a.seed, .relations = a.relations};
-  options.format = a.format == "chat"    ? llm::CorpusFormat::chat
-                   : a.format == "pairs" ? llm::CorpusFormat::preference
-                                         : llm::CorpusFormat::text;
+  options.format = a.format == "chat"        ? llm::CorpusFormat::chat
+                   : a.format == "exercises" ? llm::CorpusFormat::exercises
+                   : a.format == "pairs"     ? llm::CorpusFormat::preference
+                                             : llm::CorpusFormat::text;
   options.english = a.language != "zh", options.chinese = a.language != "en";
   if (a.out.empty()) {
     for (std::int64_t n = 0; n < a.count; ++n) {
@@ -61,9 +62,11 @@ Command add_corpus(Program& program) {
       .check(one_of({"en", "zh", "both"}))
       .type_name("NAME")
       .show_default();
-  app.add_option("--format", a->format,
-                 "text: the story and its questions; chat: a talk about it; pairs: a right and a wrong answer")
-      .check(one_of({"text", "chat", "pairs"}))
+  app.add_option(
+         "--format", a->format,
+         "text: the story and its questions; chat: a talk about it; pairs: a right and a wrong answer; exercises: "
+         "talks that look back at what was said, without a story")
+      .check(one_of({"text", "chat", "pairs", "exercises"}))
       .type_name("NAME")
       .show_default();
   app.add_flag("--relations", a->relations,

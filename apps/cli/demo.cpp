@@ -15,8 +15,8 @@
 #include "check.hpp"
 #include "command.hpp"
 #include "demo_model.hpp"
-#include "draw/plot.hpp"
-#include "draw/png.hpp"
+#include "draw/picture.hpp"
+#include "draw/terminal.hpp"
 #include "head_maps.hpp"
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
@@ -30,6 +30,7 @@ namespace attend::cli {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+constexpr std::int64_t kPictureCells = 512;  // the most along a side of the picture
 
 struct Arguments {
   Problem problem;
@@ -157,19 +158,20 @@ void report_check(const Report& report, const CheckResult& check) {
                           "", check.error, check.ratio * check.allowed, check.allowed, check.ratio * 100));
 }
 
-draw::Captions captions_of(const Problem& p, const draw::HeadMap& map, std::int64_t head) {
-  return {fmt::format("head {} of {}", head, p.heads),
-          {fmt::format("it looks for {}", looks_for(head)),
-           fmt::format("{} tokens, dim {}, {}, {}", p.length, p.dim, name(p.dtype),
-                       p.window == 0 ? "causal" : fmt::format("causal, window {}", p.window)),
-           map.cell == 1 ? "cell: one query and one key" : fmt::format("cell: {0} queries x {0} keys", map.cell),
-           "colour: share of the query's attention"}};
+draw::Captions captions_of(const Problem& p, const draw::HeatMap& map, std::int64_t head) {
+  const std::int64_t cell = map.across.per_cell;
+  return {fmt::format("Head {} of {} looks for {}", head, p.heads, looks_for(head)),
+          {fmt::format(
+              "{} tokens, dim {}, {}, {}; {}", p.length, p.dim, name(p.dtype),
+              p.window == 0 ? "causal" : fmt::format("causal, window {}", p.window),
+              cell == 1 ? "a cell is one query and one key" : fmt::format("a cell is {0} queries x {0} keys", cell))}};
 }
 
-std::string meaning_of_cell(const draw::HeadMap& map) {
-  if (map.cell == 1) return "Each cell: the share of its attention\n  that a query (down) gives to a key (across)";
+std::string meaning_of_cell(const draw::HeatMap& map) {
+  const std::int64_t cell = map.across.per_cell;
+  if (cell == 1) return "Each cell: the share of its attention\n  that a query (down) gives to a key (across)";
   return fmt::format("Each cell: the share of their attention\n  that {0} queries (down) give to {0} keys (across)",
-                     map.cell);
+                     cell);
 }
 
 int run_demo(const Arguments& arguments) {
@@ -192,15 +194,14 @@ int run_demo(const Arguments& arguments) {
   const CheckResult check =
       with_progress("checking rows in double precision", [&] { return check_rows(p, inputs, out); });
   report_check(report, check);
-  const std::vector<draw::HeadMap> maps = with_progress("collecting one head's weights", [&] {
-    return head_maps(p, inputs, arguments.head, {draw::cells_that_fit(screen), draw::kPlotCells});
+  std::vector<draw::HeatMap> maps = with_progress("collecting one head's weights", [&] {
+    return head_maps(p, inputs, arguments.head, {draw::cells_that_fit(screen), kPictureCells});
   });
   fmt::print("\n  Head {} looks for {}. {}; blank is masked.\n\n{}\n", arguments.head, looks_for(arguments.head),
-             meaning_of_cell(maps[0]), draw::heat_map(maps[0], screen));
+             meaning_of_cell(maps[0]), draw::to_terminal(maps[0], screen));
   if (!arguments.no_png) {
-    const draw::Captions captions = captions_of(p, maps[1], arguments.head);
-    io::write_file_atomically(
-        arguments.png, draw::encode_png(draw::plot(maps[1], captions), {{"Title", "attend demo: " + captions.title}}));
+    maps[1].captions = captions_of(p, maps[1], arguments.head);
+    io::write_file_atomically(arguments.png, draw::to_png(maps[1]));
     report.line("picture", arguments.png);
   }
   if (!arguments.no_model) demo_model(screen, arguments.no_png ? "" : arguments.png);

@@ -4,21 +4,17 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <limits>
 #include <vector>
 
 #include "attend/attention.hpp"
 #include "attend/llm/store.hpp"
 #include "draw/columns.hpp"
-#include "draw/plot.hpp"
-#include "draw/png.hpp"
+#include "draw/picture.hpp"
 #include "draw/terminal.hpp"
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
-#include "llm/text/unicode.hpp"
 
 namespace attend::cli {
 namespace {
@@ -71,38 +67,18 @@ class HeadFinder {
   std::int64_t heads_ = 0;
 };
 
-draw::HeadMap map_of(const Head& head, std::int64_t T, std::int64_t most_cells) {
-  draw::HeadMap map;
-  map.length = T;
-  map.cell = (T + most_cells - 1) / most_cells;
-  map.cells = (T + map.cell - 1) / map.cell;
-  map.shares.assign(static_cast<std::size_t>(map.cells * map.cells), std::numeric_limits<double>::quiet_NaN());
-  for (std::int64_t r = 0; r < map.cells; ++r)
-    for (std::int64_t c = 0; c <= r; ++c) {
-      double sum = 0;
-      const std::int64_t end = std::min(T, (r + 1) * map.cell);
-      for (std::int64_t i = r * map.cell; i < end; ++i)
-        for (std::int64_t j = c * map.cell; j < std::min(T, (c + 1) * map.cell); ++j)
-          sum += static_cast<double>(head.weights[static_cast<std::size_t>(i * T + j)]);
-      map.shares[static_cast<std::size_t>(r * map.cells + c)] = sum / static_cast<double>(end - r * map.cell);
-    }
+draw::HeatMap map_of(const std::string& model, const Head& head, const std::vector<std::string>& tokens) {
+  const std::int64_t T = std::ssize(tokens);
+  draw::HeatMap map{.captions = {fmt::format("Layer {}, head {}", head.layer, head.head),
+                                 {fmt::format("{} reading a question; a cell is one query and one key", model)}},
+                    .values = draw::grid_of(head.weights.data(), T, T, true)};
+  map.across.labels = map.down.labels = tokens;
   return map;
 }
 
 void line(const draw::Screen& screen, const char* label, const std::string& text) {
   fmt::print("  {}{}\n", draw::emphasised(screen, fmt::format("{:<10}", label)), text);
   (void)std::fflush(stdout);
-}
-
-// A token as it stands on an axis: without the space before a word, and with line ends that show.
-std::string word_of(std::string_view piece) {
-  std::string word;
-  for (const char c : utf8_repaired(piece)) {
-    const auto byte = static_cast<unsigned char>(c);
-    word += c == '\n' ? "\\n" : c == '\t' ? "\\t" : byte < 0x20 || byte == 0x7F ? "?" : std::string(1, c);
-  }
-  const std::size_t first = word.find_first_not_of(' ');
-  return first == std::string::npos ? std::string(std::max<std::size_t>(word.size(), 1), '_') : word.substr(first);
 }
 
 // Words below one another as wide as the screen, behind the label.
@@ -127,18 +103,18 @@ std::string wrapped(const std::string& text, int columns) {
 }
 
 // "attend-demo.png" -> "attend-demo-model.png".
-void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, const std::string& model,
-                  const Head& head, const std::vector<std::string>& words) {
+void draw_picture(const draw::Screen& screen, const std::filesystem::path& png, const draw::HeatMap& map) {
   std::filesystem::path path = png;
   path.replace_filename(png.stem().string() + "-model" + png.extension().string());
-  const std::int64_t T = std::ssize(words);
-  const draw::Captions captions{fmt::format("layer {}, head {}", head.layer, head.head),
-                                {fmt::format("{}, reading a question", model), "cell: one query and one key",
-                                 "colour: share of the query's attention"},
-                                words};
-  io::write_file_atomically(
-      path, draw::encode_png(draw::plot(map_of(head, T, T), captions), {{"Title", "attend demo: " + captions.title}}));
+  io::write_file_atomically(path, draw::to_png(map));
   line(screen, "picture", path.string());
+}
+
+// With words on both axes where they fit; else pooled, without the captions, which are said before.
+std::string on_screen(draw::HeatMap map, const draw::Screen& screen) {
+  map.captions = {};
+  if (draw::words_fit(map.down.labels, screen)) return draw::to_terminal(map, screen);
+  return draw::to_terminal(draw::pooled(map, draw::cells_that_fit(screen), draw::Pooling::mass), screen);
 }
 
 }  // namespace
@@ -196,15 +172,15 @@ void demo_model(const draw::Screen& screen, const std::string& png) {
   model.encode(request.prompt, lengths);
   model.observe({});
   const Head& head = finder.best();
-  std::vector<std::string> words;
-  for (const llm::Token token : request.prompt) words.push_back(word_of(open.tokenizer.piece(token)));
+  std::vector<std::string> tokens;
+  for (const llm::Token token : request.prompt) tokens.emplace_back(open.tokenizer.piece(token));
+  const draw::HeatMap map = map_of(asked.model, head, tokens);
   fmt::print(
       "\n  Of its {} heads, head {} of layer {} looks most at other tokens while it reads the\n"
       "  prompt: {:.0f} % of its attention; {:.0f} % goes to the first token and {:.0f} % to the one before.\n\n{}\n",
       finder.heads(), head.head, head.layer, 100 * head.other, 100 * head.first, 100 * head.previous,
-      draw::words_fit(words, screen) ? draw::word_map(map_of(head, T, T), words, screen)
-                                     : draw::heat_map(map_of(head, T, draw::cells_that_fit(screen)), screen));
-  if (!png.empty()) draw_picture(screen, png, asked.model, head, words);
+      on_screen(map, screen));
+  if (!png.empty()) draw_picture(screen, png, map);
 }
 
 }  // namespace attend::cli

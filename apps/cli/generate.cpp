@@ -99,19 +99,8 @@ int answer_one(const Arguments& a, llm::OpenModel& open, const std::string& text
   return kSuccess;
 }
 
-// One argument is the prompt where it cannot be a name or a path: it has a space or a letter that is not ASCII.
-Arguments with_prompt_found(Arguments a) {
-  const bool text = std::any_of(a.model.model.begin(), a.model.model.end(),
-                                [](char c) { return c == ' ' || static_cast<unsigned char>(c) >= 0x80; });
-  std::error_code error;
-  if (a.prompt.empty() && a.prompts.path.empty() && (text || a.model.model == "-") &&
-      !std::filesystem::exists(a.model.model, error))
-    a.prompt = std::exchange(a.model.model, "");
-  return a;
-}
-
-int run_generate(const Arguments& given) {
-  const Arguments a = with_prompt_found(given);
+int run_generate(Arguments a) {
+  if (a.prompts.path.empty()) find_text(a.model.model, a.prompt);
   llm::check_sampling(a.sampling);
   const bool many = !a.prompts.path.empty();
   if (!a.form.thinking.empty() && !a.chat && a.form.chat_template.empty())

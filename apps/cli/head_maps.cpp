@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <numeric>
 
 #include "attend/attention.hpp"
@@ -12,33 +11,31 @@
 namespace attend::cli {
 namespace {
 
-draw::HeadMap empty_map(const Problem& problem, std::int64_t most_cells) {
-  draw::HeadMap map;
-  map.length = problem.length;
-  map.cell = (problem.length + most_cells - 1) / most_cells;
-  map.cells = (problem.length + map.cell - 1) / map.cell;
-  map.shares.assign(static_cast<std::size_t>(map.cells * map.cells), std::numeric_limits<double>::quiet_NaN());
+draw::HeatMap empty_map(const Problem& problem, std::int64_t most_cells) {
+  draw::HeatMap map;
+  const std::int64_t cell = (problem.length + most_cells - 1) / most_cells, cells = (problem.length + cell - 1) / cell;
+  map.values = draw::grid_of(cells, cells, draw::kMasked);
+  for (draw::TokenAxis* axis : {&map.across, &map.down}) axis->per_cell = cell, axis->tokens = problem.length;
   return map;
 }
 
 // Adds the weights of query i over the keys it sees.
-void add_query(draw::HeadMap& map, std::int64_t i, const float* weights, std::int64_t first, std::int64_t last) {
-  const std::int64_t row = i / map.cell;
-  const std::int64_t queries = std::min(map.cell, map.length - row * map.cell);
-  double* shares = map.shares.data() + row * map.cells;
-  for (std::int64_t col = first / map.cell; col <= last / map.cell; ++col) {
-    const std::int64_t from = std::max(first, col * map.cell);
-    const std::int64_t to = std::min(last + 1, (col + 1) * map.cell);
+void add_query(draw::HeatMap& map, std::int64_t i, const float* weights, std::int64_t first, std::int64_t last) {
+  const std::int64_t cell = map.down.per_cell, row = i / cell;
+  const std::int64_t queries = std::min(cell, map.down.tokens - row * cell);
+  for (std::int64_t col = first / cell; col <= last / cell; ++col) {
+    const std::int64_t from = std::max(first, col * cell), to = std::min(last + 1, (col + 1) * cell);
     const double sum = std::accumulate(weights + from, weights + to, 0.0) / static_cast<double>(queries);
-    shares[col] = std::isnan(shares[col]) ? sum : shares[col] + sum;
+    double& share = map.values.at(row, col);
+    share = std::isnan(share) ? sum : share + sum;
   }
 }
 
 }  // namespace
 
-std::vector<draw::HeadMap> head_maps(const Problem& problem, const Inputs& inputs, std::int64_t head,
+std::vector<draw::HeatMap> head_maps(const Problem& problem, const Inputs& inputs, std::int64_t head,
                                      const std::vector<std::int64_t>& most_cells) {
-  std::vector<draw::HeadMap> maps;
+  std::vector<draw::HeatMap> maps;
   std::transform(most_cells.begin(), most_cells.end(), std::back_inserter(maps),
                  [&](std::int64_t most) { return empty_map(problem, most); });
   const std::int64_t kv = head / (problem.heads / problem.kv_heads);
@@ -53,7 +50,7 @@ std::vector<draw::HeadMap> head_maps(const Problem& problem, const Inputs& input
                                              rows_of(inputs.v, kv, 0, keys), options, {.lse = false, .weights = true});
     for (std::int64_t r = 0; r < count; ++r) {
       const float* weights = result.weights.data<float>() + r * keys;
-      for (draw::HeadMap& map : maps) add_query(map, first + r, weights, first_visible(problem, first + r), first + r);
+      for (draw::HeatMap& map : maps) add_query(map, first + r, weights, first_visible(problem, first + r), first + r);
     }
   }
   return maps;

@@ -7,7 +7,11 @@
 
 #include "command.hpp"
 #include "interrupt.hpp"
+#include "io/atomic_file.hpp"
+#include "labs/exercises/check.hpp"
+#include "labs/exercises/drivers.hpp"
 #include "labs/lab.hpp"
+#include "labs/pictures.hpp"
 #include "labs/terminal.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -17,7 +21,8 @@ namespace {
 
 struct LabArguments {
   std::vector<std::string> words;
-  std::string out;
+  std::string out, python;
+  double seconds = 20;
   bool chinese = false, json = false, about = false, quick = false, no_colour = false;
 };
 
@@ -50,7 +55,8 @@ labs::Report run_with_progress(const labs::Lab& lab, const labs::Arguments& argu
 int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::string, std::string>& given) {
   const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
   const labs::Arguments arguments(lab.parameters, given, a.quick);
-  const draw::Screen screen = look_at_screen(!a.no_colour);
+  draw::Screen screen = look_at_screen(!a.no_colour);
+  if (a.chinese) screen.language = draw::Language::chinese;
   if (a.json && a.about) {
     fmt::print("{}\n", labs::to_json(lab));
     return kSuccess;
@@ -62,16 +68,70 @@ int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::str
   if (a.about) return kSuccess;
   const labs::Report report = run_with_progress(lab, arguments);
   fmt::print("{}", a.json ? labs::to_json(report) + "\n" : labs::outcome(report, language, screen));
+  if (a.out.empty()) return kSuccess;
+  const auto written = with_progress("drawing", [&] { return labs::write_pictures(report, language, a.out); });
+  if (!a.json)
+    for (const std::filesystem::path& path : written) fmt::print("{}\n", path.string());
   return kSuccess;
+}
+
+int run_new(const LabArguments& a, const std::filesystem::path& file) {
+  const std::string ending = file.extension().string(), name = file.stem().string();
+  if (ending != ".py" && ending != ".cpp")
+    throw UsageError(
+        fmt::format("got '{}', expected a new file ending in .py or .cpp, such as sdpa.py", file.string()));
+  if (std::filesystem::exists(file))
+    throw UsageError(fmt::format("{} is there already; nothing was changed", file.string()));
+  const std::string text =
+      ending == ".py" ? labs::python_template(name, a.chinese) : labs::cpp_template(name, a.chinese);
+  io::write_file_atomically(file, std::as_bytes(std::span(text)));
+  const labs::Exercise* exercise = labs::find_exercise(name);
+  fmt::print("{}", labs::say("{}: {}. Write it, then: attend lab check {}\n",
+                             "{}：{}。写好以后运行：attend lab check {} --zh\n", file.string(),
+                             exercise != nullptr ? exercise->name : "all exercises / 全部练习", file.string())
+                       .in(a.chinese ? labs::Language::zh : labs::Language::en));
+  return kSuccess;
+}
+
+int run_check(const LabArguments& a, const std::filesystem::path& file) {
+  const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  const labs::CheckResult result =
+      with_progress("checking", [&] { return labs::check_file(file, {.seconds = a.seconds, .python = a.python}); });
+  if (a.json) {
+    fmt::print("{}\n", labs::to_json(result));
+    return result.all_right() ? kSuccess : kFailure;
+  }
+  const int columns = look_at_screen(!a.no_colour).columns;
+  if (!result.failure.en.empty()) fmt::print("{}\n", labs::wrapped(result.failure.in(language), columns));
+  for (const labs::Verdict& v : result.verdicts) {
+    const char* mark = v.kind == labs::Verdict::Kind::right       ? "✓"
+                       : v.kind == labs::Verdict::Kind::unwritten ? "·"
+                                                                  : "✗";
+    fmt::print("{}\n", labs::wrapped(fmt::format("{} {}: {}", mark, v.exercise, v.text.in(language)), columns));
+    if (v.kind == labs::Verdict::Kind::wrong)
+      fmt::print("{}", labs::say("  why: attend lab {}\n", "  为什么：attend lab {} --zh\n", v.lab).in(language));
+  }
+  return result.all_right() ? kSuccess : kFailure;
 }
 
 int run(const LabArguments& a, const std::vector<std::string>& rest) {
   const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  if (a.words.empty() && a.json) {
+    std::string list;
+    for (const labs::Lab& lab : labs::all_labs()) list += (list.empty() ? "" : ",\n") + labs::to_json(lab);
+    fmt::print("[{}]\n", list);
+    return kSuccess;
+  }
   if (a.words.empty()) {
     fmt::print("{}", labs::list_of_labs(language, look_at_screen(!a.no_colour)));
     return kSuccess;
   }
   const std::map<std::string, std::string> given = parameters_in(rest);
+  if (a.words.front() == "new" || a.words.front() == "check") {
+    if (a.words.size() != 2 || !given.empty())
+      throw UsageError(fmt::format("expected: attend lab {} FILE", a.words.front()));
+    return a.words.front() == "new" ? run_new(a, a.words[1]) : run_check(a, a.words[1]);
+  }
   if (a.words.size() > 1) throw UsageError(fmt::format("got '{}' after the lab's name, expected nothing", a.words[1]));
   return run_one(a, labs::lab_called(a.words.front()), given);
 }
@@ -81,13 +141,16 @@ int run(const LabArguments& a, const std::vector<std::string>& rest) {
 Command add_lab(Program& program) {
   auto a = std::make_shared<LabArguments>();
   const Subcommand app = program.add_subcommand("lab", "Experiments that teach attention, in English and Chinese");
-  app.add_option("name", a->words, "Which lab; without one, all are listed").type_name("NAME");
-  app.add_flag("--zh", a->chinese, "In Chinese (中文)");
+  app.add_option("name", a->words, "Which lab, or: new FILE, check FILE; without one, all are listed")
+      .type_name("NAME");
+  app.add_flag("--zh", a->chinese, "In Chinese");
   app.add_option("--out,-o", a->out, "Put the figures there as PNG and SVG").type_name("FOLDER");
   app.add_flag("--about", a->about, "The question and the parameters, without running it");
   app.add_flag("--json", a->json, "The report as JSON, in both languages");
   app.add_flag("--quick", a->quick, "With small sizes: seconds instead of a minute, and noisier");
   app.add_flag("--no-colour", a->no_colour, "Plain characters");
+  app.add_option("--python", a->python, "check: this Python instead of the first that has NumPy").type_name("PATH");
+  app.add_option("--seconds", a->seconds, "check: how long the file may run").check(real_number(1, 600)).show_default();
   app.take_rest();
   app.footer(
       "A lab asks a question, tells you to guess, measures on this machine, and concludes from its own numbers: where\n"
@@ -97,7 +160,13 @@ Command add_lab(Program& program) {
       "  attend lab scale                    why scores are divided by the square root of d\n"
       "  attend lab scale --zh               in Chinese\n"
       "  attend lab by-hand --dim 8 --words \"the dog saw the cat\"\n"
-      "  attend lab rope --about             what it asks, and what can be changed");
+      "  attend lab rope --about             what it asks, and what can be changed\n"
+      "\nExercises: write softmax, scaled_dot_product_attention, multi_head_attention, repeat_kv, rope, causal_mask "
+      "and\n"
+      "KVCache yourself; what is wrong is found by running the known mistakes and comparing.\n"
+      "  attend lab new sdpa.py              a file to start from (softmax, sdpa, mha, repeat_kv, rope, causal_mask,\n"
+      "                                      kv_cache, or any other name for all of them); .cpp for C++\n"
+      "  attend lab check sdpa.py            grade it; it runs in a process of its own, with limits");
   return {app, [a, app] { return run_stoppable("attend lab", [&] { return run(*a, app.rest()); }); }};
 }
 

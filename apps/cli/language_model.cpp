@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <utility>
 
 #include "attend/llm/store.hpp"
 #include "attend/runtime.hpp"
@@ -134,6 +137,14 @@ void check_utf8(const std::string& what, std::string_view text) {
       throw UsageError(fmt::format("{} is not UTF-8 at byte {}, expected text in UTF-8", what, place));
     place += step.bytes;
   }
+}
+
+void find_text(std::string& model, std::string& text) {
+  const bool words =
+      std::any_of(model.begin(), model.end(), [](char c) { return c == ' ' || static_cast<unsigned char>(c) >= 0x80; });
+  std::error_code error;
+  if (text.empty() && (words || model == "-") && !std::filesystem::exists(model, error))
+    text = std::exchange(model, "");
 }
 
 void add_chat_arguments(const Subcommand& app, ChatArguments& a) {

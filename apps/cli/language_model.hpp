@@ -46,6 +46,10 @@ llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatAr
 // UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
 void check_utf8(const std::string& what, std::string_view text);
 
+// One argument is the text where it cannot be a name or a path: it has a space or a letter that is not ASCII, or is
+// "-".
+void find_text(std::string& model, std::string& text);
+
 // Prompt, answer and rate, as one line.
 struct Tally {
   std::int64_t prompt = 0, reused = 0, generated = 0;

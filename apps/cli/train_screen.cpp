@@ -8,9 +8,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "draw/chart.hpp"
 #include "draw/columns.hpp"
-#include "draw/png.hpp"
+#include "draw/picture.hpp"
 #include "io/atomic_file.hpp"
 #include "io/environment.hpp"
 #include "io/json.hpp"
@@ -112,7 +111,7 @@ std::vector<std::pair<double, double>> metric(const std::filesystem::path& run, 
 }
 
 void draw_losses(const std::vector<std::filesystem::path>& runs, const std::filesystem::path& path) {
-  draw::Panel panel{"Loss, nats a token", 0, [](double value) { return fmt::format("{:g}", value); }, {}, true, "step"};
+  draw::Panel panel{"Loss", {}, {.name = "step"}, {.name = "nats a token"}};
   for (const std::filesystem::path& run : runs) {
     const std::string prefix = runs.size() > 1 ? run.filename().string() + ", " : "";
     // Each point of the training loss is the mean of some steps: a line of at most 200 points.
@@ -129,14 +128,11 @@ void draw_losses(const std::vector<std::filesystem::path>& runs, const std::file
     panel.series.push_back({prefix + "validation", metric(run, "validation", "loss")});
   }
   if (std::all_of(panel.series.begin(), panel.series.end(), [](const auto& s) { return s.points.empty(); })) return;
-  const draw::Chart chart{runs.size() > 1 ? "Losses side by side" : runs.front().filename().string(), "", "", {panel}};
-  const std::string svg = to_svg(chart);
-  std::filesystem::path file = path;
-  file += ".svg";
-  io::write_file_atomically(file, std::as_bytes(std::span(svg)));
-  file = path;
-  file += ".png";
-  io::write_file_atomically(file, encode_png(to_picture(chart)));
+  const draw::Chart chart{{runs.size() > 1 ? "Losses side by side" : runs.front().filename().string()}, {panel}};
+  for (const char* ending : {".svg", ".png"}) {
+    const std::string file = path.string() + ending;
+    io::write_file_atomically(file, draw::to_file_bytes(file, chart));
+  }
 }
 
 }  // namespace attend::cli

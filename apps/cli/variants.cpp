@@ -11,8 +11,7 @@
 
 #include "attend/runtime.hpp"
 #include "command.hpp"
-#include "draw/chart.hpp"
-#include "draw/png.hpp"
+#include "draw/picture.hpp"
 #include "inputs.hpp"
 #include "io/atomic_file.hpp"
 #include "io/readable.hpp"
@@ -318,34 +317,30 @@ void print_wrapped(const std::string& name, const std::string& text, int columns
   fmt::print("{}\n", line);
 }
 
+draw::Panel panel_of(const std::vector<Result>& results, const std::string& title, double base,
+                     std::string (*label)(double), double (*value)(const Point&)) {
+  draw::Panel panel{title, {}, {"tokens", 2, [](double v) { return tokens_text(std::llround(v)); }}, {"", base, label}};
+  for (const Result& result : results) {
+    draw::Series& series = panel.series.emplace_back(draw::Series{result.name});
+    for (const Point& p : result.points)
+      if (value(p) > 0) series.points.emplace_back(static_cast<double>(p.length), value(p));
+  }
+  return panel;
+}
+
 draw::Chart chart_of(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
-  const auto panel = [&](std::string title, double step, std::string (*label)(double),
-                         const std::function<double(const Point&)>& value) {
-    draw::Panel made{std::move(title), step, label, {}};
-    for (const Result& result : results) {
-      draw::Series series{result.name, {}};
-      for (const Point& p : result.points) {
-        if (value(p) > 0) series.points.emplace_back(static_cast<double>(p.length), value(p));
-      }
-      made.series.push_back(std::move(series));
-    }
-    return made;
-  };
-  return {"Attention variants against length",
-          fmt::format("{} heads of {}, f32, forward; {}, {}, kernels {}", arguments.heads, arguments.dim,
-                      cpu_info().model, io::counted(threads(), "thread"), kernel_name()),
-          warning,
-          {panel(
-               "time", 10, [](double v) { return io::readable_time(v); }, [](const Point& p) { return p.seconds; }),
-           panel(
-               "memory beyond inputs and result", 16, [](double v) { return io::readable_bytes(v); },
-               [](const Point& p) { return p.memory; }),
-           panel(
-               "what a decoder keeps", 16, [](double v) { return io::readable_bytes(v); },
-               [](const Point& p) { return p.cache.value_or(0); }),
-           panel(
-               "error against softmax over all keys", 10, [](double v) { return percent(v); },
-               [](const Point& p) { return p.error ? p.error->all : 0; })}};
+  const auto bytes = [](double v) { return io::readable_bytes(v); };
+  return {{"Attention variants against length",
+           {fmt::format("{} heads of {}, f32, forward; {}, {}, kernels {}", arguments.heads, arguments.dim,
+                        cpu_info().model, io::counted(threads(), "thread"), kernel_name())},
+           warning},
+          {panel_of(
+               results, "time", 10, [](double v) { return io::readable_time(v); },
+               [](const Point& p) { return p.seconds; }),
+           panel_of(results, "memory beyond inputs and result", 16, bytes, [](const Point& p) { return p.memory; }),
+           panel_of(results, "what a decoder keeps", 16, bytes, [](const Point& p) { return p.cache.value_or(0); }),
+           panel_of(results, "error against softmax over all keys", 10, percent,
+                    [](const Point& p) { return p.error ? p.error->all : 0; })}};
 }
 
 void write_charts(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
@@ -356,7 +351,7 @@ void write_charts(const std::vector<Result>& results, const Arguments& arguments
     fmt::print("\nchart: {}\n", arguments.svg);
   }
   if (!arguments.png.empty()) {
-    io::write_file_atomically(arguments.png, draw::encode_png(draw::to_picture(chart), {{"Title", chart.title}}));
+    io::write_file_atomically(arguments.png, draw::to_png(chart));
     fmt::print("\nchart: {}\n", arguments.png);
   }
 }

@@ -9,7 +9,9 @@ import argparse
 import math
 import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -99,6 +101,18 @@ def not_in_quick(case):
     return {"FlexAttention": "compiling takes too long for a quick run"}
 
 
+def draw_chart(path, program, card, ceilings, results):
+    """attend_bench draws it from the figures; `attend_bench --ratios FIGURES --svg CHART` does so again at any time."""
+    import report
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = pathlib.Path(folder, "figures.json")
+        report.write_json(figures, card, ceilings, results)
+        if subprocess.run([program, "--ratios", figures, "--svg", path]).returncode != 0:
+            raise SystemExit("error: attend_bench could not draw the chart; its words are above")
+
+
 def main():
     options = arguments()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -107,7 +121,6 @@ def main():
     started = time.monotonic()
 
     import cases
-    import chart
     import report
     from measure import Ceilings, OtherProcesses
 
@@ -158,7 +171,7 @@ def main():
         report.write_json(options.json, card, ceilings.summary(), results)
         print(f"figures: {options.json}")
     if options.svg:
-        chart.write(options.svg, card, results)
+        draw_chart(options.svg, options.attend_bench, card, ceilings.summary(), results)
         print(f"chart: {options.svg}")
     wrong = any(p["status"] == "wrong" for r in results for p in r["peers"].values())
     print(f"{time.monotonic() - started:.0f} s" + ("; a WRONG answer was found, see the notes" if wrong else ""))

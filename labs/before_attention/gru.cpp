@@ -64,7 +64,8 @@ void gru_forward(const GruStep& step, std::int64_t t, Tensor& states) {
   states.dtype() == DType::f64 ? forward<double>(step, t, states) : forward<float>(step, t, states);
 }
 
-void gru_backward(const GruStep& step, std::int64_t t, const Tensor& states, Tensor& dstates, Tensor& dgx, Tensor& dgh) {
+void gru_backward(const GruStep& step, std::int64_t t, const Tensor& states, Tensor& dstates, Tensor& dgx,
+                  Tensor& dgh) {
   if (states.dtype() == DType::f64)
     backward<double>(step, t, states, dstates, dgx, dgh);
   else

@@ -10,10 +10,11 @@
 namespace attend::labs {
 namespace {
 
-const std::array<const char*, 20> kSmall = {"zero",    "one",     "two",       "three",    "four",     "five",    "six",
-                                            "seven",   "eight",   "nine",      "ten",      "eleven",   "twelve",  "thirteen",
-                                            "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
-const std::array<const char*, 10> kTens = {"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"};
+const std::array<const char*, 20> kSmall = {
+    "zero", "one",    "two",    "three",    "four",     "five",    "six",     "seven",     "eight",    "nine",
+    "ten",  "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
+const std::array<const char*, 10> kTens = {"",      "",      "twenty",  "thirty", "forty",
+                                           "fifty", "sixty", "seventy", "eighty", "ninety"};
 const std::array<const char*, 10> kDigits = {"零", "一", "二", "三", "四", "五", "六", "七", "八", "九"};
 const std::array<const char*, 12> kMonths = {"january", "february", "march",     "april",   "may",      "june",
                                              "july",    "august",   "september", "october", "november", "december"};
@@ -81,8 +82,8 @@ PhrasePair random_pair(std::int64_t items, std::uint64_t seed) {
     const auto pick = [&](std::uint64_t which, int options) {
       return static_cast<int>(uniform(seed, static_cast<std::uint64_t>(n) * 8 + which) * options);
     };
-    const PhrasePair one =
-        pick(0, 2) == 0 ? date_pair(1900 + pick(1, 200), 1 + pick(2, 12), 1 + pick(3, 28)) : number_pair(1 + pick(4, 9999));
+    const PhrasePair one = pick(0, 2) == 0 ? date_pair(1900 + pick(1, 200), 1 + pick(2, 12), 1 + pick(3, 28))
+                                           : number_pair(1 + pick(4, 9999));
     if (n > 0) {
       all.english.emplace_back(",");
       all.chinese.emplace_back("，");

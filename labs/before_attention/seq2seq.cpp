@@ -56,14 +56,14 @@ Tensor back_through(View dy, View x, View weight) {
 
 // What a run keeps for backward. Row t of states is the one before step t.
 struct Translator::Trace {
-  Tensor source, inputs;                        // embeddings
+  Tensor source, inputs;  // embeddings
   Tensor read_gx, read_gh, read_states;
   Tensor write_gx, write_gh, write_states;
-  Tensor keys;                                  // wk h, additive alone
-  Tensor asked;                                 // wq s of each step, additive alone
+  Tensor keys;   // wk h, additive alone
+  Tensor asked;  // wq s of each step, additive alone
   Tensor context, lse;
   Tensor spoken, losses;
-  Tensor dread, dwrite, dcontext;               // gradients of states and of the context
+  Tensor dread, dwrite, dcontext;  // gradients of states and of the context
   Tensor dwrite_gx, dwrite_gh, dkeys, dasked, dvalues;
   AdditiveAttentionOptions options;
 
@@ -74,15 +74,17 @@ struct Translator::Trace {
 
 std::vector<Tensor*> Translator::Weights::list() {
   std::vector<Tensor*> all;
-  for (Tensor* t : {&source_table, &target_table, &read_x, &read_h, &read_b, &write_x, &write_h, &write_b, &write_c, &wq,
-                    &wk, &w, &out_s, &out_c, &head})
+  for (Tensor* t : {&source_table, &target_table, &read_x, &read_h, &read_b, &write_x, &write_h, &write_b, &write_c,
+                    &wq, &wk, &w, &out_s, &out_c, &head})
     if (!t->empty()) all.push_back(t);
   return all;
 }
 
 Translator::Weights Translator::empty_weights() const {
   const std::int64_t W = shape_.width;
-  const auto make = [&](std::int64_t rows, std::int64_t columns) { return Tensor(shape_.dtype, {1, 1, rows, columns}); };
+  const auto make = [&](std::int64_t rows, std::int64_t columns) {
+    return Tensor(shape_.dtype, {1, 1, rows, columns});
+  };
   Weights w;
   w.source_table = make(shape_.source_words, W);
   w.target_table = make(shape_.target_words, W);
@@ -104,7 +106,8 @@ Translator::Weights Translator::empty_weights() const {
   return w;
 }
 
-Translator::Translator(const TranslatorShape& shape) : shape_(shape), weights_(empty_weights()), gradients_(empty_weights()) {
+Translator::Translator(const TranslatorShape& shape)
+    : shape_(shape), weights_(empty_weights()), gradients_(empty_weights()) {
   std::uint64_t seed = shape.seed * 100;
   for (Tensor* t : weights_.list()) fill_random(*t, ++seed, 1 / std::sqrt(static_cast<double>(shape.width)));
   for (Tensor* t : {&weights_.source_table, &weights_.target_table}) fill_random(*t, ++seed, 1);
@@ -171,8 +174,8 @@ void Translator::write(const TranslationBatch& batch, Trace& t) const {
   for (std::int64_t m = 0; m < M; ++m) {
     if (additive) {
       linear(rows_from(t.write_states, m, 1), weights_.wq, {}, rows_from(t.asked, m, 1));
-      additive_attention(rows_from(t.asked, m, 1), t.keys, weights_.w, t.memory(), rows_from(t.context, m, 1), t.options,
-                         rows_from(t.lse, m, 1));
+      additive_attention(rows_from(t.asked, m, 1), t.keys, weights_.w, t.memory(), rows_from(t.context, m, 1),
+                         t.options, rows_from(t.lse, m, 1));
       linear(rows_from(t.context, m, 1), weights_.write_c, {}, part);
       add_to(rows_from(t.write_gx, m, 1), part);
     }
@@ -211,8 +214,8 @@ Translator::Trace Translator::run(const TranslationBatch& batch) const {
 namespace {
 
 double count_targets(const TranslationBatch& batch) {
-  return static_cast<double>(
-      std::max<std::ptrdiff_t>(1, std::count_if(batch.targets.begin(), batch.targets.end(), [](auto t) { return t >= 0; })));
+  return static_cast<double>(std::max<std::ptrdiff_t>(
+      1, std::count_if(batch.targets.begin(), batch.targets.end(), [](auto t) { return t >= 0; })));
 }
 
 double sum_of(const Tensor& losses) {
@@ -255,8 +258,8 @@ void Translator::speak_backward(const TranslationBatch& batch, Trace& t) {
 // The context of step m, asked with the state before it: its gradient goes to the question, the keys and the values.
 void Translator::ask_backward(Trace& t, std::int64_t m) {
   const std::int64_t B = t.context.shape()[0];
-  Tensor da(shape_.dtype, {B, 1, 1, shape_.width}), dkeys(shape_.dtype, t.keys.shape()), dw(shape_.dtype, weights_.w.shape()),
-      dvalues(shape_.dtype, t.keys.shape());
+  Tensor da(shape_.dtype, {B, 1, 1, shape_.width}), dkeys(shape_.dtype, t.keys.shape()),
+      dw(shape_.dtype, weights_.w.shape()), dvalues(shape_.dtype, t.keys.shape());
   additive_attention_backward(rows_from(t.dcontext, m, 1), rows_from(t.asked, m, 1), t.keys, weights_.w, t.memory(),
                               rows_from(t.context, m, 1), rows_from(t.lse, m, 1), {da, dkeys, dw, dvalues}, t.options);
   add_to(t.dkeys, dkeys);
@@ -271,8 +274,8 @@ void Translator::write_backward(const TranslationBatch& batch, Trace& t) {
   if (shape_.bridge == Bridge::general) {
     Tensor dq(shape_.dtype, {B, 1, M, W}), dk(shape_.dtype, {B, 1, N, W}), dv(shape_.dtype, {B, 1, N, W});
     aligned_attention_backward(Alignment::general, t.dcontext, rows_from(t.write_states, 1, M), t.memory(), t.memory(),
-                               {.wq = weights_.wq}, t.context, t.lse, {.dq = dq, .dk = dk, .dv = dv, .dwq = gradients_.wq},
-                               t.options);
+                               {.wq = weights_.wq}, t.context, t.lse,
+                               {.dq = dq, .dk = dk, .dv = dv, .dwq = gradients_.wq}, t.options);
     add_to(rows_from(t.dwrite, 1, M), dq);
     add_to(rows_from(t.dread, 1, N), dk);
     add_to(rows_from(t.dread, 1, N), dv);
@@ -311,13 +314,16 @@ void Translator::write_backward(const TranslationBatch& batch, Trace& t) {
 void Translator::read_backward(const TranslationBatch& batch, Trace& t) {
   const std::int64_t N = batch.source_length;
   add_to(rows_from(t.dread, N, 1), rows_from(t.dwrite, 0, 1));
-  Tensor dgx(shape_.dtype, t.read_gx.shape()), dgh(shape_.dtype, t.read_gh.shape()), dsource(shape_.dtype, t.source.shape());
+  Tensor dgx(shape_.dtype, t.read_gx.shape()), dgh(shape_.dtype, t.read_gh.shape()),
+      dsource(shape_.dtype, t.source.shape());
   for (std::int64_t n = N - 1; n >= 0; --n) {
     gru_backward({&t.read_gx, &t.read_gh, batch.source_lengths.data()}, n, t.read_states, t.dread, dgx, dgh);
-    add_to(rows_from(t.dread, n, 1), back_through(rows_from(dgh, n, 1), rows_from(t.read_states, n, 1), weights_.read_h));
+    add_to(rows_from(t.dread, n, 1),
+           back_through(rows_from(dgh, n, 1), rows_from(t.read_states, n, 1), weights_.read_h));
   }
   linear_backward(dgh, rows_from(t.read_states, 0, N), weights_.read_h, {.dweight = gradients_.read_h});
-  linear_backward(dgx, t.source, weights_.read_x, {.dx = dsource, .dweight = gradients_.read_x, .dbias = gradients_.read_b});
+  linear_backward(dgx, t.source, weights_.read_x,
+                  {.dx = dsource, .dweight = gradients_.read_x, .dbias = gradients_.read_b});
   embedding_backward(dsource, batch.source, gradients_.source_table);
 }
 
@@ -335,18 +341,23 @@ double Translator::train(const TranslationBatch& batch, double rate) {
   return loss;
 }
 
-std::vector<bool> Translator::rows_right(const TranslationBatch& batch) const {
+Translator::Score Translator::score(const TranslationBatch& batch) const {
   const Trace t = run(batch);
   const std::int64_t words = shape_.target_words, M = batch.target_length;
   Tensor logits(shape_.dtype, {batch.batch, 1, M, words});
   linear(t.spoken, weights_.head, {}, logits);
   std::vector<bool> right(static_cast<std::size_t>(batch.batch), true);
+  std::int64_t right_words = 0;
   for (std::size_t n = 0; n < batch.targets.size(); ++n) {
     if (batch.targets[n] < 0) continue;
     const float* row = logits.data<float>() + static_cast<std::int64_t>(n) * words;
-    if (std::max_element(row, row + words) - row != batch.targets[n]) right[n / static_cast<std::size_t>(M)] = false;
+    if (std::max_element(row, row + words) - row == batch.targets[n])
+      ++right_words;
+    else
+      right[n / static_cast<std::size_t>(M)] = false;
   }
-  return right;
+  return {static_cast<double>(std::count(right.begin(), right.end(), true)) / static_cast<double>(batch.batch),
+          static_cast<double>(right_words) / count_targets(batch)};
 }
 
 Tensor Translator::alignment(const TranslationBatch& batch) const {
@@ -361,7 +372,8 @@ Tensor Translator::alignment(const TranslationBatch& batch) const {
   if (shape_.bridge == Bridge::additive)
     additive_attention(t.asked, t.keys, weights_.w, ones, out, t.options);
   else
-    aligned_attention(Alignment::general, rows_from(t.write_states, 1, M), t.memory(), ones, {.wq = weights_.wq}, out, t.options);
+    aligned_attention(Alignment::general, rows_from(t.write_states, 1, M), t.memory(), ones, {.wq = weights_.wq}, out,
+                      t.options);
   return out;
 }
 

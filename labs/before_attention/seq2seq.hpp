@@ -33,10 +33,13 @@ class Translator {
  public:
   explicit Translator(const TranslatorShape& shape);
 
-  double loss(const TranslationBatch& batch) const;                 // mean over targets
-  double loss_and_gradients(const TranslationBatch& batch);         // fills gradients()
-  double train(const TranslationBatch& batch, double rate);         // one step of Adam; f32
-  std::vector<bool> rows_right(const TranslationBatch& batch) const;  // every target of the row had the largest logit
+  double loss(const TranslationBatch& batch) const;          // mean over targets
+  double loss_and_gradients(const TranslationBatch& batch);  // fills gradients()
+  double train(const TranslationBatch& batch, double rate);  // one step of Adam; f32
+  struct Score {
+    double rows = 0, words = 0;  // shares that are right: rows without a mistake, single words
+  };
+  Score score(const TranslationBatch& batch) const;       // a word is right when it has the largest logit
   Tensor alignment(const TranslationBatch& batch) const;  // [B, 1, target, source]: weights; not for Bridge::none
 
   std::vector<Tensor*> parameters();
@@ -46,10 +49,10 @@ class Translator {
  private:
   struct Weights {
     Tensor source_table, target_table;
-    Tensor read_x, read_h, read_b;             // the reader's gates: [3W, W], [3W, W], [3W]
+    Tensor read_x, read_h, read_b;              // the reader's gates: [3W, W], [3W, W], [3W]
     Tensor write_x, write_h, write_b, write_c;  // the writer's; write_c: of the context, additive alone
-    Tensor wq, wk, w;                          // of the score
-    Tensor out_s, out_c, head;                 // tanh(out_s s + out_c c), then the words
+    Tensor wq, wk, w;                           // of the score
+    Tensor out_s, out_c, head;                  // tanh(out_s s + out_c c), then the words
     std::vector<Tensor*> list();
   };
   struct Trace;

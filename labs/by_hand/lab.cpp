@@ -81,12 +81,13 @@ Results measure(const Arguments& arguments, const Progress&) {
   const auto labels = labels_of(words);
 
   Rows scores = product(Q, K, true);
-  results.add(say("Each word is a vector of {} random numbers (an embedding that has learnt nothing yet). Three "
-                  "matrices make of each a query (what it looks for), a key (what it offers to be found by) and a "
-                  "value (what it hands over): Q, K and V are [{}, {}].",
-                  "每个词先变成 {} 个随机数组成的向量（还没有学过任何东西的词嵌入）。三个矩阵把它分别变成查询（我想找"
-                  "什么）、键（别人凭什么找到我）和值（找到以后我交出什么）：Q、K、V 的形状都是 [{}, {}]。",
-                  D, L, D));
+  results.add(
+      say("Each word is a vector of {} random numbers (an embedding that has learnt nothing yet). Three "
+          "matrices make of each a query (what it looks for), a key (what it offers to be found by) and a "
+          "value (what it hands over): Q, K and V are [{}, {}].",
+          "每个词先变成 {} 个随机数组成的向量（还没有学过任何东西的词嵌入）。三个矩阵把它分别变成查询（我想找"
+          "什么）、键（别人凭什么找到我）和值（找到以后我交出什么）：Q、K、V 的形状都是 [{}, {}]。",
+          D, L, D));
   results.add(matrix("scores", title_with_shape("1. Q·Kᵀ", scores), scores, labels, labels));
   for (auto& row : scores)
     for (double& s : row) s /= std::sqrt(static_cast<double>(D));
@@ -145,12 +146,12 @@ std::vector<Conclusion> judge(const Numbers& n) {
       say("the five steps by hand and one call of the engine give the same output (largest difference {:.0e}).",
           "手算的五个步骤和引擎的一次调用结果相同（最大差 {:.0e}）。", n.at("engine_difference")),
       say("the five steps and the engine differ by {:.2g}.", "手算与引擎相差 {:.2g}。", n.at("engine_difference"))));
-  list.push_back(conclude(
-      "first_word_sees_itself", n.at("first_row_difference") < 1e-6,
-      say("under the causal mask the first word sees only itself, so its output is its own value.",
-          "有因果掩码时，第一个词只能看到自己，所以它的输出就是它自己的值。"),
-      say("the first word's output is {:.2g} away from its own value: it saw more than itself.",
-          "第一个词的输出与它自己的值相差 {:.2g}：它看到了自己以外的东西。", n.at("first_row_difference"))));
+  list.push_back(
+      conclude("first_word_sees_itself", n.at("first_row_difference") < 1e-6,
+               say("under the causal mask the first word sees only itself, so its output is its own value.",
+                   "有因果掩码时，第一个词只能看到自己，所以它的输出就是它自己的值。"),
+               say("the first word's output is {:.2g} away from its own value: it saw more than itself.",
+                   "第一个词的输出与它自己的值相差 {:.2g}：它看到了自己以外的东西。", n.at("first_row_difference"))));
   list.push_back(conclude(
       "output_is_a_mean", n.at("outside_of_values") < 1e-6,
       say("no output leaves the range of the values it mixes: attention takes weighted means, it invents nothing.",
@@ -185,13 +186,14 @@ Lab by_hand_lab() {
       .guess = say("How large is each row of weights in sum? What is the first word's output under a causal mask? Can "
                    "an output be larger than every value it was made from?",
                    "每一行权重加起来是多少？有因果掩码时第一个词的输出是什么？输出会不会比它用到的所有值都大？"),
-      .why = {say("Scores are dot products, so they grow when query and key point the same way. Softmax turns a row of "
-                  "scores into positive shares that sum to 1, and the output is the mean of the values with those "
-                  "shares. A hidden key gets −∞, whose exponential is 0: it takes no share at all. The embeddings "
-                  "here are random, so the pattern means nothing yet; only training gives it a meaning.",
-                  "得分是点积，查询与键方向越一致就越大。softmax 把一行得分变成和为 1 的正数份额，输出就是按这些份额"
-                  "对值求平均。被掩盖的键得分是 −∞，指数之后是 0，一点份额也拿不到。这里的词向量是随机的，所以图案还没有"
-                  "含义，含义要靠训练才会出现。")},
+      .why = {say(
+          "Scores are dot products, so they grow when query and key point the same way. Softmax turns a row of "
+          "scores into positive shares that sum to 1, and the output is the mean of the values with those "
+          "shares. A hidden key gets −∞, whose exponential is 0: it takes no share at all. The embeddings "
+          "here are random, so the pattern means nothing yet; only training gives it a meaning.",
+          "得分是点积，查询与键方向越一致就越大。softmax 把一行得分变成和为 1 的正数份额，输出就是按这些份额"
+          "对值求平均。被掩盖的键得分是 −∞，指数之后是 0，一点份额也拿不到。这里的词向量是随机的，所以图案还没有"
+          "含义，含义要靠训练才会出现。")},
       .seconds = 1,
       .minutes = 10,
       .parameters = {{"dim", 4, 1, 64, 4, say("numbers in each vector", "每个向量有多少个数")},

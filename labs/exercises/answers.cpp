@@ -1,5 +1,5 @@
-// The right answers of the exercises in plain loops, and what each known mistake makes of them: the mistakes are run, not
-// guessed at.
+// The right answers of the exercises in plain loops, and what each known mistake makes of them: the mistakes are run,
+// not guessed at.
 #include "labs/exercises/answers.hpp"
 
 #include <algorithm>
@@ -52,6 +52,7 @@ void softmax_line(float* x, std::int64_t count, std::int64_t stride, const Softm
     sum += v;
   }
   if (rules.not_normalised) return;
+  if (rules.no_max && !rules.nan_row && sum == 0) sum = 1;  // who guards against 0 / 0 guards by the sum
   for (std::int64_t n = 0; n < count; ++n) x[n * stride] /= sum;
   if (rules.log)
     for (std::int64_t n = 0; n < count; ++n) x[n * stride] = std::log(x[n * stride]);
@@ -200,7 +201,8 @@ Array answer_attention(const Case& c, const Mistakes& made) {
   const auto found = c.arrays.find("mask");
   const Array* mask = found == c.arrays.end() ? nullptr : &found->second;
   if (mask == nullptr) rules.masking = Masking::ignore;
-  return attend_rows(q, k, v, s, rules, [&](std::int64_t i, std::int64_t j) { return mask == nullptr || at(*mask, i * s.N + j) != 0; });
+  return attend_rows(q, k, v, s, rules,
+                     [&](std::int64_t i, std::int64_t j) { return mask == nullptr || at(*mask, i * s.N + j) != 0; });
 }
 
 Array answer_multi_head(const Case& c, const Mistakes& made) {
@@ -213,7 +215,8 @@ Array answer_multi_head(const Case& c, const Mistakes& made) {
     for (std::int64_t r = 0; r < B * L; ++r)
       for (std::int64_t o = 0; o < W; ++o)
         for (std::int64_t i = 0; i < W; ++i)
-          at(y, r * W + o) += at(in, r * W + i) * at(w, made.contains("weights_not_transposed") ? i * W + o : o * W + i);
+          at(y, r * W + o) +=
+              at(in, r * W + i) * at(w, made.contains("weights_not_transposed") ? i * W + o : o * W + i);
     return y;
   };
   // Where number d of head h of token i lies in a row-major [B, L, W].
@@ -322,7 +325,8 @@ Array answer_kv_cache(const Case& c, const Mistakes& made) {
     const std::int64_t total = first + count, start = made.contains("only_new") ? first : 0, N = total - start;
     for (std::int64_t p = first; p < total; ++p) step_of[static_cast<std::size_t>(p)] = step;
     const auto position = [&](std::int64_t p) {
-      const std::int64_t begin = made.contains("positions_restart") ? p - (step_of[static_cast<std::size_t>(p)] == step ? first : 0) : p;
+      const std::int64_t begin =
+          made.contains("positions_restart") ? p - (step_of[static_cast<std::size_t>(p)] == step ? first : 0) : p;
       return begin;
     };
     Array qs = zeros({B, H, count, D}), ks = zeros({B, H, N, D}), vs = zeros({B, H, N, D});
@@ -338,7 +342,9 @@ Array answer_kv_cache(const Case& c, const Mistakes& made) {
         double turn = static_cast<double>(position(from));
         if (made.contains("positions_restart")) {
           std::int64_t begin = 0;
-          for (std::int64_t p = from; p >= 0 && step_of[static_cast<std::size_t>(p)] == step_of[static_cast<std::size_t>(from)]; --p) begin = p;
+          for (std::int64_t p = from;
+               p >= 0 && step_of[static_cast<std::size_t>(p)] == step_of[static_cast<std::size_t>(from)]; --p)
+            begin = p;
           turn = static_cast<double>(from - begin);
         }
         if (made.contains("keys_not_rotated")) turn = 0;

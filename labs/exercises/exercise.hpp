@@ -38,10 +38,10 @@ struct Mistake {
 };
 
 struct Exercise {
-  std::string name;    // of the function, or the class, in the learner's file
+  std::string name;        // of the function, or the class, in the learner's file
   std::string short_name;  // of a template's file
   Text asks;
-  std::string lab;     // that shows why
+  std::string lab;  // that shows why
   std::vector<Case> cases;
   std::vector<Mistake> mistakes;
   // The right answer, or what somebody answers who makes these mistakes.

@@ -32,8 +32,7 @@ Inputs inputs_of(const std::string& text, std::int64_t length) {
   Inputs in;
   const std::vector<std::string> once = words_in(text);
   if (once.empty()) throw InvalidArgument("text is empty, expected some words");
-  while (static_cast<std::int64_t>(in.words.size()) < length)
-    in.words.push_back(once[in.words.size() % once.size()]);
+  while (static_cast<std::int64_t>(in.words.size()) < length) in.words.push_back(once[in.words.size() % once.size()]);
   const Shape shape{1, 1, length, kDim};
   in.q = Tensor(DType::f32, shape);
   in.v = Tensor(DType::f32, shape);
@@ -100,7 +99,8 @@ Tensor by_blocks(const Inputs& in, std::int64_t blocks) {
   }
   Tensor out(DType::f32, in.q.shape());
   for (std::int64_t n = 0; n < out.size(); ++n)
-    out.data<float>()[n] = static_cast<float>(sums[static_cast<std::size_t>(n)] / weight[static_cast<std::size_t>(n / kDim)]);
+    out.data<float>()[n] =
+        static_cast<float>(sums[static_cast<std::size_t>(n)] / weight[static_cast<std::size_t>(n / kDim)]);
   return out;
 }
 
@@ -111,8 +111,7 @@ struct Family {
   Table table;
 
   void row(const char* key, Text name, Text seen, const char* cost, double error, Text wrong) {
-    table.rows.push_back(
-        {std::move(name), std::move(seen), same("{}", cost), number_text(error, 4), std::move(wrong)});
+    table.rows.push_back({std::move(name), std::move(seen), same("{}", cost), number_text(error, 4), std::move(wrong)});
     results.put(std::string(key) + "_error", error);
   }
   void masked(const char* key, Text name, const Mask& mask, const char* cost, Text wrong) {
@@ -131,7 +130,8 @@ void sparse_ones(Family& f, std::int64_t L) {
   f.masked("strided", say("Sparse Transformer, strided {}", "Sparse Transformer，步距 {}", root), strided(root), "L·√L",
            say("what lies between the steps", "看不到步距之间的内容"));
   f.masked("longformer", say("Longformer, {} and 2 global", "Longformer，{} 加 2 个全局", root),
-           longformer(root - 1, 1, {0, 1}) & causal(), "L·w", say("far words that are not global", "看不到远处的非全局词"));
+           longformer(root - 1, 1, {0, 1}) & causal(), "L·w",
+           say("far words that are not global", "看不到远处的非全局词"));
   f.masked("blockwise_sparse", say("local blocks of {}", "局部块 {}", root), causal() & chunks(root), "L·w",
            say("the block before", "看不到前一块"));
 }
@@ -140,18 +140,19 @@ void others(Family& f, std::int64_t L) {
   const Inputs& in = f.in;
   Tensor out(DType::f32, in.q.shape());
   linear_attention(in.q, in.k, in.v, out);
-  f.row("linear", say("linear attention, elu + 1", "线性注意力，elu + 1"), say("all, compressed", "全部（压缩过）"), "L·d²", relative_error(out, f.exact),
-        say("sharp looks: it blurs", "抓不住尖锐的关注：会变模糊"));
+  f.row("linear", say("linear attention, elu + 1", "线性注意力，elu + 1"), say("all, compressed", "全部（压缩过）"),
+        "L·d²", relative_error(out, f.exact), say("sharp looks: it blurs", "抓不住尖锐的关注：会变模糊"));
   const std::int64_t rank = std::max<std::int64_t>(2, L / 8);
   const Tensor e = random_tensor({1, 1, rank, L}, 77, 1 / std::sqrt(static_cast<double>(L)));
   linformer(in.q, in.k, in.v, e, std::nullopt, out);
-  f.row("linformer", say("Linformer, rank {}, untrained", "Linformer，秩 {}，未训练", rank), say("all, compressed", "全部（压缩过）"), "L·r",
-        relative_error(out, f.full), say("causal order; single words", "做不了因果；分不清单个词"));
+  f.row("linformer", say("Linformer, rank {}, untrained", "Linformer，秩 {}，未训练", rank),
+        say("all, compressed", "全部（压缩过）"), "L·r", relative_error(out, f.full),
+        say("causal order; single words", "做不了因果；分不清单个词"));
   const ReformerOptions reformer_options{.rounds = 4, .chunk = 16, .causal = true};
   reformer(in.q, in.v, out, reformer_options);
   Tensor met(DType::f32, in.q.shape());
   attention(in.q, in.shared, in.v, met, {.mask = causal(Diagonal::at({-1}))});
-  f.row("reformer", say("Reformer, 4 rounds", "Reformer，4 轮哈希"), 
+  f.row("reformer", say("Reformer, 4 rounds", "Reformer，4 轮哈希"),
         say("{:.0f} % of the weight", "{:.0f} % 的权重", 100 * reformer_recall(in.q, reformer_options)), "L·log L",
         relative_error(slice(out, 2, 1, L - 1), slice(met, 2, 1, L - 1)),
         say("pairs that no hash brought together", "哈希没撞到一起的词对"));
@@ -159,11 +160,12 @@ void others(Family& f, std::int64_t L) {
   span.data<float>()[0] = static_cast<float>(L / 4);
   adaptive_span(in.q, in.k, in.v, span, out, {.ramp = 8});
   const Mask reach = causal() & window(L / 4 + 7, 0);  // the span and its ramp
-  f.row("span", say("adaptive span of {}", "自适应跨度 {}", L / 4),
-        same("{:.0f} %", 100 * static_cast<double>(pairs_seen(L, reach)) / static_cast<double>(pairs_seen(L, causal()))),
-        "L·span",
-        relative_error(out, f.exact), say("what lies beyond the learnt span", "超出学到的跨度的内容"));
-  f.row("ring", say("ring / blockwise, 4 blocks", "环形／分块，4 块"), same("100 %"), "L²", relative_error(by_blocks(in, 4), f.exact),
+  f.row(
+      "span", say("adaptive span of {}", "自适应跨度 {}", L / 4),
+      same("{:.0f} %", 100 * static_cast<double>(pairs_seen(L, reach)) / static_cast<double>(pairs_seen(L, causal()))),
+      "L·span", relative_error(out, f.exact), say("what lies beyond the learnt span", "超出学到的跨度的内容"));
+  f.row("ring", say("ring / blockwise, 4 blocks", "环形／分块，4 块"), same("100 %"), "L²",
+        relative_error(by_blocks(in, 4), f.exact),
         say("nothing: exact, spread over machines", "没有损失：精确，只是分到多台机器"));
 }
 
@@ -180,17 +182,21 @@ void latent_part(Results& results) {
   results.put("mla_step_difference", worst / largest(full));
   results.put("mla_bytes", latent.bytes_per_token());
   results.put("mla_expanded_bytes", latent.expanded_bytes_per_token());
-  results.add(say("MLA (latent attention): a token takes {} bytes of cache instead of {}; decoding from the cache differs "
-                  "from the full pass by {:.0e}.",
-                  "MLA（潜在注意力）：每个词元的缓存是 {} 字节，而不是 {} 字节；用缓存解码与整段前向相差 {:.0e}。",
-                  latent.bytes_per_token(), latent.expanded_bytes_per_token(), worst / largest(full)));
+  results.add(
+      say("MLA (latent attention): a token takes {} bytes of cache instead of {}; decoding from the cache differs "
+          "from the full pass by {:.0e}.",
+          "MLA（潜在注意力）：每个词元的缓存是 {} 字节，而不是 {} 字节；用缓存解码与整段前向相差 {:.0e}。",
+          latent.bytes_per_token(), latent.expanded_bytes_per_token(), worst / largest(full)));
 }
 
 Results measure(const Arguments& a, const Progress& progress) {
   Results results;
   const std::int64_t L = a["length"];
   const Inputs in = inputs_of(a.words("text"), L);
-  Family f{results, in, attention(in.q, in.k, in.v, {.mask = causal()}).out, attention(in.q, in.k, in.v).out,
+  Family f{results,
+           in,
+           attention(in.q, in.k, in.v, {.mask = causal()}).out,
+           attention(in.q, in.k, in.v).out,
            {say("{} words. \"Seen\": the share of the pairs of causal attention. Error: of the output, against exact "
                 "attention over the same vectors.",
                 "{} 个词。“看到”：占因果注意力全部词对的比例。误差：输出相对于同样向量上的精确注意力。", L),
@@ -213,64 +219,77 @@ std::vector<Conclusion> judge(const Numbers& n) {
       say("blockwise and ring attention are exact (error {:.0e}): blocks of keys may come in any order and be merged.",
           "分块与环形注意力是精确的（误差 {:.0e}）：键可以一块一块来，再合并。", n.at("ring_error")),
       say("blocks merged gave an error of {:.2g}.", "分块合并的误差是 {:.2g}。", n.at("ring_error"))));
-  const double least = std::min({n.at("window_error"), n.at("strided_error"), n.at("longformer_error"), n.at("blockwise_sparse_error")});
-  const double seen = std::max({n.at("window_seen"), n.at("strided_seen"), n.at("longformer_seen"), n.at("blockwise_sparse_seen")});
-  list.push_back(conclude(
-      "sparse_ones_miss_something", least > 1e-3 && seen < 0.9,
-      say("every sparse pattern sees less ({:.0f} % of the pairs at most) and gives another output, by {:.0f} % at least: "
-          "on weights that were not trained for it none of them is free.",
-          "每种稀疏图案都看得更少（最多 {:.0f} % 的词对），输出至少差 {:.0f} %：没有为它训练过的权重，换上任何一种都有代价。",
-          100 * seen, 100 * least),
-      say("a sparse pattern saw {:.0f} % of the pairs and was off by {:.2g} only.", "有稀疏图案看到了 {:.0f} % 的词对，误差只有 {:.2g}。",
-          100 * seen, least)));
-  list.push_back(conclude(
-      "compressed_ones_are_other_functions", n.at("linear_error") > 0.05 && n.at("linformer_error") > 0.05,
-      say("linear attention (off by {:.0f} %) and an untrained Linformer ({:.0f} %) are other functions, not cheaper ways to "
-          "the same one: they have to be trained as what they are.",
-          "线性注意力（差 {:.0f} %）和未训练的 Linformer（差 {:.0f} %）是另外的函数，而不是同一结果的便宜算法：必须按它们自己的"
-          "样子训练。",
-          100 * n.at("linear_error"), 100 * n.at("linformer_error")),
-      say("linear attention is off by {:.2g}, Linformer by {:.2g}: one of them came close here.",
-          "线性注意力差 {:.2g}，Linformer 差 {:.2g}：这里有一个很接近。", n.at("linear_error"), n.at("linformer_error"))));
-  list.push_back(conclude(
-      "mla_saves_cache", n.at("mla_bytes") < 0.5 * n.at("mla_expanded_bytes") && n.at("mla_step_difference") < 1e-4,
-      say("MLA keeps {:.0f} bytes a token where keys and values of all heads would take {:.0f}, and decodes to the same "
-          "result.",
-          "MLA 每个词元只存 {:.0f} 字节，而所有头的键和值要 {:.0f} 字节，解码结果相同。", n.at("mla_bytes"),
-          n.at("mla_expanded_bytes")),
-      say("MLA keeps {:.0f} bytes of {:.0f} and decodes with an error of {:.2g}.", "MLA 存 {:.0f} 字节（全部为 {:.0f}），解码误差 {:.2g}。",
-          n.at("mla_bytes"), n.at("mla_expanded_bytes"), n.at("mla_step_difference"))));
+  const double least =
+      std::min({n.at("window_error"), n.at("strided_error"), n.at("longformer_error"), n.at("blockwise_sparse_error")});
+  const double seen =
+      std::max({n.at("window_seen"), n.at("strided_seen"), n.at("longformer_seen"), n.at("blockwise_sparse_seen")});
+  list.push_back(conclude("sparse_ones_miss_something", least > 1e-3 && seen < 0.9,
+                          say("every sparse pattern sees less ({:.0f} % of the pairs at most) and gives another "
+                              "output, by {:.0f} % at least: "
+                              "on weights that were not trained for it none of them is free.",
+                              "每种稀疏图案都看得更少（最多 {:.0f} % 的词对），输出至少差 {:.0f} "
+                              "%：没有为它训练过的权重，换上任何一种都有代价。",
+                              100 * seen, 100 * least),
+                          say("a sparse pattern saw {:.0f} % of the pairs and was off by {:.2g} only.",
+                              "有稀疏图案看到了 {:.0f} % 的词对，误差只有 {:.2g}。", 100 * seen, least)));
+  list.push_back(conclude("compressed_ones_are_other_functions",
+                          n.at("linear_error") > 0.05 && n.at("linformer_error") > 0.05,
+                          say("linear attention (off by {:.0f} %) and an untrained Linformer ({:.0f} %) are other "
+                              "functions, not cheaper ways to "
+                              "the same one: they have to be trained as what they are.",
+                              "线性注意力（差 {:.0f} %）和未训练的 Linformer（差 {:.0f} "
+                              "%）是另外的函数，而不是同一结果的便宜算法：必须按它们自己的"
+                              "样子训练。",
+                              100 * n.at("linear_error"), 100 * n.at("linformer_error")),
+                          say("linear attention is off by {:.2g}, Linformer by {:.2g}: one of them came close here.",
+                              "线性注意力差 {:.2g}，Linformer 差 {:.2g}：这里有一个很接近。", n.at("linear_error"),
+                              n.at("linformer_error"))));
+  list.push_back(conclude("mla_saves_cache",
+                          n.at("mla_bytes") < 0.5 * n.at("mla_expanded_bytes") && n.at("mla_step_difference") < 1e-4,
+                          say("MLA keeps {:.0f} bytes a token where keys and values of all heads would take {:.0f}, "
+                              "and decodes to the same "
+                              "result.",
+                              "MLA 每个词元只存 {:.0f} 字节，而所有头的键和值要 {:.0f} 字节，解码结果相同。",
+                              n.at("mla_bytes"), n.at("mla_expanded_bytes")),
+                          say("MLA keeps {:.0f} bytes of {:.0f} and decodes with an error of {:.2g}.",
+                              "MLA 存 {:.0f} 字节（全部为 {:.0f}），解码误差 {:.2g}。", n.at("mla_bytes"),
+                              n.at("mla_expanded_bytes"), n.at("mla_step_difference"))));
   return list;
 }
 
 }  // namespace
 
 Lab family_lab() {
-  return {.name = "family",
-          .title = say("The family of attentions", "注意力大家族"),
-          .question = say("Sparse, Longformer, blockwise, linear, Linformer, Reformer, ring, adaptive span, MLA: what does each "
-                          "see, what does it cost, and what does it get wrong?",
-                          "稀疏、Longformer、分块、线性、Linformer、Reformer、环形、自适应跨度、MLA：各自看到什么、代价多少、会错在"
-                          "哪里？"),
-          .lesson = say("They are listed side by side as \"efficient attention\", as if all computed the same.",
-                        "它们常被并列称为“高效注意力”，好像算的都是同一个东西。"),
-          .guess = say("Which of them are exact? Which only skip pairs, and which replace softmax by something else?",
-                       "哪些是精确的？哪些只是跳过一部分词对？哪些把 softmax 换成了别的东西？"),
-          .why = {say("Three kinds: exact ones that only order the work differently (Flash, blockwise, ring); masks that leave "
-                      "out pairs (window, strided, Longformer, span; Reformer chooses them by a hash); and other functions "
-                      "(linear attention's kernel, Linformer's projection of the length). MLA changes how keys and values "
-                      "are made, and then attends exactly.",
-                      "分三类：精确的，只是换个顺序算（Flash、分块、环形）；掩码类，漏掉一部分词对（窗口、步距、Longformer、跨度；"
-                      "Reformer 用哈希来挑）；换成别的函数的（线性注意力的核、Linformer 沿长度的投影）。MLA 改变的是键和值的生成方式，"
-                      "之后的注意力是精确的。")},
-          .seconds = 2,
-          .minutes = 10,
-          .parameters = {{"length", 256, 32, 2048, 64, say("words: the text is repeated up to there", "词数：文本会重复到这么长")},
-                         {"text", 0, 0, 0, 0, say("the text", "文本"), true,
-                          "the cat sat on the mat and the dog lay by the door while rain fell on the old roof and the cat "
-                          "dreamt of the sea"}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "family",
+      .title = say("The family of attentions", "注意力大家族"),
+      .question =
+          say("Sparse, Longformer, blockwise, linear, Linformer, Reformer, ring, adaptive span, MLA: what does each "
+              "see, what does it cost, and what does it get wrong?",
+              "稀疏、Longformer、分块、线性、Linformer、Reformer、环形、自适应跨度、MLA：各自看到什么、代价多少、会错在"
+              "哪里？"),
+      .lesson = say("They are listed side by side as \"efficient attention\", as if all computed the same.",
+                    "它们常被并列称为“高效注意力”，好像算的都是同一个东西。"),
+      .guess = say("Which of them are exact? Which only skip pairs, and which replace softmax by something else?",
+                   "哪些是精确的？哪些只是跳过一部分词对？哪些把 softmax 换成了别的东西？"),
+      .why = {say(
+          "Three kinds: exact ones that only order the work differently (Flash, blockwise, ring); masks that leave "
+          "out pairs (window, strided, Longformer, span; Reformer chooses them by a hash); and other functions "
+          "(linear attention's kernel, Linformer's projection of the length). MLA changes how keys and values "
+          "are made, and then attends exactly.",
+          "分三类：精确的，只是换个顺序算（Flash、分块、环形）；掩码类，漏掉一部分词对（窗口、步距、Longformer、跨度；"
+          "Reformer 用哈希来挑）；换成别的函数的（线性注意力的核、Linformer 沿长度的投影）。MLA "
+          "改变的是键和值的生成方式，"
+          "之后的注意力是精确的。")},
+      .seconds = 2,
+      .minutes = 10,
+      .parameters = {{"length", 256, 32, 2048, 64,
+                      say("words: the text is repeated up to there", "词数：文本会重复到这么长")},
+                     {"text", 0, 0, 0, 0, say("the text", "文本"), true,
+                      "the cat sat on the mat and the dog lay by the door while rain fell on the old roof and the cat "
+                      "dreamt of the sea"}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

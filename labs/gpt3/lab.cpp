@@ -22,7 +22,8 @@ llm::ModelConfig config_of(const std::string& name) {
   if (std::filesystem::exists(name)) return llm::ModelFiles(name).config();
   std::vector<std::string> names;
   for (const llm::NamedShape& shape : llm::named_shapes()) names.emplace_back(shape.name);
-  throw InvalidArgument(fmt::format("model is '{}', expected a file, a folder or one of: {}", name, fmt::join(names, ", ")));
+  throw InvalidArgument(
+      fmt::format("model is '{}', expected a file, a folder or one of: {}", name, fmt::join(names, ", ")));
 }
 
 void table_of(const std::string& name, const llm::ModelConfig& c, Results& results) {
@@ -65,7 +66,8 @@ void shapes_of(const llm::ModelConfig& c, std::int64_t tokens, Results& results)
         same("{}", io::readable_bytes(2.0 * static_cast<double>(c.layers * c.heads) * static_cast<double>(tokens) *
                                       static_cast<double>(tokens)))},
        {say("KV cache, f16", "KV 缓存，f16"),
-        same("{}", io::readable_bytes(static_cast<double>(llm::kv_bytes_per_token(c, 2)) * static_cast<double>(tokens)))}}});
+        same("{}",
+             io::readable_bytes(static_cast<double>(llm::kv_bytes_per_token(c, 2)) * static_cast<double>(tokens)))}}});
 }
 
 Results measure(const Arguments& a, const Progress&) {
@@ -88,8 +90,8 @@ Results measure(const Arguments& a, const Progress&) {
   table_of(model, asked, results);
   shapes_of(asked, a["tokens"], results);
   Table others{say("Others beside it", "与其他模型对比"),
-               {say("model", "模型"), say("embedding", "词嵌入"), say("attention", "注意力"), say("feed-forward", "前馈"),
-                say("all", "合计")},
+               {say("model", "模型"), say("embedding", "词嵌入"), say("attention", "注意力"),
+                say("feed-forward", "前馈"), say("all", "合计")},
                {}};
   for (const llm::NamedShape& shape : llm::named_shapes()) {
     const llm::ParameterCounts m = llm::count_parameters(shape.config);
@@ -105,35 +107,33 @@ Results measure(const Arguments& a, const Progress&) {
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
   const auto text = [&](const char* name) { return io::readable_count(static_cast<std::int64_t>(n.at(name))); };
-  list.push_back(conclude(
-      "embedding", n.at("embedding") == 617558016,
-      say("GPT-3's embedding has 50,257 × 12,288 = {} parameters.", "GPT-3 的词嵌入有 50,257 × 12,288 = {} 个参数。",
-          text("embedding")),
-      say("GPT-3's embedding came out as {}, 50,257 × 12,288 is 617,558,016.", "GPT-3 的词嵌入算得 {}，而 50,257 × 12,288 是 617,558,016。",
-          text("embedding"))));
-  list.push_back(conclude(
-      "each_of_four",
-      n.at("queries") == 14495514624.0 && n.at("keys") == n.at("queries") && n.at("values") == n.at("queries") &&
-          n.at("output") == n.at("queries"),
-      say("each of Q, K, V↓ and V↑ has {} parameters over all 96 layers.", "Q、K、V↓、V↑ 在全部 96 层里各有 {} 个参数。",
-          text("queries")),
-      say("Q, K, V↓, V↑ came out as {}, {}, {}, {}.", "Q、K、V↓、V↑ 算得 {}、{}、{}、{}。", text("queries"), text("keys"),
-          text("values"), text("output"))));
-  list.push_back(conclude(
-      "attention_in_all", n.at("attention") == 57982058496.0 && n.at("attention") < n.at("total") / 2,
-      say("attention in all has {}: {:.0f} % of {}; the feed-forward networks have {:.0f} %.",
-          "注意力总共 {0} 个参数，占全部 {2} 的 {1:.0f} %；前馈网络占 {3:.0f} %。", text("attention"),
-          100 * n.at("attention") / n.at("total"), text("total"), 100 * n.at("feed_forward") / n.at("total")),
-      say("attention came out as {} of {}.", "注意力算得 {}，总数 {}。", text("attention"), text("total"))));
+  list.push_back(conclude("embedding", n.at("embedding") == 617558016,
+                          say("GPT-3's embedding has 50,257 × 12,288 = {} parameters.",
+                              "GPT-3 的词嵌入有 50,257 × 12,288 = {} 个参数。", text("embedding")),
+                          say("GPT-3's embedding came out as {}, 50,257 × 12,288 is 617,558,016.",
+                              "GPT-3 的词嵌入算得 {}，而 50,257 × 12,288 是 617,558,016。", text("embedding"))));
+  list.push_back(conclude("each_of_four",
+                          n.at("queries") == 14495514624.0 && n.at("keys") == n.at("queries") &&
+                              n.at("values") == n.at("queries") && n.at("output") == n.at("queries"),
+                          say("each of Q, K, V↓ and V↑ has {} parameters over all 96 layers.",
+                              "Q、K、V↓、V↑ 在全部 96 层里各有 {} 个参数。", text("queries")),
+                          say("Q, K, V↓, V↑ came out as {}, {}, {}, {}.", "Q、K、V↓、V↑ 算得 {}、{}、{}、{}。",
+                              text("queries"), text("keys"), text("values"), text("output"))));
+  list.push_back(
+      conclude("attention_in_all", n.at("attention") == 57982058496.0 && n.at("attention") < n.at("total") / 2,
+               say("attention in all has {}: {:.0f} % of {}; the feed-forward networks have {:.0f} %.",
+                   "注意力总共 {0} 个参数，占全部 {2} 的 {1:.0f} %；前馈网络占 {3:.0f} %。", text("attention"),
+                   100 * n.at("attention") / n.at("total"), text("total"), 100 * n.at("feed_forward") / n.at("total")),
+               say("attention came out as {} of {}.", "注意力算得 {}，总数 {}。", text("attention"), text("total"))));
   list.push_back(conclude(
       "head_dim", n.at("head_dim") == 128 && n.at("hidden") / n.at("heads") == 128,
       say("a head has 12,288 / 96 = {:.0f} dimensions.", "每个头有 12,288 / 96 = {:.0f} 维。", n.at("head_dim")),
-      say("a head has {:.0f} dimensions, {:.0f} / {:.0f}.", "每个头有 {:.0f} 维，即 {:.0f} / {:.0f}。", n.at("head_dim"),
-          n.at("hidden"), n.at("heads"))));
+      say("a head has {:.0f} dimensions, {:.0f} / {:.0f}.", "每个头有 {:.0f} 维，即 {:.0f} / {:.0f}。",
+          n.at("head_dim"), n.at("hidden"), n.at("heads"))));
   list.push_back(conclude(
       "minimind3", n.at("minimind3") == 63912192,
-      say("MiniMind-3 has {} parameters: GPT-3 is {:.0f} times as large.", "MiniMind-3 有 {} 个参数：GPT-3 是它的 {:.0f} 倍。",
-          text("minimind3"), n.at("total") / n.at("minimind3")),
+      say("MiniMind-3 has {} parameters: GPT-3 is {:.0f} times as large.",
+          "MiniMind-3 有 {} 个参数：GPT-3 是它的 {:.0f} 倍。", text("minimind3"), n.at("total") / n.at("minimind3")),
       say("MiniMind-3 came out as {}, its authors count 63,912,192.", "MiniMind-3 算得 {}，作者的数字是 63,912,192。",
           text("minimind3"))));
   return list;
@@ -142,28 +142,34 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab gpt3_lab() {
-  return {.name = "gpt3",
-          .title = say("GPT-3 counted", "把 GPT-3 数一遍"),
-          .question = say("Where do 175 billion parameters sit, to the last digit?", "1750 亿个参数，一个不差，都在哪里？"),
-          .lesson = say("Embedding 617,558,016; Q, K, V↓, V↑ 14,495,514,624 each; attention 57,982,058,496. Lessons that "
-                        "round, or that take a head for the whole width, get other numbers.",
-                        "词嵌入 617,558,016；Q、K、V↓、V↑ 各 14,495,514,624；注意力合计 57,982,058,496。有的课程四舍五入，有的把一个"
-                        "头当成整个宽度，数就对不上了。"),
-          .guess = say("What share of GPT-3 is attention? How large would all its score matrices be for 1,000 tokens?",
-                       "注意力占 GPT-3 的多少？1,000 个词元时，所有得分矩阵合起来有多大？"),
-          .why = {say("Attention has 4·hidden² a layer when heads·head_dim = hidden, a feed-forward network of width 4·hidden "
-                      "has 8·hidden²: two thirds of a block are not attention. The counts are those of the shape that this "
-                      "program knows as gpt-3; a file's are read from its own header, without loading it.",
-                      "当 heads·head_dim = hidden 时，每层注意力有 4·hidden² 个参数，宽度为 4·hidden 的前馈网络有 8·hidden² 个：一个模块"
-                      "有三分之二不是注意力。这些数是按本程序所知的 gpt-3 形状算出来的；给一个模型文件，则从它自己的文件头读取，不必"
-                      "加载。")},
-          .seconds = 1,
-          .minutes = 6,
-          .parameters = {{"tokens", 1000, 1, 1000000, 1000, say("tokens of the pass", "前向的词元数")},
-                         {"model", 0, 0, 0, 0, say("a known shape, or a model file or folder", "已知的模型名，或模型文件、文件夹"),
-                          true, "gpt-3"}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "gpt3",
+      .title = say("GPT-3 counted", "把 GPT-3 数一遍"),
+      .question = say("Where do 175 billion parameters sit, to the last digit?", "1750 亿个参数，一个不差，都在哪里？"),
+      .lesson = say(
+          "Embedding 617,558,016; Q, K, V↓, V↑ 14,495,514,624 each; attention 57,982,058,496. Lessons that "
+          "round, or that take a head for the whole width, get other numbers.",
+          "词嵌入 617,558,016；Q、K、V↓、V↑ 各 14,495,514,624；注意力合计 57,982,058,496。有的课程四舍五入，有的把一个"
+          "头当成整个宽度，数就对不上了。"),
+      .guess = say("What share of GPT-3 is attention? How large would all its score matrices be for 1,000 tokens?",
+                   "注意力占 GPT-3 的多少？1,000 个词元时，所有得分矩阵合起来有多大？"),
+      .why = {say(
+          "Attention has 4·hidden² a layer when heads·head_dim = hidden, a feed-forward network of width 4·hidden "
+          "has 8·hidden²: two thirds of a block are not attention. The counts are those of the shape that this "
+          "program knows as gpt-3; a file's are read from its own header, without loading it.",
+          "当 heads·head_dim = hidden 时，每层注意力有 4·hidden² 个参数，宽度为 4·hidden 的前馈网络有 8·hidden² "
+          "个：一个模块"
+          "有三分之二不是注意力。这些数是按本程序所知的 gpt-3 "
+          "形状算出来的；给一个模型文件，则从它自己的文件头读取，不必"
+          "加载。")},
+      .seconds = 1,
+      .minutes = 6,
+      .parameters = {{"tokens", 1000, 1, 1000000, 1000, say("tokens of the pass", "前向的词元数")},
+                     {"model", 0, 0, 0, 0,
+                      say("a known shape, or a model file or folder", "已知的模型名，或模型文件、文件夹"), true,
+                      "gpt-3"}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "attend/error.hpp"
 #include "attend/linear.hpp"
 #include "attend/multi_head_attention.hpp"
 #include "labs/registry.hpp"
@@ -38,6 +39,8 @@ double mean_distance(const Tensor& weights) {  // over rows, of how far back a h
 
 void split_part(const Arguments& a, Results& results) {
   const std::int64_t W = a["width"], H = a["heads"], D = W / H, L = 5;
+  if (W % (2 * H) != 0)
+    throw InvalidArgument(fmt::format("width is {}, expected a multiple of twice the heads, {}", W, 2 * H));
   MultiHeadAttention layer({.width = W, .heads = H});
   layer.initialise(3);
   const Tensor x = random_tensor({1, 1, L, W}, 4);
@@ -46,21 +49,16 @@ void split_part(const Arguments& a, Results& results) {
   // W_O of the concatenation is the sum over heads of W_O's columns for that head.
   Tensor sum(DType::f32, y.shape());
   for (std::int64_t h = 0; h < H; ++h) {
-    Tensor part(DType::f32, {1, 1, W, D}), rows(DType::f32, {1, 1, L, D}), one(DType::f32, {1, 1, L, W});
-    for (std::int64_t o = 0; o < W; ++o)
-      std::memcpy(part.data<float>() + o * D, layer.parameters().wo.data<float>() + o * W + h * D,
-                  static_cast<std::size_t>(D) * sizeof(float));
-    const std::vector<double> head = doubles_of(slice(saved.out, 1, h, 1));
-    for (std::size_t n = 0; n < head.size(); ++n) rows.data<float>()[n] = static_cast<float>(head[n]);
-    linear(rows, part, {}, one);
+    Tensor one(DType::f32, {1, 1, L, W});
+    linear(slice(saved.out, 3, h * D, D), slice(layer.parameters().wo, 3, h * D, D), {}, one);
     for (std::int64_t n = 0; n < sum.size(); ++n) sum.data<float>()[n] += one.data<float>()[n];
   }
   results.put("concat_difference", largest_difference(sum, y));
   results.add(Table{say("Shapes on the way, {} heads of {}", "各步的形状，{} 个头，每头 {} 维", H, D),
                     {say("step", "步骤"), say("shape", "形状")},
                     {{same("x"), shape_text(x.shape())},
-                     {say("Q, K, V, split into heads", "Q、K、V，拆成多头"), shape_text(saved.q.shape())},
-                     {say("attention of every head", "每个头的注意力输出"), shape_text(saved.out.shape())},
+                     {say("Q, K, V, split into heads", "Q、K、V，拆成多头"), same("[1, {}, {}, {}]", H, L, D)},
+                     {say("attention of every head", "每个头的注意力输出"), same("[1, {}, {}, {}]", H, L, D)},
                      {say("concatenated, times W_O", "拼接后乘 W_O"), shape_text(y.shape())}}});
   const MultiHeadAttention many({.width = 512, .heads = 8}), one({.width = 512, .heads = 1});
   results.put("parameters_8x64", many.parameter_count());
@@ -77,10 +75,11 @@ void random_part(Results& results) {
     for (std::int64_t j = 0; j <= i; ++j) equal.data<float>()[i * L + j] = 1 / static_cast<float>(i + 1);
   results.put("random_distance", mean_distance(weights));
   results.put("uniform_distance", mean_distance(equal));
-  results.add(say("Heads of random weights over {} tokens look {:.2f} places back on average; a head that looks everywhere "
-                  "alike, {:.2f}.",
-                  "随机权重的头在 {} 个词元上平均往回看 {:.2f} 个位置；对所有位置一视同仁的头是 {:.2f}。",
-                  L, results.numbers.at("random_distance"), results.numbers.at("uniform_distance")));
+  results.add(
+      say("Heads of random weights over {} tokens look {:.2f} places back on average; a head that looks everywhere "
+          "alike, {:.2f}.",
+          "随机权重的头在 {} 个词元上平均往回看 {:.2f} 个位置；对所有位置一视同仁的头是 {:.2f}。", L,
+          results.numbers.at("random_distance"), results.numbers.at("uniform_distance")));
 }
 
 TinyModel trained(const Arguments& a, std::int64_t heads, const Progress& progress, double from, Curve& curve) {
@@ -98,8 +97,13 @@ TinyModel trained(const Arguments& a, std::int64_t heads, const Progress& progre
 
 void training_part(const Arguments& a, const Progress& progress, Results& results) {
   const std::int64_t H = a["heads"];
-  CurvesFigure figure{"training", say("{} heads against one, the same parameters", "{} 个头与 1 个头，参数一样多", H),
-                      say("step", "训练步"), say("loss", "损失"), {}, false, false};
+  CurvesFigure figure{"training",
+                      say("{} heads against one, the same parameters", "{} 个头与 1 个头，参数一样多", H),
+                      say("step", "训练步"),
+                      say("loss", "损失"),
+                      {},
+                      false,
+                      false};
   figure.curves = {{say("{} heads of {}", "{} 个头，每头 {} 维", H, a["width"] / H), {}},
                    {say("1 head of {}", "1 个头，{} 维", a["width"]), {}}};
   const TinyModel many = trained(a, H, progress, 0.05, figure.curves[0]);
@@ -114,13 +118,15 @@ void training_part(const Arguments& a, const Progress& progress, Results& result
   const Tensor weights = many.weights(test, 0);
   const auto near = scores_of_heads(weights, kNear), far = scores_of_heads(weights, kFar);
   const double whole = many.loss(test);
-  Table table{say("The task asks for the token {} back and the token {} back. Each head of the trained model: its weight "
-                  "there, and the loss when it is knocked out (now {:.3f})",
-                  "任务要求说出往回第 {} 个和第 {} 个词元。训练后每个头：落在这两处的权重，以及去掉它以后的损失（现在是 {:.3f}）",
-                  kNear, kFar, whole),
-              {say("head", "头"), say("{} back", "往回 {}", kNear), say("{} back", "往回 {}", kFar), say("does", "分工"),
-               say("loss without it", "去掉后的损失")},
-              {}};
+  Table table{
+      say("The task asks for the token {} back and the token {} back. Each head of the trained model: its weight "
+          "there, and the loss when it is knocked out (now {:.3f})",
+          "任务要求说出往回第 {} 个和第 {} 个词元。训练后每个头：落在这两处的权重，以及去掉它以后的损失（现在是 "
+          "{:.3f}）",
+          kNear, kFar, whole),
+      {say("head", "头"), say("{} back", "往回 {}", kNear), say("{} back", "往回 {}", kFar), say("does", "分工"),
+       say("loss without it", "去掉后的损失")},
+      {}};
   double most_harm = 0, least_harm = 1e9, best_near = 0, best_far = 0;
   for (std::int64_t h = 0; h < H; ++h) {
     TinyModel without = many.clone();
@@ -153,23 +159,27 @@ Results measure(const Arguments& a, const Progress& progress) {
 
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
-  list.push_back(conclude(
-      "concat_is_a_sum", n.at("concat_difference") < 1e-4,
-      say("concatenate and multiply by W_O equals the sum over heads of their own slice of W_O (difference {:.0e}): heads "
-          "add to the output side by side.",
-          "“拼接后乘 W_O”等于每个头乘自己那一片 W_O 再相加（差 {:.0e}）：各个头是并排加到输出里的。",
-          n.at("concat_difference")),
-      say("concatenation and the sum over heads differ by {:.2g}.", "拼接与逐头相加相差 {:.2g}。",
-          n.at("concat_difference"))));
-  list.push_back(conclude(
-      "same_parameters", n.at("parameters_8x64") == n.at("parameters_1x512") && n.at("parameters_8x64") == 4.0 * 512 * 512,
-      say("8 heads of 64 have exactly the parameters of 1 head of 512: {:.0f} = 4·512². More heads cost none.",
-          "8 个 64 维的头与 1 个 512 维的头参数完全一样多：{:.0f} = 4·512²。多几个头不多花参数。", n.at("parameters_8x64")),
-      say("8×64 has {:.0f} parameters, 1×512 has {:.0f}.", "8×64 有 {:.0f} 个参数，1×512 有 {:.0f} 个。",
-          n.at("parameters_8x64"), n.at("parameters_1x512"))));
+  list.push_back(
+      conclude("concat_is_a_sum", n.at("concat_difference") < 1e-4,
+               say("concatenate and multiply by W_O equals the sum over heads of their own slice of W_O (difference "
+                   "{:.0e}): heads "
+                   "add to the output side by side.",
+                   "“拼接后乘 W_O”等于每个头乘自己那一片 W_O 再相加（差 {:.0e}）：各个头是并排加到输出里的。",
+                   n.at("concat_difference")),
+               say("concatenation and the sum over heads differ by {:.2g}.", "拼接与逐头相加相差 {:.2g}。",
+                   n.at("concat_difference"))));
+  list.push_back(
+      conclude("same_parameters",
+               n.at("parameters_8x64") == n.at("parameters_1x512") && n.at("parameters_8x64") == 4.0 * 512 * 512,
+               say("8 heads of 64 have exactly the parameters of 1 head of 512: {:.0f} = 4·512². More heads cost none.",
+                   "8 个 64 维的头与 1 个 512 维的头参数完全一样多：{:.0f} = 4·512²。多几个头不多花参数。",
+                   n.at("parameters_8x64")),
+               say("8×64 has {:.0f} parameters, 1×512 has {:.0f}.", "8×64 有 {:.0f} 个参数，1×512 有 {:.0f} 个。",
+                   n.at("parameters_8x64"), n.at("parameters_1x512"))));
   list.push_back(conclude(
       "random_heads_see_all", std::abs(n.at("random_distance") / n.at("uniform_distance") - 1) < 0.05,
-      say("heads of random weights do not look near the diagonal: {:.2f} places back against {:.2f} for a head that looks "
+      say("heads of random weights do not look near the diagonal: {:.2f} places back against {:.2f} for a head that "
+          "looks "
           "everywhere alike. A pattern has to be learnt.",
           "随机权重的头并不会“盯着对角线附近”：平均往回 {:.2f} 个位置，与一视同仁的 {:.2f} 一样。图案是学出来的。",
           n.at("random_distance"), n.at("uniform_distance")),
@@ -204,31 +214,33 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab heads_lab() {
-  return {.name = "heads",
-          .title = say("Many heads or one?", "多个头还是一个头？"),
-          .question = say("What do eight heads of 64 do that one head of 512 cannot, if both have the same parameters?",
-                          "8 个 64 维的头和 1 个 512 维的头参数一样多，前者能做到什么后者做不到的？"),
-          .lesson = say("\"Heads look near the diagonal\", printed under a picture of random weights; \"more heads, more "
-                        "parameters\".",
-                        "在一张随机权重的图下面写着“注意力头关注对角线附近”；还有“头越多，参数越多”。"),
-          .guess = say("Do random heads prefer near tokens? How many parameters do 8×64 and 1×512 have? What does knocking "
-                       "out one head of eight cost?",
-                       "随机权重的头会偏爱附近的词元吗？8×64 和 1×512 各有多少参数？8 个头去掉 1 个，会损失多少？"),
-          .why = {say("One head makes one distribution for each query: looking at two places, it has to blend the two "
-                      "values into one. Two heads keep them apart, and W_O puts them next to each other. The split is a "
-                      "matter of how the rows of W_Q, W_K and W_V are read, so it costs no parameters. (One head can "
-                      "still learn two places, with unequal weights and features to tell them apart: it is harder, not "
-                      "impossible.)",
-                      "一个头对每个查询只产生一个分布：要看两个地方，就只能把两个值混成一个。两个头则能分开保存，再由 W_O "
-                      "放到一起。拆头只是换一种方式读 W_Q、W_K、W_V 的行，所以不增加参数。（单个头也可以用不相等的权重和"
-                      "可区分的特征学会看两处：更难，但并非不可能。）")},
-          .seconds = 20,
-          .minutes = 12,
-          .parameters = {{"width", 64, 16, 256, 32, say("features, a multiple of twice the heads", "特征数，须是头数两倍的倍数")},
-                         {"heads", 8, 2, 16, 4, say("heads", "头数")},
-                         {"steps", 400, 1, 4000, 60, say("training steps", "训练步数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "heads",
+      .title = say("Many heads or one?", "多个头还是一个头？"),
+      .question = say("What do eight heads of 64 do that one head of 512 cannot, if both have the same parameters?",
+                      "8 个 64 维的头和 1 个 512 维的头参数一样多，前者能做到什么后者做不到的？"),
+      .lesson = say("\"Heads look near the diagonal\", printed under a picture of random weights; \"more heads, more "
+                    "parameters\".",
+                    "在一张随机权重的图下面写着“注意力头关注对角线附近”；还有“头越多，参数越多”。"),
+      .guess = say("Do random heads prefer near tokens? How many parameters do 8×64 and 1×512 have? What does knocking "
+                   "out one head of eight cost?",
+                   "随机权重的头会偏爱附近的词元吗？8×64 和 1×512 各有多少参数？8 个头去掉 1 个，会损失多少？"),
+      .why = {say("One head makes one distribution for each query: looking at two places, it has to blend the two "
+                  "values into one. Two heads keep them apart, and W_O puts them next to each other. The split is a "
+                  "matter of how the rows of W_Q, W_K and W_V are read, so it costs no parameters. (One head can "
+                  "still learn two places, with unequal weights and features to tell them apart: it is harder, not "
+                  "impossible.)",
+                  "一个头对每个查询只产生一个分布：要看两个地方，就只能把两个值混成一个。两个头则能分开保存，再由 W_O "
+                  "放到一起。拆头只是换一种方式读 W_Q、W_K、W_V 的行，所以不增加参数。（单个头也可以用不相等的权重和"
+                  "可区分的特征学会看两处：更难，但并非不可能。）")},
+      .seconds = 20,
+      .minutes = 12,
+      .parameters = {{"width", 64, 16, 256, 32,
+                      say("features, a multiple of twice the heads", "特征数，须是头数两倍的倍数")},
+                     {"heads", 8, 2, 16, 4, say("heads", "头数")},
+                     {"steps", 400, 1, 4000, 60, say("training steps", "训练步数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

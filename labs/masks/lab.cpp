@@ -44,7 +44,8 @@ std::vector<double> lesson_row(const std::vector<double>& scores, std::size_t i)
 // How far outputs of earlier tokens move when only the last one changes.
 double leak(const Mask& mask, std::int64_t L) {
   const std::int64_t D = 16;
-  const Tensor q = random_tensor({1, 2, L, D}, 1), k = random_tensor({1, 2, L, D}, 2), v = random_tensor({1, 2, L, D}, 3);
+  const Tensor q = random_tensor({1, 2, L, D}, 1), k = random_tensor({1, 2, L, D}, 2),
+               v = random_tensor({1, 2, L, D}, 3);
   Tensor k2 = k.clone(), v2 = v.clone();
   for (std::int64_t h = 0; h < 2; ++h)
     for (std::int64_t d = 0; d < D; ++d) {
@@ -79,7 +80,8 @@ double trained_loss(const Mask& mask, std::int64_t steps, const Progress& progre
 void padding_part(Results& results) {
   const std::int64_t L = 6, D = 8;
   const std::int64_t lengths[] = {6, 4, 2};
-  const Tensor q = random_tensor({3, 2, L, D}, 11), k = random_tensor({3, 2, L, D}, 12), v = random_tensor({3, 2, L, D}, 13);
+  const Tensor q = random_tensor({3, 2, L, D}, 11), k = random_tensor({3, 2, L, D}, 12),
+               v = random_tensor({3, 2, L, D}, 13);
   const AttentionResult both = attention(q, k, v, {.mask = causal() & padding({6, 4, 2})});
   const AttentionResult only_padding = attention(q, k, v, {.mask = padding({6, 4, 2})});
   const AttentionResult unpadded = attention(q, k, v);
@@ -95,23 +97,28 @@ void padding_part(Results& results) {
   results.put("padded_batch_difference", worst);
   results.put("padded_batch_bits", bits ? 1 : 0);
   results.put("no_padding_mask_difference", without);
-  results.add(say("Three texts of 6, 4 and 2 tokens in one batch, causal & padding: the largest difference from each text "
-                  "run alone is {:.0e}. Without the padding mask outputs would be off by {:.2f}.",
-                  "长度为 6、4、2 的三段文本放进一个批次，因果掩码与填充掩码同时使用：与单独运行每段文本的最大差是 {:.0e}。"
-                  "如果不加填充掩码，输出会偏差 {:.2f}。",
-                  worst, without));
+  results.add(
+      say("Three texts of 6, 4 and 2 tokens in one batch, causal & padding: the largest difference from each text "
+          "run alone is {:.0e}. Without the padding mask outputs would be off by {:.2f}.",
+          "长度为 6、4、2 的三段文本放进一个批次，因果掩码与填充掩码同时使用：与单独运行每段文本的最大差是 {:.0e}。"
+          "如果不加填充掩码，输出会偏差 {:.2f}。",
+          worst, without));
 }
 
 void alignment_part(Results& results) {
   const std::int64_t M = 3, N = 7;
   const Rows first = visible(M, N, causal(Align::first_key)), last = visible(M, N, causal(Align::last_key));
-  results.add(matrix("first_key", say("3 queries, 7 keys: aligned to the first key (PyTorch's is_causal)",
-                                      "3 个查询、7 个键：对齐到第一个键（PyTorch 的 is_causal）"), first));
-  results.add(matrix("last_key", say("the same aligned to the last key (a KV cache)", "对齐到最后一个键（KV 缓存）"), last));
+  results.add(matrix("first_key",
+                     say("3 queries, 7 keys: aligned to the first key (PyTorch's is_causal)",
+                         "3 个查询、7 个键：对齐到第一个键（PyTorch 的 is_causal）"),
+                     first));
+  results.add(
+      matrix("last_key", say("the same aligned to the last key (a KV cache)", "对齐到最后一个键（KV 缓存）"), last));
   results.put("first_seen_first_key", seen_in_row(first, 0));
   results.put("first_seen_last_key", seen_in_row(last, 0));
   // The last M rows of a causal pass over all N tokens are what a decoder with a cache has to give.
-  const Tensor q = random_tensor({1, 1, N, 8}, 21), k = random_tensor({1, 1, N, 8}, 22), v = random_tensor({1, 1, N, 8}, 23);
+  const Tensor q = random_tensor({1, 1, N, 8}, 21), k = random_tensor({1, 1, N, 8}, 22),
+               v = random_tensor({1, 1, N, 8}, 23);
   const AttentionResult whole = attention(q, k, v, {.mask = causal()});
   const View tail = slice(q, 2, N - M, M), wanted = slice(whole.out, 2, N - M, M);
   results.put("last_key_difference", largest_difference(attention(tail, k, v, {.mask = causal()}).out, wanted));
@@ -122,13 +129,17 @@ void alignment_part(Results& results) {
 Results measure(const Arguments& a, const Progress& progress) {
   Results results;
   const std::int64_t L = a["length"];
-  results.add(matrix("causal", say("A causal mask: each token sees itself and what came before (equal scores)",
-                                   "因果掩码：每个词元看到自己和之前的词元（得分全相等）"), visible(L, L, causal())));
+  results.add(matrix("causal",
+                     say("A causal mask: each token sees itself and what came before (equal scores)",
+                         "因果掩码：每个词元看到自己和之前的词元（得分全相等）"),
+                     visible(L, L, causal())));
   const std::vector<double> scores = doubles_of(random_tensor({1, 1, 1, L}, 4));
   Rows lesson;
   for (std::int64_t i = 0; i < L; ++i) lesson.push_back(lesson_row(scores, static_cast<std::size_t>(i)));
-  results.add(matrix("inverted", say("The same mask inverted, hidden ones at −1e9 as the lesson has it",
-                                     "掩码写反了，像那节课一样用 −1e9 填充"), lesson));
+  results.add(matrix(
+      "inverted",
+      say("The same mask inverted, hidden ones at −1e9 as the lesson has it", "掩码写反了，像那节课一样用 −1e9 填充"),
+      lesson));
   const std::vector<double>& last = lesson.back();
   results.put("inverted_last_row_spread",
               *std::max_element(last.begin(), last.end()) - *std::min_element(last.begin(), last.end()));
@@ -142,14 +153,15 @@ Results measure(const Arguments& a, const Progress& progress) {
   results.put("blind_loss", blind);
   results.put("causal_loss", trained_loss(causal(), a["steps"], progress, 0.1));
   results.put("inverted_loss", trained_loss(inverted(), a["steps"], progress, 0.55));
-  results.add(Table{say("Next-token prediction on random tokens, where nobody can do better than {:.3f} without seeing the "
-                        "answer; {} training steps",
-                        "在随机词元上预测下一个：不偷看答案，谁也不可能好于 {:.3f}；训练 {} 步", blind, a["steps"]),
-                    {say("mask", "掩码"), say("earlier outputs move by", "之前的输出变动"), say("loss", "损失")},
-                    {{say("causal", "因果"), number_text(results.numbers.at("causal_leak"), 4),
-                      number_text(results.numbers.at("causal_loss"), 3)},
-                     {say("inverted", "写反"), number_text(results.numbers.at("inverted_leak"), 4),
-                      number_text(results.numbers.at("inverted_loss"), 3)}}});
+  results.add(
+      Table{say("Next-token prediction on random tokens, where nobody can do better than {:.3f} without seeing the "
+                "answer; {} training steps",
+                "在随机词元上预测下一个：不偷看答案，谁也不可能好于 {:.3f}；训练 {} 步", blind, a["steps"]),
+            {say("mask", "掩码"), say("earlier outputs move by", "之前的输出变动"), say("loss", "损失")},
+            {{say("causal", "因果"), number_text(results.numbers.at("causal_leak"), 4),
+              number_text(results.numbers.at("causal_loss"), 3)},
+             {say("inverted", "写反"), number_text(results.numbers.at("inverted_leak"), 4),
+              number_text(results.numbers.at("inverted_loss"), 3)}}});
   padding_part(results);
   alignment_part(results);
   return results;
@@ -157,12 +169,12 @@ Results measure(const Arguments& a, const Progress& progress) {
 
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
-  list.push_back(conclude(
-      "causal_leaks_nothing", n.at("causal_leak") == 0,
-      say("under the causal mask a change of the last token moves no earlier output, not by one bit.",
-          "因果掩码下，改动最后一个词元，之前的输出一个比特都不变。"),
-      say("under the causal mask earlier outputs moved by {:.2g}: it leaks.", "因果掩码下，之前的输出变动了 {:.2g}：有泄漏。",
-          n.at("causal_leak"))));
+  list.push_back(
+      conclude("causal_leaks_nothing", n.at("causal_leak") == 0,
+               say("under the causal mask a change of the last token moves no earlier output, not by one bit.",
+                   "因果掩码下，改动最后一个词元，之前的输出一个比特都不变。"),
+               say("under the causal mask earlier outputs moved by {:.2g}: it leaks.",
+                   "因果掩码下，之前的输出变动了 {:.2g}：有泄漏。", n.at("causal_leak"))));
   list.push_back(conclude(
       "inverted_sees_the_future", n.at("inverted_leak") > 1e-3 && n.at("inverted_past_weight") < 1e-6,
       say("under the inverted mask each token but the last sees only the future: no weight on itself or the past, and "
@@ -170,7 +182,8 @@ std::vector<Conclusion> judge(const Numbers& n) {
           "掩码写反后，除最后一个以外，每个词元只看到未来：对自己和过去毫无权重，改动最后一个词元会让之前的输出变动 "
           "{:.2f}。",
           n.at("inverted_leak")),
-      say("under the inverted mask earlier outputs moved by {:.2g}, and up to {:.2g} of a row's weight was on the past.",
+      say("under the inverted mask earlier outputs moved by {:.2g}, and up to {:.2g} of a row's weight was on the "
+          "past.",
           "掩码写反后，之前的输出变动 {:.2g}，一行中最多有 {:.2g} 的权重在过去。", n.at("inverted_leak"),
           n.at("inverted_past_weight"))));
   list.push_back(conclude(
@@ -181,21 +194,25 @@ std::vector<Conclusion> judge(const Numbers& n) {
           n.at("inverted_last_row_spread"))));
   list.push_back(conclude(
       "the_leak_is_learnt", n.at("inverted_loss") < 0.5 * n.at("blind_loss"),
-      say("training finds the leak: the loss on unpredictable tokens falls to {:.3f}, while {:.3f} is the best an honest "
+      say("training finds the leak: the loss on unpredictable tokens falls to {:.3f}, while {:.3f} is the best an "
+          "honest "
           "model can do. A loss too good to be true is a mask to be checked.",
           "训练会发现这个漏洞：在无法预测的词元上，损失降到了 {:.3f}，而老实的模型最好也只有 {:.3f}。损失好得不像真的，"
           "就该去查掩码。",
           n.at("inverted_loss"), n.at("blind_loss")),
       say("with the inverted mask the loss is {:.3f}, blind guessing is {:.3f}: the leak was not learnt on this run.",
-          "掩码写反时损失是 {:.3f}，瞎猜是 {:.3f}：这次没有学会利用漏洞。", n.at("inverted_loss"), n.at("blind_loss"))));
-  list.push_back(conclude(
-      "honest_model_stays_blind", n.at("causal_loss") > 0.95 * n.at("blind_loss"),
-      say("the causal model stays at {:.3f}: it cannot cheat.", "因果模型停在 {:.3f}：它作不了弊。", n.at("causal_loss")),
-      say("the causal model reached {:.3f}, below {:.3f}: something leaks.",
-          "因果模型达到了 {:.3f}，低于 {:.3f}：有东西泄漏了。", n.at("causal_loss"), n.at("blind_loss"))));
+          "掩码写反时损失是 {:.3f}，瞎猜是 {:.3f}：这次没有学会利用漏洞。", n.at("inverted_loss"),
+          n.at("blind_loss"))));
+  list.push_back(
+      conclude("honest_model_stays_blind", n.at("causal_loss") > 0.95 * n.at("blind_loss"),
+               say("the causal model stays at {:.3f}: it cannot cheat.", "因果模型停在 {:.3f}：它作不了弊。",
+                   n.at("causal_loss")),
+               say("the causal model reached {:.3f}, below {:.3f}: something leaks.",
+                   "因果模型达到了 {:.3f}，低于 {:.3f}：有东西泄漏了。", n.at("causal_loss"), n.at("blind_loss"))));
   list.push_back(conclude(
       "padding_is_invisible", n.at("padded_batch_bits") != 0 && n.at("no_padding_mask_difference") > 1e-3,
-      say("with causal & padding every text of a batch gets the bits it gets alone; without the padding mask it does not "
+      say("with causal & padding every text of a batch gets the bits it gets alone; without the padding mask it does "
+          "not "
           "(off by {:.2f}).",
           "同时使用因果与填充掩码时，批次里每段文本的结果与单独运行逐位相同；不加填充掩码就不是了（偏差 {:.2f}）。",
           n.at("no_padding_mask_difference")),
@@ -218,29 +235,31 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab masks_lab() {
-  return {.name = "masks",
-          .title = say("Masks, right and wrong", "掩码：对的和错的"),
-          .question = say("Which keys may a query see, and what happens when the mask is the wrong way round?",
-                          "一个查询可以看到哪些键？掩码写反了会怎样？"),
-          .lesson = say("One lesson prints a causal mask that is inverted: each token sees only the future, and the last "
-                        "row is uniform. It looks like a triangle, too.",
-                        "有一节课打印的因果掩码是反的：每个词元只看得到未来，最后一行是均匀的。它看上去也是个三角形。"),
-          .guess = say("With the inverted mask, how low can the loss on purely random tokens fall? For 3 queries and 7 "
-                       "keys, how many keys may the first query see?",
-                       "掩码写反时，在纯随机词元上损失能降到多低？3 个查询、7 个键时，第一个查询能看到几个键？"),
-          .why = {say("A language model is asked for the next token at every place at once; the causal mask is all that "
-                      "keeps it from reading the answer. Padding hides keys of a batch, causal hides keys of the future, "
-                      "and a key is visible when both allow it. Where queries are the last M of N tokens, as in decoding, "
-                      "query i stands at key N − M + i, not at key i.",
-                      "语言模型在每个位置上同时预测下一个词元，防止它偷看答案的只有因果掩码。填充掩码隐藏批次里补齐用的键，"
-                      "因果掩码隐藏未来的键，两者都允许时才可见。解码时查询是 N 个词元中的最后 M 个，第 i 个查询对应的位置是"
-                      "键 N − M + i，而不是键 i。")},
-          .seconds = 10,
-          .minutes = 10,
-          .parameters = {{"length", 6, 2, 16, 5, say("tokens of the drawn masks", "画出的掩码有几个词元")},
-                         {"steps", 150, 1, 2000, 20, say("training steps", "训练步数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "masks",
+      .title = say("Masks, right and wrong", "掩码：对的和错的"),
+      .question = say("Which keys may a query see, and what happens when the mask is the wrong way round?",
+                      "一个查询可以看到哪些键？掩码写反了会怎样？"),
+      .lesson = say("One lesson prints a causal mask that is inverted: each token sees only the future, and the last "
+                    "row is uniform. It looks like a triangle, too.",
+                    "有一节课打印的因果掩码是反的：每个词元只看得到未来，最后一行是均匀的。它看上去也是个三角形。"),
+      .guess = say("With the inverted mask, how low can the loss on purely random tokens fall? For 3 queries and 7 "
+                   "keys, how many keys may the first query see?",
+                   "掩码写反时，在纯随机词元上损失能降到多低？3 个查询、7 个键时，第一个查询能看到几个键？"),
+      .why = {say(
+          "A language model is asked for the next token at every place at once; the causal mask is all that "
+          "keeps it from reading the answer. Padding hides keys of a batch, causal hides keys of the future, "
+          "and a key is visible when both allow it. Where queries are the last M of N tokens, as in decoding, "
+          "query i stands at key N − M + i, not at key i.",
+          "语言模型在每个位置上同时预测下一个词元，防止它偷看答案的只有因果掩码。填充掩码隐藏批次里补齐用的键，"
+          "因果掩码隐藏未来的键，两者都允许时才可见。解码时查询是 N 个词元中的最后 M 个，第 i 个查询对应的位置是"
+          "键 N − M + i，而不是键 i。")},
+      .seconds = 10,
+      .minutes = 10,
+      .parameters = {{"length", 6, 2, 16, 5, say("tokens of the drawn masks", "画出的掩码有几个词元")},
+                     {"steps", 150, 1, 2000, 20, say("training steps", "训练步数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

@@ -85,14 +85,25 @@ Results measure(const Arguments& arguments, const Progress&) {
       {"none", say("no positions, no mask", "无位置、无掩码"), false, Positions::none},
       {"causal", say("no positions, causal", "无位置、因果掩码"), true, Positions::none},
       {"sinusoidal", say("sinusoidal positions", "正弦位置编码"), false, Positions::sinusoidal},
-      {"rope", say("RoPE", "RoPE"  "（旋转位置编码）"), false, Positions::rope},
+      {"rope",
+       say("RoPE",
+           "RoPE"
+           "（旋转位置编码）"),
+       false, Positions::rope},
   };
-  Table table{say("f is one attention layer over {} tokens, P shuffles them. The largest differences, beside outputs of "
-                  "size about 1:",
-                  "f 是一层注意力，输入 {} 个词元，P 把它们打乱。下表是最大差值（输出本身的大小约为 1）：", L),
-              {say("layer", "设置"), say("f(Px) − P f(x)", "f(Px) − P f(x)" "（等变？）"),
-               say("f(Px) − f(x)", "f(Px) − f(x)" "（不变？）"), say("means of both", "两者平均值之差")},
-              {}};
+  Table table{
+      say("f is one attention layer over {} tokens, P shuffles them. The largest differences, beside outputs of "
+          "size about 1:",
+          "f 是一层注意力，输入 {} 个词元，P 把它们打乱。下表是最大差值（输出本身的大小约为 1）：", L),
+      {say("layer", "设置"),
+       say("f(Px) − P f(x)",
+           "f(Px) − P f(x)"
+           "（等变？）"),
+       say("f(Px) − f(x)",
+           "f(Px) − f(x)"
+           "（不变？）"),
+       say("means of both", "两者平均值之差")},
+      {}};
   for (const Setting& setting : settings) {
     const Tensor fx = layer(x, setting), fpx = layer(reordered(x, order), setting);
     const double equivariance = largest_difference(fpx, reordered(fx, order)), invariance = largest_difference(fpx, fx);
@@ -119,14 +130,15 @@ std::vector<Conclusion> judge(const Numbers& n) {
           n.at("none_equivariance")),
       say("f(Px) and P f(x) differ by {:.2g}: this layer is not permutation equivariant.",
           "f(Px) 与 P f(x) 相差 {:.2g}：这一层不是置换等变的。", n.at("none_equivariance"))));
-  list.push_back(conclude(
-      "not_invariant", n.at("none_invariance") > kDifferent,
-      say("it is not permutation invariant: f(Px) differs from f(x) by {:.2f}. The rows moved; each token still got its "
-          "own answer.",
-          "但它不是置换不变的：f(Px) 与 f(x) 相差 {:.2f}。各行换了位置，每个词元得到的仍是它自己的答案。",
-          n.at("none_invariance")),
-      say("f(Px) equals f(x) to {:.2g}: here it would be right to say invariant.",
-          "f(Px) 与 f(x) 只差 {:.2g}：这里说“不变”倒是对的。", n.at("none_invariance"))));
+  list.push_back(
+      conclude("not_invariant", n.at("none_invariance") > kDifferent,
+               say("it is not permutation invariant: f(Px) differs from f(x) by {:.2f}. The rows moved; each token "
+                   "still got its "
+                   "own answer.",
+                   "但它不是置换不变的：f(Px) 与 f(x) 相差 {:.2f}。各行换了位置，每个词元得到的仍是它自己的答案。",
+                   n.at("none_invariance")),
+               say("f(Px) equals f(x) to {:.2g}: here it would be right to say invariant.",
+                   "f(Px) 与 f(x) 只差 {:.2g}：这里说“不变”倒是对的。", n.at("none_invariance"))));
   list.push_back(conclude(
       "mean_is_invariant", n.at("none_pooled") < kEqual && n.at("causal_pooled") > kDifferent / 10,
       say("only the mean over all tokens is invariant ({:.0e}), and only without the mask: with it the mean moves by "
@@ -159,29 +171,30 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab order_lab() {
-  return {.name = "order",
-          .title = say("Does attention know the order of words?", "注意力知道词序吗？"),
-          .question = say("If you shuffle the words, what happens to the output: nothing, the same shuffle, or something "
-                          "new?",
-                          "把词打乱以后，输出会怎样：毫无变化、跟着一起打乱，还是变成新的东西？"),
-          .lesson = say("\"Attention without positions is permutation invariant.\" One word of that is wrong.",
-                        "“没有位置编码的注意力是置换不变的。”这句话里有一个词是错的。"),
-          .guess = say("Say for each of four layers (nothing added, causal mask, sinusoids, RoPE) whether f(Px) equals "
-                       "f(x), P f(x), or neither.",
-                       "对四种情况（什么都不加、因果掩码、正弦位置、RoPE）分别猜：f(Px) 等于 f(x)、等于 P f(x)，还是都"
-                       "不等？"),
-          .why = {say("Every token asks its question of the same set of keys and values, and a sum over a set has no "
-                      "order: so each token gets the same answer wherever it stands, and the answers move with the "
-                      "tokens. That is equivariance. Invariance would mean that the output, row by row, stays put.",
-                      "每个词元都向同一组键和值提问，而对集合求和是没有顺序的：所以无论站在哪里，每个词元得到的答案相同，"
-                      "答案跟着词元走，这叫等变。不变则是说输出一行一行都原地不动。")},
-          .seconds = 1,
-          .minutes = 6,
-          .parameters = {{"length", 12, 3, 256, 8, say("tokens", "词元数")},
-                         {"dim", 32, 2, 256, 16, say("features, even", "特征数，偶数")},
-                         {"seed", 1, 0, 1000000, 1, say("other random numbers", "换一组随机数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "order",
+      .title = say("Does attention know the order of words?", "注意力知道词序吗？"),
+      .question = say("If you shuffle the words, what happens to the output: nothing, the same shuffle, or something "
+                      "new?",
+                      "把词打乱以后，输出会怎样：毫无变化、跟着一起打乱，还是变成新的东西？"),
+      .lesson = say("\"Attention without positions is permutation invariant.\" One word of that is wrong.",
+                    "“没有位置编码的注意力是置换不变的。”这句话里有一个词是错的。"),
+      .guess = say("Say for each of four layers (nothing added, causal mask, sinusoids, RoPE) whether f(Px) equals "
+                   "f(x), P f(x), or neither.",
+                   "对四种情况（什么都不加、因果掩码、正弦位置、RoPE）分别猜：f(Px) 等于 f(x)、等于 P f(x)，还是都"
+                   "不等？"),
+      .why = {say("Every token asks its question of the same set of keys and values, and a sum over a set has no "
+                  "order: so each token gets the same answer wherever it stands, and the answers move with the "
+                  "tokens. That is equivariance. Invariance would mean that the output, row by row, stays put.",
+                  "每个词元都向同一组键和值提问，而对集合求和是没有顺序的：所以无论站在哪里，每个词元得到的答案相同，"
+                  "答案跟着词元走，这叫等变。不变则是说输出一行一行都原地不动。")},
+      .seconds = 1,
+      .minutes = 6,
+      .parameters = {{"length", 12, 3, 256, 8, say("tokens", "词元数")},
+                     {"dim", 32, 2, 256, 16, say("features, even", "特征数，偶数")},
+                     {"seed", 1, 0, 1000000, 1, say("other random numbers", "换一组随机数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

@@ -14,9 +14,9 @@ namespace {
 constexpr std::int64_t kKeys = 64;  // that a query shares its attention among
 
 struct Row {
-  double deviation = 0, farthest = 0, outside = 0;        // of q.k; the share of scaled scores beyond +-1
-  double entropy = 0, scaled_entropy = 0;                 // of softmax over kKeys scores
-  double gradient = 0, scaled_gradient = 0;               // mean over rows of sum |dp/ds|, which saturation kills
+  double deviation = 0, farthest = 0, outside = 0;  // of q.k; the share of scaled scores beyond +-1
+  double entropy = 0, scaled_entropy = 0;           // of softmax over kKeys scores
+  double gradient = 0, scaled_gradient = 0;         // mean over rows of sum |dp/ds|, which saturation kills
 };
 
 double gradient_of(const std::vector<double>& p) {  // sum over i, j of |dp_i / ds_j|
@@ -57,9 +57,16 @@ Row row_for(std::int64_t d, std::int64_t samples, std::uint64_t seed) {
 
 void train_both(const Arguments& a, const Progress& progress, Results& results) {
   const std::int64_t steps = a["steps"];
-  CurvesFigure figure{"training", say("The same model (one head of {}) trained with and without ÷√d", "同一个模型（一个 {} "
-                                      "维的头），有无 ÷√d 的训练曲线", a["dim"]),
-                      say("step", "训练步"), say("loss", "损失"), {}, false, false};
+  CurvesFigure figure{"training",
+                      say("The same model (one head of {}) trained with and without ÷√d",
+                          "同一个模型（一个 {} "
+                          "维的头），有无 ÷√d 的训练曲线",
+                          a["dim"]),
+                      say("step", "训练步"),
+                      say("loss", "损失"),
+                      {},
+                      false,
+                      false};
   for (const bool scaled : {true, false}) {
     TinyShape shape{.vocabulary = kRelationClasses, .width = a["dim"], .layers = 1, .heads = 1};
     // Scores of weights that have not learnt anything are to have the deviation that theory speaks of.
@@ -82,33 +89,40 @@ void train_both(const Arguments& a, const Progress& progress, Results& results) 
     figure.curves.push_back(std::move(curve));
   }
   results.add(std::move(figure));
-  results.add(say("Loss on texts never trained on after {} steps: {:.3f} with, {:.3f} without. Guessing blindly costs "
-                  "{:.3f}.",
-                  "训练 {} 步后，在没见过的文本上的损失：有 ÷√d 为 {:.3f}，没有为 {:.3f}；纯瞎猜是 {:.3f}。",
-                  steps, results.numbers.at("loss_scaled"), results.numbers.at("loss_unscaled"),
-                  std::log(static_cast<double>(kRelationClasses))));
+  results.add(
+      say("Loss on texts never trained on after {} steps: {:.3f} with, {:.3f} without. Guessing blindly costs "
+          "{:.3f}.",
+          "训练 {} 步后，在没见过的文本上的损失：有 ÷√d 为 {:.3f}，没有为 {:.3f}；纯瞎猜是 {:.3f}。", steps,
+          results.numbers.at("loss_scaled"), results.numbers.at("loss_unscaled"),
+          std::log(static_cast<double>(kRelationClasses))));
 }
 
 Results measure(const Arguments& a, const Progress& progress) {
   Results results;
-  Table table{say("q and k are standard normal; softmax shares among {} keys (most entropy: {:.2f})",
-                  "q、k 服从标准正态分布；softmax 在 {} 个键之间分配（最大熵 {:.2f}）", kKeys,
-                  std::log(static_cast<double>(kKeys))),
-              {same("d"), say("deviation of q·k", "q·k 的标准差"), same("√d"), say("farthest |q·k|", "最大 |q·k|"),
-               say("beyond ±1 after ÷√d", "÷√d 后超出 ±1"), say("entropy raw", "熵（不缩放）"),
-               say("entropy ÷√d", "熵（÷√d）"), say("gradient raw", "梯度（不缩放）"), say("gradient ÷√d", "梯度（÷√d）")},
-              {}};
-  CurvesFigure figure{"entropy", say("Entropy of the weights against the head dimension", "权重的熵随头维度的变化"),
-                      say("d", "d（头维度）"), say("entropy, nats", "熵（nat）"), {}, true, false};
+  Table table{
+      say("q and k are standard normal; softmax shares among {} keys (most entropy: {:.2f})",
+          "q、k 服从标准正态分布；softmax 在 {} 个键之间分配（最大熵 {:.2f}）", kKeys,
+          std::log(static_cast<double>(kKeys))),
+      {same("d"), say("deviation of q·k", "q·k 的标准差"), same("√d"), say("farthest |q·k|", "最大 |q·k|"),
+       say("beyond ±1 after ÷√d", "÷√d 后超出 ±1"), say("entropy raw", "熵（不缩放）"), say("entropy ÷√d", "熵（÷√d）"),
+       say("gradient raw", "梯度（不缩放）"), say("gradient ÷√d", "梯度（÷√d）")},
+      {}};
+  CurvesFigure figure{"entropy",
+                      say("Entropy of the weights against the head dimension", "权重的熵随头维度的变化"),
+                      say("d", "d（头维度）"),
+                      say("entropy, nats", "熵（nat）"),
+                      {},
+                      true,
+                      false};
   figure.curves = {{say("raw", "不缩放"), {}}, {same("÷√d"), {}}};
   double worst_deviation = 0, worst_scaled = 0, low = 1e9, high = 0;
   Row first, last;
   for (std::int64_t d = 16; d <= 1024; d *= 2) {
     const Row row = row_for(d, a["samples"], 100 + static_cast<std::uint64_t>(d));
     const double root = std::sqrt(static_cast<double>(d));
-    table.rows.push_back({same("{}", d), number_text(row.deviation, 2), number_text(root, 2), number_text(row.farthest, 1),
-                          same("{:.0f} %", 100 * row.outside), number_text(row.entropy, 2),
-                          number_text(row.scaled_entropy, 2), number_text(row.gradient, 3),
+    table.rows.push_back({same("{}", d), number_text(row.deviation, 2), number_text(root, 2),
+                          number_text(row.farthest, 1), same("{:.0f} %", 100 * row.outside),
+                          number_text(row.entropy, 2), number_text(row.scaled_entropy, 2), number_text(row.gradient, 3),
                           number_text(row.scaled_gradient, 3)});
     figure.curves[0].points.emplace_back(d, row.entropy);
     figure.curves[1].points.emplace_back(d, row.scaled_entropy);
@@ -172,14 +186,14 @@ std::vector<Conclusion> judge(const Numbers& n) {
       say("the entropy went from {:.2f} to {:.2f} without scaling and moved by {:.2f} with it: no clear saturation.",
           "不缩放时熵从 {:.2f} 变到 {:.2f}，缩放后变化 {:.2f}：没有明显的饱和。", n.at("entropy_16"),
           n.at("entropy_1024"), n.at("scaled_entropy_spread"))));
-  list.push_back(conclude(
-      "raw_gradient_vanishes", n.at("gradient_1024") < 0.5 * n.at("gradient_scaled_1024"),
-      say("at d = 1024 the raw softmax lets through {:.0f} % of the gradient that the scaled one does.",
-          "d = 1024 时，不缩放的 softmax 能传回的梯度只有缩放后的 {:.0f} %。",
-          100 * n.at("gradient_1024") / n.at("gradient_scaled_1024")),
-      say("at d = 1024 the gradients are {:.2f} raw and {:.2f} scaled: no vanishing.",
-          "d = 1024 时梯度分别是 {:.2f}（不缩放）和 {:.2f}（缩放）：没有消失。", n.at("gradient_1024"),
-          n.at("gradient_scaled_1024"))));
+  list.push_back(
+      conclude("raw_gradient_vanishes", n.at("gradient_1024") < 0.5 * n.at("gradient_scaled_1024"),
+               say("at d = 1024 the raw softmax lets through {:.0f} % of the gradient that the scaled one does.",
+                   "d = 1024 时，不缩放的 softmax 能传回的梯度只有缩放后的 {:.0f} %。",
+                   100 * n.at("gradient_1024") / n.at("gradient_scaled_1024")),
+               say("at d = 1024 the gradients are {:.2f} raw and {:.2f} scaled: no vanishing.",
+                   "d = 1024 时梯度分别是 {:.2f}（不缩放）和 {:.2f}（缩放）：没有消失。", n.at("gradient_1024"),
+                   n.at("gradient_scaled_1024"))));
   list.push_back(conclude(
       "training_likes_scaling", n.at("loss_scaled") < n.at("loss_unscaled"),
       say("trained alike, the scaled model ends at a loss of {:.3f}, the other at {:.3f}.",
@@ -193,32 +207,34 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab scale_lab() {
-  return {.name = "scale",
-          .title = say("Why divide by √d?", "为什么要除以 √d？"),
-          .question = say("How large do dot products get as heads grow, and what does that do to softmax and to training?",
-                          "头的维度变大时，点积会变多大？这对 softmax 和训练有什么影响？"),
-          .lesson = say("\"Without scaling the scores at d = 512 range over ±22.6; after it they lie in [−1, 1].\" Both "
-                        "halves mistake a deviation for a range.",
-                        "“d = 512 时不缩放的得分范围是 ±22.6，缩放后落在 [−1, 1]。”这两句都把标准差当成了取值范围。"),
-          .guess = say("How does the size of q·k grow with d: with d, with √d, not at all? How many of the scaled scores "
-                       "lie beyond ±1?",
-                       "q·k 的大小随 d 怎么增长：正比于 d、正比于 √d，还是不变？缩放之后有多少得分超出 ±1？"),
-          .why = {say("q·k is a sum of d products, each of mean 0 and variance 1 when q and k are; variances add up to "
-                      "d, so the deviation is √d. Softmax looks at differences of scores: differences of 30 make one "
-                      "weight 1 and the others 0, and where a weight is 0 or 1 its derivative p(1−p) is 0. Dividing by "
-                      "√d, not by d, brings the variance back to 1 for every d. (Real q and k are not independent of "
-                      "each other: training moves scores away from this starting point.)",
-                      "q·k 是 d 个乘积之和；q、k 均值为 0、方差为 1 时，每个乘积也是如此，方差相加得 d，标准差就是 √d。"
-                      "softmax 看的是得分之差：差到 30，就有一个权重是 1、其余是 0，而权重为 0 或 1 时导数 p(1−p) 为 0。"
-                      "除以 √d（而不是 d）使方差对任何 d 都回到 1。（真实模型里的 q 和 k 并不独立，训练会让得分离开这个"
-                      "起点。）")},
-          .seconds = 15,
-          .minutes = 10,
-          .parameters = {{"samples", 4096, 64, 65536, 1024, say("dot products for each d", "每个 d 取多少个点积")},
-                         {"dim", 256, 8, 512, 32, say("head dimension of the trained model, even", "训练模型的头维度，偶数")},
-                         {"steps", 200, 1, 2000, 3, say("training steps", "训练步数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "scale",
+      .title = say("Why divide by √d?", "为什么要除以 √d？"),
+      .question = say("How large do dot products get as heads grow, and what does that do to softmax and to training?",
+                      "头的维度变大时，点积会变多大？这对 softmax 和训练有什么影响？"),
+      .lesson = say("\"Without scaling the scores at d = 512 range over ±22.6; after it they lie in [−1, 1].\" Both "
+                    "halves mistake a deviation for a range.",
+                    "“d = 512 时不缩放的得分范围是 ±22.6，缩放后落在 [−1, 1]。”这两句都把标准差当成了取值范围。"),
+      .guess = say("How does the size of q·k grow with d: with d, with √d, not at all? How many of the scaled scores "
+                   "lie beyond ±1?",
+                   "q·k 的大小随 d 怎么增长：正比于 d、正比于 √d，还是不变？缩放之后有多少得分超出 ±1？"),
+      .why = {say("q·k is a sum of d products, each of mean 0 and variance 1 when q and k are; variances add up to "
+                  "d, so the deviation is √d. Softmax looks at differences of scores: differences of 30 make one "
+                  "weight 1 and the others 0, and where a weight is 0 or 1 its derivative p(1−p) is 0. Dividing by "
+                  "√d, not by d, brings the variance back to 1 for every d. (Real q and k are not independent of "
+                  "each other: training moves scores away from this starting point.)",
+                  "q·k 是 d 个乘积之和；q、k 均值为 0、方差为 1 时，每个乘积也是如此，方差相加得 d，标准差就是 √d。"
+                  "softmax 看的是得分之差：差到 30，就有一个权重是 1、其余是 0，而权重为 0 或 1 时导数 p(1−p) 为 0。"
+                  "除以 √d（而不是 d）使方差对任何 d 都回到 1。（真实模型里的 q 和 k 并不独立，训练会让得分离开这个"
+                  "起点。）")},
+      .seconds = 15,
+      .minutes = 10,
+      .parameters = {{"samples", 4096, 64, 65536, 1024, say("dot products for each d", "每个 d 取多少个点积")},
+                     {"dim", 256, 8, 512, 32,
+                      say("head dimension of the trained model, even", "训练模型的头维度，偶数")},
+                     {"steps", 200, 1, 2000, 3, say("training steps", "训练步数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

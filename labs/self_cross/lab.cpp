@@ -19,12 +19,13 @@ Results measure(const Arguments& a, const Progress&) {
   const Tensor self = layer.forward(x, {}, {.weights = &self_weights});
   const Tensor cross = layer.forward(x, context, {}, {.weights = &cross_weights});
   const Tensor own = layer.forward(x, x);
-  results.add(Table{say("One layer, {} parameters, asked twice", "同一层（{} 个参数），问两次", layer.parameter_count()),
-                    {say("", "项目"), say("self", "自注意力"), say("cross", "交叉注意力")},
-                    {{say("queries from", "查询来自"), same("x [{}, {}]", M, W), same("x [{}, {}]", M, W)},
-                     {say("keys and values from", "键和值来自"), same("x [{}, {}]", M, W), same("context [{}, {}]", N, W)},
-                     {say("weights of a head", "一个头的权重"), same("[{}, {}]", M, M), same("[{}, {}]", M, N)},
-                     {say("output", "输出"), shape_text(self.shape()), shape_text(cross.shape())}}});
+  results.add(
+      Table{say("One layer, {} parameters, asked twice", "同一层（{} 个参数），问两次", layer.parameter_count()),
+            {say("", "项目"), say("self", "自注意力"), say("cross", "交叉注意力")},
+            {{say("queries from", "查询来自"), same("x [{}, {}]", M, W), same("x [{}, {}]", M, W)},
+             {say("keys and values from", "键和值来自"), same("x [{}, {}]", M, W), same("context [{}, {}]", N, W)},
+             {say("weights of a head", "一个头的权重"), same("[{}, {}]", M, M), same("[{}, {}]", M, N)},
+             {say("output", "输出"), shape_text(self.shape()), shape_text(cross.shape())}}});
   results.add(matrix("self", say("self: x over x", "自注意力：x 看 x"), rows_of(self_weights)));
   results.add(matrix("cross", say("cross: x over the context", "交叉注意力：x 看 context"), rows_of(cross_weights)));
   results.put("same_source_bits", same_bits(self, own) ? 1 : 0);
@@ -58,18 +59,21 @@ std::vector<Conclusion> judge(const Numbers& n) {
       "one_layer", n.at("same_source_bits") != 0,
       say("given x as its own context, cross-attention is self-attention, bit for bit: one layer, one set of weights.",
           "把 x 自己当作 context，交叉注意力就是自注意力，逐位相同：同一层，同一组权重。"),
-      say("cross-attention over x itself differs from self-attention.", "以 x 自己为 context 的交叉注意力与自注意力不同。")));
+      say("cross-attention over x itself differs from self-attention.",
+          "以 x 自己为 context 的交叉注意力与自注意力不同。")));
   list.push_back(conclude(
       "shapes_follow_sources",
       n.at("rows") == n.at("target") && n.at("columns") == n.at("source") && n.at("output_length") == n.at("target"),
       say("the weights are [{:.0f}, {:.0f}], a row for each query, a column for each context token; the output has the "
           "length of the queries.",
-          "权重是 [{:.0f}, {:.0f}]：每个查询一行，每个 context 词元一列；输出长度与查询相同。", n.at("rows"), n.at("columns")),
-      say("the weights are [{:.0f}, {:.0f}] and the output has {:.0f} rows.", "权重是 [{:.0f}, {:.0f}]，输出有 {:.0f} 行。",
-          n.at("rows"), n.at("columns"), n.at("output_length"))));
+          "权重是 [{:.0f}, {:.0f}]：每个查询一行，每个 context 词元一列；输出长度与查询相同。", n.at("rows"),
+          n.at("columns")),
+      say("the weights are [{:.0f}, {:.0f}] and the output has {:.0f} rows.",
+          "权重是 [{:.0f}, {:.0f}]，输出有 {:.0f} 行。", n.at("rows"), n.at("columns"), n.at("output_length"))));
   list.push_back(conclude(
       "each_query_on_its_own", n.at("first_row_cross") == 0 && (n.at("first_row_self") > 1e-4 || n.at("target") == 1),
-      say("in cross-attention tokens of x do not see each other: changing the others leaves the first row as it was; in "
+      say("in cross-attention tokens of x do not see each other: changing the others leaves the first row as it was; "
+          "in "
           "self-attention it moves by {:.2f}.",
           "交叉注意力里，x 的词元之间互相看不到：改动其他词元，第一行不变；自注意力里第一行会变 {:.2f}。",
           n.at("first_row_self")),
@@ -88,25 +92,29 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab self_cross_lab() {
-  return {.name = "self-cross",
-          .title = say("Self and cross", "自注意力与交叉注意力"),
-          .question = say("What is different between self-attention and cross-attention?", "自注意力和交叉注意力到底差在哪里？"),
-          .lesson = say("They are often taught as two mechanisms with two diagrams.", "课程常把它们画成两张图，当成两种机制来讲。"),
-          .guess = say("If you hand a cross-attention layer x twice, how far is the result from self-attention? What shape "
-                       "have the weights?",
-                       "把 x 同时当查询和 context 交给交叉注意力，结果与自注意力差多少？权重是什么形状？"),
-          .why = {say("The layer never asks where K and V come from. In translation the decoder's tokens ask and the "
-                      "encoder's answer; the encoder's keys and values do not change while the decoder writes, so they are "
-                      "made once. A causal mask makes no sense across two texts: all of the source may be seen.",
-                      "这一层从不关心 K、V 从哪里来。翻译时，解码器的词元提问，编码器的词元回答；解码过程中编码器的键和值不变，所以"
-                      "只需算一次。跨两段文本用因果掩码没有意义：源文本可以全部看到。")},
-          .seconds = 1,
-          .minutes = 4,
-          .parameters = {{"width", 16, 2, 512, 16, say("features, even", "特征数，偶数")},
-                         {"target", 4, 1, 16, 4, say("tokens that ask", "提问的词元数")},
-                         {"source", 6, 1, 16, 6, say("tokens of the context", "context 的词元数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "self-cross",
+      .title = say("Self and cross", "自注意力与交叉注意力"),
+      .question =
+          say("What is different between self-attention and cross-attention?", "自注意力和交叉注意力到底差在哪里？"),
+      .lesson = say("They are often taught as two mechanisms with two diagrams.",
+                    "课程常把它们画成两张图，当成两种机制来讲。"),
+      .guess = say("If you hand a cross-attention layer x twice, how far is the result from self-attention? What shape "
+                   "have the weights?",
+                   "把 x 同时当查询和 context 交给交叉注意力，结果与自注意力差多少？权重是什么形状？"),
+      .why = {say(
+          "The layer never asks where K and V come from. In translation the decoder's tokens ask and the "
+          "encoder's answer; the encoder's keys and values do not change while the decoder writes, so they are "
+          "made once. A causal mask makes no sense across two texts: all of the source may be seen.",
+          "这一层从不关心 K、V 从哪里来。翻译时，解码器的词元提问，编码器的词元回答；解码过程中编码器的键和值不变，所以"
+          "只需算一次。跨两段文本用因果掩码没有意义：源文本可以全部看到。")},
+      .seconds = 1,
+      .minutes = 4,
+      .parameters = {{"width", 16, 2, 512, 16, say("features, even", "特征数，偶数")},
+                     {"target", 4, 1, 16, 4, say("tokens that ask", "提问的词元数")},
+                     {"source", 6, 1, 16, 6, say("tokens of the context", "context 的词元数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

@@ -65,8 +65,10 @@ Results measure(const Arguments& a, const Progress&) {
   const std::int64_t B = 2, L = a["length"], H = a["heads"], D = a["dim"], W = H * D;
   const Tensor memory = random_tensor({B, 1, L, W}, 1);
   const float* data = memory.data<float>();
-  Table table{say("One projection's result, [batch {}, length {}, width {}], on its way to heads", "一次投影的结果 [batch {}, "
-                  "length {}, width {}] 变成多头的过程", B, L, W),
+  Table table{say("One projection's result, [batch {}, length {}, width {}], on its way to heads",
+                  "一次投影的结果 [batch {}, "
+                  "length {}, width {}] 变成多头的过程",
+                  B, L, W),
               {say("step", "步骤"), say("shape", "形状"), say("strides", "步长"), say("contiguous", "连续"),
                say("copies", "复制？")},
               {}};
@@ -105,8 +107,10 @@ Results measure(const Arguments& a, const Progress&) {
       for (std::int64_t i = 0; i < L; ++i)
         std::memcpy(copy.data<float>() + ((b * H + h) * L + i) * D, data + (b * L + i) * W + h * D,
                     static_cast<std::size_t>(D) * sizeof(float));
-  results.put("strided_bits", same_bits(attention(strided, strided, strided).out, attention(copy, copy, copy).out) ? 1 : 0);
-  results.put("strides_agree", std::equal(turned.strides.begin(), turned.strides.end(), strided.strides.begin()) ? 1 : 0);
+  results.put("strided_bits",
+              same_bits(attention(strided, strided, strided).out, attention(copy, copy, copy).out) ? 1 : 0);
+  results.put("strides_agree",
+              std::equal(turned.strides.begin(), turned.strides.end(), strided.strides.begin()) ? 1 : 0);
 
   // repeat_kv: expand is a view with stride 0, reshape of it cannot be one.
   const std::int64_t groups = a["groups"];
@@ -114,46 +118,50 @@ Results measure(const Arguments& a, const Progress&) {
   const bool repeat_view = view_strides(expanded, {B, H * groups, L, D}).has_value();
   results.put("repeat_is_view", repeat_view ? 1 : 0);
   results.put("groups", groups);
-  results.add(Table{say("repeat_kv with {} groups: expand, then reshape", "repeat_kv，{} 组：先 expand 再 reshape", groups),
-                    {say("step", "步骤"), say("shape", "形状"), say("strides", "步长"), say("bytes", "字节")},
-                    {{same("k"), list_text({B, H, L, D}), list_text(packed_strides({B, H, L, D})), same("{}", B * W * L * 4)},
-                     {same("expand"), list_text(expanded.shape), list_text(expanded.strides), same("{}", B * W * L * 4)},
-                     {same("reshape"), list_text({B, H * groups, L, D}),
-                      repeat_view ? same("-") : list_text(packed_strides({B, H * groups, L, D})),
-                      same("{}", (repeat_view ? 1 : groups) * B * W * L * 4)}}});
+  results.add(
+      Table{say("repeat_kv with {} groups: expand, then reshape", "repeat_kv，{} 组：先 expand 再 reshape", groups),
+            {say("step", "步骤"), say("shape", "形状"), say("strides", "步长"), say("bytes", "字节")},
+            {{same("k"), list_text({B, H, L, D}), list_text(packed_strides({B, H, L, D})), same("{}", B * W * L * 4)},
+             {same("expand"), list_text(expanded.shape), list_text(expanded.strides), same("{}", B * W * L * 4)},
+             {same("reshape"), list_text({B, H * groups, L, D}),
+              repeat_view ? same("-") : list_text(packed_strides({B, H * groups, L, D})),
+              same("{}", (repeat_view ? 1 : groups) * B * W * L * 4)}}});
   return results;
 }
 
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
-  list.push_back(conclude(
-      "split_copies_nothing", n.at("split_is_view") != 0,
-      say("splitting the width into heads is a view: other numbers in the description, the same memory.",
-          "把宽度拆成多头只是视图：描述里的数字变了，内存没变。"),
-      say("splitting the width into heads needed a copy here.", "这里拆多头竟然需要复制。")));
+  list.push_back(
+      conclude("split_copies_nothing", n.at("split_is_view") != 0,
+               say("splitting the width into heads is a view: other numbers in the description, the same memory.",
+                   "把宽度拆成多头只是视图：描述里的数字变了，内存没变。"),
+               say("splitting the width into heads needed a copy here.", "这里拆多头竟然需要复制。")));
   const bool trivial = n.at("heads") == 1 || n.at("length") == 1;
-  list.push_back(conclude(
-      "transpose_is_not_contiguous", n.at("transposed_contiguous") == 0 && n.at("strides_agree") != 0,
-      say("transpose copies nothing either, but its result is not contiguous: the strides change places.",
-          "transpose 也不复制，但结果不再连续：只是步长换了位置。"),
-      trivial ? say("with one head or one token transpose leaves memory contiguous.", "只有一个头或一个词元时，transpose 之后仍然连续。")
-              : say("transpose left memory contiguous.", "transpose 之后仍然连续。")));
-  list.push_back(conclude(
-      "way_back_copies", n.at("back_is_view") == 0,
-      say("the way back, [B, H, L, D] to [B, L, H·D], cannot be a view: view refuses, contiguous copies. Reshape copies "
-          "without saying so.",
-          "回去的路，[B, H, L, D] 到 [B, L, H·D]，不可能是视图：view 会拒绝，contiguous 会复制，reshape 则是悄悄复制。"),
-      say("the way back was a view here: nothing had to be copied.", "这里回去的路是视图：不必复制。")));
+  list.push_back(
+      conclude("transpose_is_not_contiguous", n.at("transposed_contiguous") == 0 && n.at("strides_agree") != 0,
+               say("transpose copies nothing either, but its result is not contiguous: the strides change places.",
+                   "transpose 也不复制，但结果不再连续：只是步长换了位置。"),
+               trivial ? say("with one head or one token transpose leaves memory contiguous.",
+                             "只有一个头或一个词元时，transpose 之后仍然连续。")
+                       : say("transpose left memory contiguous.", "transpose 之后仍然连续。")));
+  list.push_back(
+      conclude("way_back_copies", n.at("back_is_view") == 0,
+               say("the way back, [B, H, L, D] to [B, L, H·D], cannot be a view: view refuses, contiguous copies. "
+                   "Reshape copies "
+                   "without saying so.",
+                   "回去的路，[B, H, L, D] 到 [B, L, H·D]，不可能是视图：view 会拒绝，contiguous 会复制，reshape "
+                   "则是悄悄复制。"),
+               say("the way back was a view here: nothing had to be copied.", "这里回去的路是视图：不必复制。")));
   list.push_back(conclude(
       "merging_needs_one_stride", n.at("merge_is_view") == 0,
       say("merging length and dim of the transposed view needs one stride for both, and there is none.",
           "把转置后的 length 与 dim 合并，需要一个同时适用于两者的步长，而它不存在。"),
       say("length and dim of the transposed view could be merged here.", "这里转置后的 length 与 dim 可以合并。")));
-  list.push_back(conclude(
-      "engine_reads_strides", n.at("strided_bits") != 0,
-      say("this engine reads the transposed view where it lies, with the same bits as over a contiguous copy.",
-          "本引擎直接读取转置后的视图，结果与先复制成连续内存逐位相同。"),
-      say("the strided view and the copy gave different bits.", "带步长的视图与复制后的结果不逐位相同。")));
+  list.push_back(
+      conclude("engine_reads_strides", n.at("strided_bits") != 0,
+               say("this engine reads the transposed view where it lies, with the same bits as over a contiguous copy.",
+                   "本引擎直接读取转置后的视图，结果与先复制成连续内存逐位相同。"),
+               say("the strided view and the copy gave different bits.", "带步长的视图与复制后的结果不逐位相同。")));
   list.push_back(conclude(
       "repeat_kv_copies", n.at("repeat_is_view") == 0,
       say("repeat_kv by expand and reshape copies {:.0f} times the memory; expand alone (stride 0) would not.",
@@ -165,30 +173,32 @@ std::vector<Conclusion> judge(const Numbers& n) {
 }  // namespace
 
 Lab shapes_lab() {
-  return {.name = "shapes",
-          .title = say("View, transpose, contiguous", "view、transpose 与 contiguous"),
-          .question = say("Which of the reshapings in multi-head attention move memory, and which only change how it is "
-                          "read?",
-                          "多头注意力里的各种变形，哪些真的搬动了内存，哪些只是换了读法？"),
-          .lesson = say("\"repeat_kv is a view.\" \"contiguous() is a formality.\"",
-                        "“repeat_kv 是视图。”“contiguous() 只是走个形式。”"),
-          .guess = say("Four steps: view, transpose, transpose back, view. Which of them copies? And repeat_kv?",
-                       "四个步骤：view、transpose、transpose 回来、view。哪一步会复制？repeat_kv 呢？"),
-          .why = {say("A tensor is a pointer, sizes and strides; element [i, j] lies at i·stride₀ + j·stride₁. View and "
-                      "transpose only write new sizes and strides. Two axes can be read as one only if stepping off the "
-                      "end of the inner one lands on the next row of the outer one: outer stride = inner stride × inner "
-                      "size. After a transpose, or with stride 0, that fails.",
-                      "张量就是一个指针加上形状和步长；元素 [i, j] 在 i·步长₀ + j·步长₁ 处。view 和 transpose 只是写下新的形状"
-                      "和步长。两个轴能合并成一个，前提是内层走到头恰好落到外层的下一行：外层步长 = 内层步长 × 内层大小。"
-                      "转置之后，或步长为 0 时，这就不成立了。")},
-          .seconds = 1,
-          .minutes = 7,
-          .parameters = {{"length", 5, 1, 4096, 5, say("tokens", "词元数")},
-                         {"heads", 4, 1, 64, 4, say("heads", "头数")},
-                         {"dim", 8, 1, 256, 8, say("head dimension", "头维度")},
-                         {"groups", 4, 1, 64, 4, say("query heads that share a KV head", "共享一个 KV 头的查询头数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "shapes",
+      .title = say("View, transpose, contiguous", "view、transpose 与 contiguous"),
+      .question = say("Which of the reshapings in multi-head attention move memory, and which only change how it is "
+                      "read?",
+                      "多头注意力里的各种变形，哪些真的搬动了内存，哪些只是换了读法？"),
+      .lesson = say("\"repeat_kv is a view.\" \"contiguous() is a formality.\"",
+                    "“repeat_kv 是视图。”“contiguous() 只是走个形式。”"),
+      .guess = say("Four steps: view, transpose, transpose back, view. Which of them copies? And repeat_kv?",
+                   "四个步骤：view、transpose、transpose 回来、view。哪一步会复制？repeat_kv 呢？"),
+      .why = {say(
+          "A tensor is a pointer, sizes and strides; element [i, j] lies at i·stride₀ + j·stride₁. View and "
+          "transpose only write new sizes and strides. Two axes can be read as one only if stepping off the "
+          "end of the inner one lands on the next row of the outer one: outer stride = inner stride × inner "
+          "size. After a transpose, or with stride 0, that fails.",
+          "张量就是一个指针加上形状和步长；元素 [i, j] 在 i·步长₀ + j·步长₁ 处。view 和 transpose 只是写下新的形状"
+          "和步长。两个轴能合并成一个，前提是内层走到头恰好落到外层的下一行：外层步长 = 内层步长 × 内层大小。"
+          "转置之后，或步长为 0 时，这就不成立了。")},
+      .seconds = 1,
+      .minutes = 7,
+      .parameters = {{"length", 5, 1, 4096, 5, say("tokens", "词元数")},
+                     {"heads", 4, 1, 64, 4, say("heads", "头数")},
+                     {"dim", 8, 1, 256, 8, say("head dimension", "头维度")},
+                     {"groups", 4, 1, 64, 4, say("query heads that share a KV head", "共享一个 KV 头的查询头数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

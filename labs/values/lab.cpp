@@ -80,7 +80,8 @@ Results measure(const Arguments& a, const Progress& progress) {
   // The product of the two factors as one W_V: the layer is to compute the same.
   const Rows product = product_of(factored.parameters().wv, factored.parameters().wv_down);
   MultiHeadAttention merged({.width = W, .heads = 1});
-  for (auto part : {&MultiHeadAttentionParameters::wq, &MultiHeadAttentionParameters::wk, &MultiHeadAttentionParameters::wo})
+  for (auto part :
+       {&MultiHeadAttentionParameters::wq, &MultiHeadAttentionParameters::wk, &MultiHeadAttentionParameters::wo})
     std::memcpy((merged.parameters().*part).data<float>(), (factored.parameters().*part).data<float>(),
                 static_cast<std::size_t>((merged.parameters().*part).bytes()));
   for (std::int64_t i = 0; i < W; ++i)
@@ -102,13 +103,20 @@ Results measure(const Arguments& a, const Progress& progress) {
   results.put("factored_rank", rank_of(of_product));
   results.put("lost_of_random", lost(of_full, R));
   results.put("lost_of_low_rank", lost(of_product, R));
-  results.add(Table{say("W_V of one head over {} features", "一个头的 W_V，{} 个特征", W),
-                    {say("", "项目"), say("in full", "完整"), say("V↓ then V↑, rank {}", "先 V↓ 再 V↑，秩 {}", R)},
-                    {{say("parameters", "参数"), same("{}", full.parameters().wv.size()),
-                      same("{}", factored.parameters().wv.size() + factored.parameters().wv_down.size())},
-                     {say("rank, measured", "秩（实测）"), same("{}", rank_of(of_full)), same("{}", rank_of(of_product))}}});
-  CurvesFigure figure{"lost", say("What the best matrix of a rank lacks of a random W_V", "各种秩的最佳近似丢掉了随机 W_V 的多少"),
-                      say("rank", "秩"), say("share of its size lost", "丢失的比例"), {}, false, false};
+  results.add(
+      Table{say("W_V of one head over {} features", "一个头的 W_V，{} 个特征", W),
+            {say("", "项目"), say("in full", "完整"), say("V↓ then V↑, rank {}", "先 V↓ 再 V↑，秩 {}", R)},
+            {{say("parameters", "参数"), same("{}", full.parameters().wv.size()),
+              same("{}", factored.parameters().wv.size() + factored.parameters().wv_down.size())},
+             {say("rank, measured", "秩（实测）"), same("{}", rank_of(of_full)), same("{}", rank_of(of_product))}}});
+  CurvesFigure figure{
+      "lost",
+      say("What the best matrix of a rank lacks of a random W_V", "各种秩的最佳近似丢掉了随机 W_V 的多少"),
+      say("rank", "秩"),
+      say("share of its size lost", "丢失的比例"),
+      {},
+      false,
+      false};
   figure.curves = {{say("a random W_V", "随机的 W_V"), {}}, {say("one that has rank {}", "秩为 {} 的 W_V", R), {}}};
   for (std::int64_t r = 1; r <= W; r += std::max<std::int64_t>(1, W / 16)) {
     figure.curves[0].points.emplace_back(r, lost(of_full, r));
@@ -125,74 +133,82 @@ Results measure(const Arguments& a, const Progress& progress) {
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
   const double width = n.at("width"), rank = n.at("rank");
-  list.push_back(conclude(
-      "parameters_by_formula",
-      n.at("full_parameters") == width * width && n.at("factored_parameters") == 2 * width * rank,
-      say("in full it has width² = {:.0f} parameters, factored 2·width·rank = {:.0f}: {:.0f} % of them.",
-          "完整的有 width² = {:.0f} 个参数，分解后有 2·width·rank = {:.0f} 个，是前者的 {:.0f} %。", n.at("full_parameters"),
-          n.at("factored_parameters"), 100 * n.at("factored_parameters") / n.at("full_parameters")),
-      say("it has {:.0f} parameters in full and {:.0f} factored, not width² and 2·width·rank.",
-          "完整的有 {:.0f} 个参数，分解后有 {:.0f} 个，与公式不符。", n.at("full_parameters"), n.at("factored_parameters"))));
+  list.push_back(
+      conclude("parameters_by_formula",
+               n.at("full_parameters") == width * width && n.at("factored_parameters") == 2 * width * rank,
+               say("in full it has width² = {:.0f} parameters, factored 2·width·rank = {:.0f}: {:.0f} % of them.",
+                   "完整的有 width² = {:.0f} 个参数，分解后有 2·width·rank = {:.0f} 个，是前者的 {:.0f} %。",
+                   n.at("full_parameters"), n.at("factored_parameters"),
+                   100 * n.at("factored_parameters") / n.at("full_parameters")),
+               say("it has {:.0f} parameters in full and {:.0f} factored, not width² and 2·width·rank.",
+                   "完整的有 {:.0f} 个参数，分解后有 {:.0f} 个，与公式不符。", n.at("full_parameters"),
+                   n.at("factored_parameters"))));
   list.push_back(conclude(
       "rank_is_bounded", n.at("factored_rank") <= rank && n.at("full_rank") == width,
       say("the rank of the product is {:.0f}, never more than the {:.0f} dimensions between; the full one has {:.0f}.",
-          "乘积的秩是 {:.0f}，不会超过中间的 {:.0f} 维；完整的秩是 {:.0f}。", n.at("factored_rank"), rank, n.at("full_rank")),
+          "乘积的秩是 {:.0f}，不会超过中间的 {:.0f} 维；完整的秩是 {:.0f}。", n.at("factored_rank"), rank,
+          n.at("full_rank")),
       say("the ranks are {:.0f} factored and {:.0f} in full.", "秩分别是 {:.0f}（分解）和 {:.0f}（完整）。",
           n.at("factored_rank"), n.at("full_rank"))));
-  list.push_back(conclude(
-      "same_layer", n.at("merged_difference") < 1e-4,
-      say("a layer with V↓ and V↑ computes what a layer with their product as W_V does (difference {:.0e}).",
-          "带 V↓、V↑ 的层，与直接用它们的乘积作 W_V 的层，结果相同（差 {:.0e}）。", n.at("merged_difference")),
-      say("the factored layer and the one with the product differ by {:.2g}.", "分解的层与用乘积的层相差 {:.2g}。",
-          n.at("merged_difference"))));
+  list.push_back(
+      conclude("same_layer", n.at("merged_difference") < 1e-4,
+               say("a layer with V↓ and V↑ computes what a layer with their product as W_V does (difference {:.0e}).",
+                   "带 V↓、V↑ 的层，与直接用它们的乘积作 W_V 的层，结果相同（差 {:.0e}）。", n.at("merged_difference")),
+               say("the factored layer and the one with the product differ by {:.2g}.",
+                   "分解的层与用乘积的层相差 {:.2g}。", n.at("merged_difference"))));
   const bool all = rank >= width;
-  list.push_back(conclude(
-      "what_is_lost", n.at("lost_of_low_rank") < 1e-4 && (all || n.at("lost_of_random") > 0.01),
-      say("of a random W_V the best rank-{:.0f} matrix lacks {:.0f} %; of one that has that rank, nothing. What is lost "
-          "depends on what the head would have used.",
-          "对随机的 W_V，秩 {:.0f} 的最佳近似丢掉 {:.0f} %；如果它本来就是这个秩，就什么也不丢。丢多少取决于这个头本来会用"
-          "到多少。",
-          rank, 100 * n.at("lost_of_random")),
-      say("a random W_V lost {:.2g}, one of that rank {:.2g}.", "随机 W_V 丢失 {:.2g}，同秩的丢失 {:.2g}。",
-          n.at("lost_of_random"), n.at("lost_of_low_rank"))));
-  list.push_back(conclude(
-      "gpt3_needs_it", n.at("gpt3_full") > 1e12 && n.at("gpt3_down") == 14495514624.0,
-      say("GPT-3 with a full W_V in every head would need {:.2e} parameters for values alone; V↓ takes {:.0f} and V↑ as "
-          "many (in code V↑ of all heads side by side is W_O).",
-          "如果 GPT-3 每个头都用完整的 W_V，光是值就要 {:.2e} 个参数；V↓ 只要 {:.0f} 个，V↑ 也一样多（代码里，所有头的 V↑ "
-          "并排放在一起就是 W_O）。",
-          n.at("gpt3_full"), n.at("gpt3_down")),
-      say("GPT-3's counts came out as {:.3e} and {:.0f}.", "GPT-3 的计数结果是 {:.3e} 和 {:.0f}。", n.at("gpt3_full"),
-          n.at("gpt3_down"))));
+  list.push_back(
+      conclude("what_is_lost", n.at("lost_of_low_rank") < 1e-4 && (all || n.at("lost_of_random") > 0.01),
+               say("of a random W_V the best rank-{:.0f} matrix lacks {:.0f} %; of one that has that rank, nothing. "
+                   "What is lost "
+                   "depends on what the head would have used.",
+                   "对随机的 W_V，秩 {:.0f} 的最佳近似丢掉 {:.0f} "
+                   "%；如果它本来就是这个秩，就什么也不丢。丢多少取决于这个头本来会用"
+                   "到多少。",
+                   rank, 100 * n.at("lost_of_random")),
+               say("a random W_V lost {:.2g}, one of that rank {:.2g}.", "随机 W_V 丢失 {:.2g}，同秩的丢失 {:.2g}。",
+                   n.at("lost_of_random"), n.at("lost_of_low_rank"))));
+  list.push_back(conclude("gpt3_needs_it", n.at("gpt3_full") > 1e12 && n.at("gpt3_down") == 14495514624.0,
+                          say("GPT-3 with a full W_V in every head would need {:.2e} parameters for values alone; V↓ "
+                              "takes {:.0f} and V↑ as "
+                              "many (in code V↑ of all heads side by side is W_O).",
+                              "如果 GPT-3 每个头都用完整的 W_V，光是值就要 {:.2e} 个参数；V↓ 只要 {:.0f} 个，V↑ "
+                              "也一样多（代码里，所有头的 V↑ "
+                              "并排放在一起就是 W_O）。",
+                              n.at("gpt3_full"), n.at("gpt3_down")),
+                          say("GPT-3's counts came out as {:.3e} and {:.0f}.", "GPT-3 的计数结果是 {:.3e} 和 {:.0f}。",
+                              n.at("gpt3_full"), n.at("gpt3_down"))));
   return list;
 }
 
 }  // namespace
 
 Lab values_lab() {
-  return {.name = "values",
-          .title = say("Values through a narrow gate", "值矩阵：V↓ 与 V↑"),
-          .question = say("Why is the value matrix of a head made of two narrow ones, and what does that lose?",
-                          "为什么一个头的值矩阵要用两个窄矩阵来拼？这样会丢掉什么？"),
-          .lesson = say("\"The value map is factored into value-down and value-up, each as large as W_Q and W_K.\" True, and "
-                        "the code calls V↓ W_V and V↑ W_O.",
-                        "“值映射被分解成 V↓ 和 V↑，各与 W_Q、W_K 一样大。”这是对的，而代码里 V↓ 叫 W_V，V↑ 叫 W_O。"),
-          .guess = say("How many parameters does the default pair save? What is the rank of the product? Is something "
-                       "always lost?",
-                       "默认的这一对能省多少参数？乘积的秩是多少？是不是总会丢掉东西？"),
-          .why = {say("A product of a [width, rank] and a [rank, width] matrix can reach at most rank dimensions: what a "
-                      "head moves from one token to another then lies in a subspace. The best approximation of rank r "
-                      "keeps the r largest singular values (Eckart and Young); a random matrix has no small ones, a "
-                      "learnt one often has.",
-                      "[width, rank] 乘 [rank, width] 的矩阵最多只能到达 rank 个维度：一个头从一个词元搬到另一个词元的内容"
-                      "就落在一个子空间里。秩为 r 的最佳近似保留最大的 r 个奇异值（Eckart–Young 定理）；随机矩阵没有小的"
-                      "奇异值，学出来的矩阵往往有。")},
-          .seconds = 2,
-          .minutes = 7,
-          .parameters = {{"width", 96, 2, 192, 24, say("features", "特征数")},
-                         {"rank", 12, 1, 192, 6, say("dimensions between V↓ and V↑", "V↓ 与 V↑ 之间的维数")}},
-          .measure = measure,
-          .judge = judge};
+  return {
+      .name = "values",
+      .title = say("Values through a narrow gate", "值矩阵：V↓ 与 V↑"),
+      .question = say("Why is the value matrix of a head made of two narrow ones, and what does that lose?",
+                      "为什么一个头的值矩阵要用两个窄矩阵来拼？这样会丢掉什么？"),
+      .lesson =
+          say("\"The value map is factored into value-down and value-up, each as large as W_Q and W_K.\" True, and "
+              "the code calls V↓ W_V and V↑ W_O.",
+              "“值映射被分解成 V↓ 和 V↑，各与 W_Q、W_K 一样大。”这是对的，而代码里 V↓ 叫 W_V，V↑ 叫 W_O。"),
+      .guess = say("How many parameters does the default pair save? What is the rank of the product? Is something "
+                   "always lost?",
+                   "默认的这一对能省多少参数？乘积的秩是多少？是不是总会丢掉东西？"),
+      .why = {say("A product of a [width, rank] and a [rank, width] matrix can reach at most rank dimensions: what a "
+                  "head moves from one token to another then lies in a subspace. The best approximation of rank r "
+                  "keeps the r largest singular values (Eckart and Young); a random matrix has no small ones, a "
+                  "learnt one often has.",
+                  "[width, rank] 乘 [rank, width] 的矩阵最多只能到达 rank 个维度：一个头从一个词元搬到另一个词元的内容"
+                  "就落在一个子空间里。秩为 r 的最佳近似保留最大的 r 个奇异值（Eckart–Young 定理）；随机矩阵没有小的"
+                  "奇异值，学出来的矩阵往往有。")},
+      .seconds = 2,
+      .minutes = 7,
+      .parameters = {{"width", 96, 2, 192, 24, say("features", "特征数")},
+                     {"rank", 12, 1, 192, 6, say("dimensions between V↓ and V↑", "V↓ 与 V↑ 之间的维数")}},
+      .measure = measure,
+      .judge = judge};
 }
 
 }  // namespace attend::labs

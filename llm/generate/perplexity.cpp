@@ -21,6 +21,20 @@ double loss_of(std::span<const float> logits, Token token) {
 
 }  // namespace
 
+void token_losses(const Transformer& model, const float* hidden, std::span<const Token> next,
+                  std::span<double> losses) {
+  const std::int64_t H = model.config().hidden, V = model.config().vocabulary, count = std::ssize(next);
+  std::vector<float> logits(static_cast<std::size_t>(std::min(kLogitRows, count) * V));
+  for (std::int64_t r = 0; r < count; r += kLogitRows) {
+    const std::int64_t some = std::min(kLogitRows, count - r);
+    model.logits(view_of(hidden + r * H, {1, 1, some, H}), view_of(logits.data(), {1, 1, some, V}));
+    parallel_for(some, [&](std::int64_t i, int) {
+      const auto row = std::span(logits).subspan(static_cast<std::size_t>(i * V), static_cast<std::size_t>(V));
+      losses[static_cast<std::size_t>(r + i)] = loss_of(row, next[static_cast<std::size_t>(r + i)]);
+    });
+  }
+}
+
 Perplexity perplexity(Transformer& model, std::span<const Token> tokens, std::int64_t length,
                       const CacheOptions& options, const std::function<void(std::int64_t)>& progress) {
   const std::int64_t H = model.config().hidden, V = model.config().vocabulary, all = std::ssize(tokens);
@@ -29,7 +43,7 @@ Perplexity perplexity(Transformer& model, std::span<const Token> tokens, std::in
       throw InvalidArgument("perplexity: a token is " + std::to_string(token) + ", expected 0 to " +
                             std::to_string(V - 1));
   ModelCache cache(model.config(), {length, options.dtype, options.int8});
-  std::vector<float> logits(static_cast<std::size_t>(kLogitRows * V)), hidden;
+  std::vector<float> hidden;
   std::vector<double> losses;
   for (std::int64_t first = 0; first + 1 < all; first += length) {
     const std::int64_t count = std::min(length, all - first);
@@ -43,18 +57,11 @@ Perplexity perplexity(Transformer& model, std::span<const Token> tokens, std::in
           tokens.subspan(static_cast<std::size_t>(first + at), static_cast<std::size_t>(now)), part, cache);
       const std::int64_t predict = std::min(now, count - 1 - at);  // the last of a window has nothing to predict
       hidden.assign(static_cast<const float*>(rows.data), static_cast<const float*>(rows.data) + predict * H);
-      for (std::int64_t r = 0; r < predict; r += kLogitRows) {
-        const std::int64_t some = std::min(kLogitRows, predict - r);
-        model.logits(view_of(static_cast<const float*>(hidden.data()) + r * H, {1, 1, some, H}),
-                     view_of(logits.data(), {1, 1, some, V}));
-        const std::size_t before = losses.size();
-        losses.resize(before + static_cast<std::size_t>(some));
-        parallel_for(some, [&](std::int64_t i, int) {
-          losses[before + static_cast<std::size_t>(i)] =
-              loss_of(std::span(logits).subspan(static_cast<std::size_t>(i * V), static_cast<std::size_t>(V)),
-                      tokens[static_cast<std::size_t>(first + at + r + i + 1)]);
-        });
-      }
+      const std::size_t before = losses.size();
+      losses.resize(before + static_cast<std::size_t>(predict));
+      token_losses(model, hidden.data(),
+                   tokens.subspan(static_cast<std::size_t>(first + at + 1), static_cast<std::size_t>(predict)),
+                   std::span(losses).subspan(before));
       if (progress) progress(first + at + now);
     }
     cache.remove(sequence);

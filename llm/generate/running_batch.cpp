@@ -2,13 +2,16 @@
 #include "llm/generate/running_batch.hpp"
 
 #include <algorithm>
+#include <exception>
 
 #include "attend/error.hpp"
+#include "attend/threads.hpp"
 
 namespace attend::llm {
 namespace {
 
 constexpr std::int64_t kPage = PagedKvCache::kPageTokens;
+constexpr std::int64_t kWorthWaiting = 16;  // tokens that another request is about to read
 
 BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.context <= 0) o.context = config.context;
@@ -16,7 +19,15 @@ BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.tokens_per_step < 1 || o.sequences < 1)
     throw InvalidArgument("engine: tokens_per_step and sequences must be at least 1");
   if (o.cache_tokens <= 0) o.cache_tokens = o.stream > 0 ? stream_room(o) : o.context;
+  if (o.prompt_piece <= 0) o.prompt_piece = o.tokens_per_step;
+  if (o.stream > 0) o.answer_room = 0;
   return o;
+}
+
+bool has_windows(const ModelConfig& config) {
+  for (std::int64_t n = 0; n < config.layers; ++n)
+    if (config.window_of(n) > 0) return true;
+  return false;
 }
 
 std::int64_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
@@ -52,6 +63,8 @@ const char* name(Finish finish) {
       return "context";
     case Finish::cancelled:
       return "cancelled";
+    case Finish::complete:
+      return "complete";
   }
   return "";
 }
@@ -61,13 +74,20 @@ RunningBatch::RunningBatch(Transformer& model, const Tokenizer& tokenizer, const
       tokenizer_(tokenizer),
       options_(completed(options, model.config())),
       cache_(model.config(),
-             {options_.cache_tokens, options_.cache_dtype, options_.cache_int8, options_.stream, options_.sinks}) {}
+             {options_.cache_tokens, options_.cache_dtype, options_.cache_int8, options_.stream, options_.sinks}),
+      may_draft_(options_.draft > 0 && options_.stream == 0 && !has_windows(model.config())) {}
 
 // Tokens this request will have in the cache at most. The last token is never read again.
 std::int64_t RunningBatch::longest(const Running& r) const {
   const std::int64_t prompt = std::ssize(r.request.prompt);
   const std::int64_t most = options_.stream > 0 ? stream_room(options_) : options_.context;
   return prompt >= most ? most : prompt + std::min(r.request.max_tokens, most - prompt);
+}
+
+// Tokens that room is kept for.
+std::int64_t RunningBatch::room(const Running& r) const {
+  const std::int64_t most = longest(r);
+  return options_.answer_room > 0 ? std::min(most, std::ssize(r.tokens) + options_.answer_room) : most;
 }
 
 std::int64_t RunningBatch::submit(Request request) {
@@ -120,7 +140,7 @@ std::int64_t RunningBatch::kept_tokens() const {
 std::int64_t RunningBatch::promised_pages() const {
   std::int64_t pages = 0;
   for (const Running& r : running_)
-    pages += PagedKvCache::pages_for(longest(r)) - PagedKvCache::pages_for(std::min(r.cached, longest(r))) + 1;
+    pages += PagedKvCache::pages_for(room(r)) - PagedKvCache::pages_for(std::min(r.cached, room(r))) + 1;
   return pages;
 }
 
@@ -153,7 +173,17 @@ bool RunningBatch::take_over(std::int64_t sequence, std::int64_t length, std::in
   return true;
 }
 
-// Waiting requests join while there is room for all they may need, so that none has to be put back later.
+// A prompt that is being read begins as this one does, and further than anything that is there: to wait for it is less
+// work than to read the same twice.
+bool RunningBatch::waits_for_prefix(const Running& r, std::int64_t shared) const {
+  return std::any_of(running_.begin(), running_.end(), [&](const Running& other) {
+    const std::int64_t left = std::ssize(other.tokens) - other.cached;
+    return left > 1 && common_prefix(other.tokens, r.tokens) >= shared + kWorthWaiting &&
+           other.cached < std::ssize(r.tokens) - 1;
+  });
+}
+
+// Waiting requests join while there is room for what they may need, in the order they came.
 void RunningBatch::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.sequences) {
     Running& r = waiting_.front();
@@ -168,7 +198,8 @@ void RunningBatch::admit() {
     for (const Running& other : running_)
       look(other.sequence, std::span(other.tokens).first(static_cast<std::size_t>(other.cached)));
     for (const Kept& kept : kept_) look(kept.sequence, kept.tokens);
-    const std::int64_t new_pages = PagedKvCache::pages_for(longest(r)) - shared / kPage + 1;
+    if (waits_for_prefix(r, shared)) return;
+    const std::int64_t all_pages = PagedKvCache::pages_for(room(r)), new_pages = all_pages - shared / kPage + 1;
     if (from >= 0 && cache_.free_pages() - promised_pages() >= new_pages) {
       r.sequence = cache_.fork(from, shared);
       // A sequence that was continued from its end has served.
@@ -177,14 +208,12 @@ void RunningBatch::admit() {
         cache_.remove(from);
         return true;
       });
-    } else if (take_over(from, shared,
-                         PagedKvCache::pages_for(longest(r)) - PagedKvCache::pages_for(shared) +
-                             (running_.empty() ? 0 : 1))) {
+    } else if (take_over(from, shared, all_pages - PagedKvCache::pages_for(shared) + (running_.empty() ? 0 : 1))) {
       r.sequence = from;
     } else {
       shared = 0;
       // An empty cache holds every request that submit() took.
-      if (!make_room(PagedKvCache::pages_for(longest(r)) + (running_.empty() ? 0 : 1))) return;
+      if (!make_room(all_pages + (running_.empty() ? 0 : 1))) return;
       r.sequence = cache_.add();
     }
     r.cached = shared;
@@ -194,29 +223,91 @@ void RunningBatch::admit() {
   }
 }
 
-std::vector<Event> RunningBatch::step() {
-  std::vector<Event> events = std::move(early_);
-  early_.clear();
-  admit();
-  // Answers under way first, then prompts in the order they came.
+// The prompts' part of a step: half for the one that came first, so that it comes to an end, and the rest for those
+// that have the least left, so that a short one does not wait behind a long one.
+void RunningBatch::share_prompts(std::int64_t budget, std::vector<Share>& shares) const {
+  std::vector<Share> prompts;
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (std::ssize(running_[i].tokens) - running_[i].cached > 1) prompts.push_back({i, 0});
+  const auto left = [&](const Share& share) {
+    const Running& r = running_[share.index];
+    return std::ssize(r.tokens) - r.cached - share.count;
+  };
+  const auto give = [&](Share& share, std::int64_t most) {
+    const std::int64_t count = std::min({left(share), most, budget});
+    share.count += count;
+    budget -= count;
+  };
+  if (prompts.size() > 1) give(prompts.front(), (budget + 1) / 2);
+  std::sort(prompts.begin(), prompts.end(),
+            [&](const Share& a, const Share& b) { return left(a) != left(b) ? left(a) < left(b) : a.index < b.index; });
+  for (Share& share : prompts) give(share, budget);
+  for (Share& share : prompts)
+    if (share.count > 0) shares.push_back(std::move(share));
+}
+
+// Tokens that may follow, as far as they would be read within the room that the answer has.
+std::vector<Token> RunningBatch::guess(Running& r) {
+  const std::int64_t size = std::ssize(r.tokens);
+  const std::int64_t most =
+      std::min({r.draft_length.next(options_.draft), longest(r) - size - 1, options_.context - size - 1});
+  return most > 0 ? look_up(r.tokens, most) : std::vector<Token>();
+}
+
+// Answers under way first, then prompts.
+std::vector<RunningBatch::Share> RunningBatch::shares() {
+  std::vector<Share> all;
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (std::ssize(running_[i].tokens) - running_[i].cached == 1) all.push_back({i, 1});
+  const std::int64_t answers = std::ssize(all);
+  if (may_draft_ && answers <= options_.draft_answers && answers == std::ssize(running_))
+    for (Share& share : all) share.draft = guess(running_[share.index]);
+  const std::int64_t budget = std::max(options_.tokens_per_step, std::ssize(running_)) - answers;
+  share_prompts(answers > 0 ? std::min(budget, options_.prompt_piece) : budget, all);
+  return all;
+}
+
+// Room for what the step appends: kept sequences are forgotten for it. False where that is not enough.
+bool RunningBatch::find_pages(const std::vector<Share>& shares) {
+  std::int64_t needed = 0;
+  for (const Share& share : shares)
+    needed += cache_.pages_to_append(running_[share.index].sequence, share.count + std::ssize(share.draft));
+  while (cache_.free_pages() < needed && !kept_.empty()) {
+    cache_.remove(kept_.front().sequence);
+    kept_.pop_front();
+  }
+  return cache_.free_pages() >= needed;
+}
+
+void RunningBatch::put_back_youngest() {
+  Running& r = running_.back();
+  cache_.remove(r.sequence);
+  r.sequence = -1;
+  r.cached = 0;
+  waiting_.push_front(std::move(r));
+  running_.pop_back();
+}
+
+// Runs the model over the shares; the number of rows of logits that came of it.
+std::int64_t RunningBatch::read(std::vector<Share>& shares) {
   std::vector<Token> tokens;
   std::vector<Continuation> parts;
-  std::vector<std::pair<std::size_t, std::int64_t>> wanted;  // who gets a token, from which row
-  std::int64_t budget = std::max(options_.tokens_per_step, std::ssize(running_));
-  for (const bool prompts : {false, true})
-    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
-      Running& r = running_[i];
-      const std::int64_t left = std::ssize(r.tokens) - r.cached;
-      if ((left > 1) != prompts) continue;
-      const std::int64_t count = std::min(left, budget);
-      budget -= count;
-      parts.push_back({r.sequence, count});
-      tokens.insert(tokens.end(), r.tokens.begin() + r.cached, r.tokens.begin() + r.cached + count);
-      r.cached += count;
-      if (count == left) wanted.emplace_back(i, std::ssize(tokens) - 1);
-      if (r.cached <= std::ssize(r.request.prompt)) stats_.prompt_tokens += count;
+  std::vector<std::int64_t> wanted;  // rows that give logits
+  for (Share& share : shares) {
+    Running& r = running_[share.index];
+    parts.push_back({r.sequence, share.count + std::ssize(share.draft)});
+    tokens.insert(tokens.end(), r.tokens.begin() + r.cached, r.tokens.begin() + r.cached + share.count);
+    r.cached += share.count;
+    if (r.cached <= std::ssize(r.request.prompt)) stats_.prompt_tokens += share.count;
+    if (r.cached < std::ssize(r.tokens)) continue;
+    share.row = std::ssize(wanted);
+    wanted.push_back(std::ssize(tokens) - 1);
+    for (const Token token : share.draft) {
+      wanted.push_back(std::ssize(tokens));
+      tokens.push_back(token);
     }
-  if (tokens.empty()) return events;
+    stats_.drafted_tokens += std::ssize(share.draft);
+  }
   const View hidden = model_.forward(tokens, parts, cache_);
   ++stats_.steps;
   const std::int64_t H = model_.config().hidden, V = model_.config().vocabulary;
@@ -224,14 +315,65 @@ std::vector<Event> RunningBatch::step() {
   rows_.resize(static_cast<std::size_t>(rows * H));
   logits_.resize(static_cast<std::size_t>(rows * V));
   for (std::int64_t i = 0; i < rows; ++i)
-    std::copy_n(static_cast<const float*>(hidden.data) + wanted[static_cast<std::size_t>(i)].second * H, H,
+    std::copy_n(static_cast<const float*>(hidden.data) + wanted[static_cast<std::size_t>(i)] * H, H,
                 rows_.data() + i * H);
   if (rows > 0)
     model_.logits(view_of(static_cast<const float*>(rows_.data()), {1, 1, rows, H}),
                   view_of(logits_.data(), {1, 1, rows, V}));
-  for (std::int64_t i = 0; i < rows; ++i)
-    take_token(running_[wanted[static_cast<std::size_t>(i)].first],
-               std::span(logits_).subspan(static_cast<std::size_t>(i * V), static_cast<std::size_t>(V)), events);
+  return rows;
+}
+
+// The next token, and more as long as they are those that were guessed. Guesses that were wrong leave the cache.
+void RunningBatch::take_tokens(const Share& share, std::vector<Event>& events) {
+  Running& r = running_[share.index];
+  const std::int64_t V = model_.config().vocabulary, guessed = std::ssize(share.draft);
+  std::int64_t right = 0;
+  for (std::int64_t i = 0; i <= guessed && r.finish == Finish::not_yet; ++i) {
+    const std::int64_t size = std::ssize(r.tokens);
+    take_token(r,
+               std::span(logits_).subspan(static_cast<std::size_t>((share.row + i) * V), static_cast<std::size_t>(V)),
+               events);
+    if (i == guessed || std::ssize(r.tokens) == size || r.tokens.back() != share.draft[static_cast<std::size_t>(i)])
+      break;
+    ++right;
+  }
+  r.cached += right;
+  r.draft_length.learn(guessed, right);
+}
+
+std::vector<Event> RunningBatch::step() {
+  std::vector<Event> events = std::move(early_);
+  early_.clear();
+  admit();
+  std::vector<Share> now = shares();
+  while (!find_pages(now) && running_.size() > 1) {
+    put_back_youngest();
+    now = shares();
+  }
+  if (now.empty()) return events;
+  if (read(now) == 0) return events;
+  // Each answer's token is its own matter: they are chosen side by side.
+  std::vector<std::vector<Event>> chosen(now.size());
+  std::vector<std::exception_ptr> failed(now.size());
+  parallel_for(std::ssize(now), [&](std::int64_t item, int) {
+    const auto i = static_cast<std::size_t>(item);
+    if (now[i].row < 0) return;
+    try {
+      take_tokens(now[i], chosen[i]);
+    } catch (...) {
+      failed[i] = std::current_exception();
+    }
+  });
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (failed[i]) std::rethrow_exception(failed[i]);
+    Running& r = running_[now[i].index];
+    if (!now[i].draft.empty()) {
+      stats_.accepted_tokens += r.cached - (cache_.length(r.sequence) - std::ssize(now[i].draft));
+      if (r.cached < cache_.length(r.sequence)) cache_.truncate(r.sequence, r.cached);
+    }
+    stats_.generated_tokens += std::ssize(chosen[i]);
+    std::move(chosen[i].begin(), chosen[i].end(), std::back_inserter(events));
+  }
   std::erase_if(running_, [&](Running& r) {
     if (r.finish == Finish::not_yet) return false;
     retire(r);
@@ -240,22 +382,40 @@ std::vector<Event> RunningBatch::step() {
   return events;
 }
 
-void RunningBatch::take_token(Running& r, std::span<const float> logits, std::vector<Event>& events) {
+void RunningBatch::take_token(Running& r, std::span<const float> logits, std::vector<Event>& events) const {
   const std::int64_t prompt = std::ssize(r.request.prompt), made = std::ssize(r.tokens) - prompt;
   Event event{.request = r.number};
+  const auto& stops = r.request.stop_tokens;
+  std::vector<std::uint8_t> allowed;
+  if (TokenConstraint* constraint = r.request.constraint.get()) {
+    const auto mask = constraint->allowed();
+    allowed.assign(logits.size(), 0);
+    std::copy_n(mask.begin(), std::min(mask.size(), allowed.size()), allowed.begin());
+    for (const Token token : stops)
+      if (token >= 0 && token < std::ssize(allowed))
+        allowed[static_cast<std::size_t>(token)] = constraint->may_end() ? 1 : 0;
+    if (std::find(allowed.begin(), allowed.end(), 1) == allowed.end()) {  // the vocabulary has no way on
+      r.finish = event.finish = constraint->may_end() ? Finish::complete : Finish::length;
+      r.held += r.decoder.finish();
+      release_text(r, event, true);
+      events.push_back(std::move(event));
+      return;
+    }
+  }
   event.choice =
       sample(logits, r.request.sampling, r.tokens, std::span(r.tokens).subspan(static_cast<std::size_t>(prompt)),
-             static_cast<std::uint64_t>(made));
+             static_cast<std::uint64_t>(made), allowed);
   event.has_token = true;
-  ++stats_.generated_tokens;
   const Token token = event.choice.token;
-  const auto& stops = r.request.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
     r.finish = Finish::stop_token;
   } else {
     r.tokens.push_back(token);
     r.held += r.decoder.push(token);
-    if (made + 1 >= r.request.max_tokens)
+    if (r.request.constraint) r.request.constraint->take(token);
+    if (r.request.constraint && r.request.constraint->must_end())
+      r.finish = Finish::complete;
+    else if (made + 1 >= r.request.max_tokens)
       r.finish = Finish::length;
     else if (options_.stream == 0 && std::ssize(r.tokens) >= options_.context)
       r.finish = Finish::context;

@@ -1,9 +1,10 @@
-// Penalties, temperature, top-k, top-p, min-p, then a draw from a counted stream of random numbers.
+// Bias, penalties, temperature, top-k, top-p, min-p, then a draw from a counted stream of random numbers.
 #include "llm/generate/sampler.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "attend/error.hpp"
@@ -21,9 +22,15 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
+bool changes_logits(const Sampling& s) {
+  return s.repetition_penalty != 1 || s.presence_penalty != 0 || s.frequency_penalty != 0 || !s.logit_bias.empty();
+}
+
 void penalise(std::vector<float>& logits, const Sampling& s, std::span<const Token> seen,
               std::span<const Token> generated) {
   const auto size = static_cast<Token>(logits.size());
+  for (const auto& [token, bias] : s.logit_bias)
+    if (token >= 0 && token < size) logits[static_cast<std::size_t>(token)] += static_cast<float>(bias);
   if (s.repetition_penalty != 1) {
     const auto penalty = static_cast<float>(s.repetition_penalty);
     for (const Token token : std::unordered_set<Token>(seen.begin(), seen.end())) {
@@ -32,9 +39,13 @@ void penalise(std::vector<float>& logits, const Sampling& s, std::span<const Tok
       x = x > 0 ? x / penalty : x * penalty;
     }
   }
-  if (s.presence_penalty != 0)
-    for (const Token token : std::unordered_set<Token>(generated.begin(), generated.end()))
-      if (token >= 0 && token < size) logits[static_cast<std::size_t>(token)] -= static_cast<float>(s.presence_penalty);
+  if (s.presence_penalty == 0 && s.frequency_penalty == 0) return;
+  std::unordered_map<Token, std::int64_t> counts;
+  for (const Token token : generated)
+    if (token >= 0 && token < size) ++counts[token];
+  for (const auto& [token, count] : counts)
+    logits[static_cast<std::size_t>(token)] -=
+        static_cast<float>(s.presence_penalty + s.frequency_penalty * static_cast<double>(count));
 }
 
 // log(sum(exp(x))) over the finite ones.
@@ -45,34 +56,54 @@ double log_sum_exp(std::span<const float> logits, float most) {
   return static_cast<double>(most) + std::log(sum);
 }
 
+// The likeliest first, sorted only as far as somebody looks.
+class Ranking {
+ public:
+  explicit Ranking(std::vector<Candidate>& candidates) : candidates_(candidates) {}
+  const Candidate& operator[](std::size_t i) {
+    while (i >= sorted_) {
+      const std::size_t end = std::min(candidates_.size(), std::max<std::size_t>(64, 4 * sorted_));
+      const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+      const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(end);
+      if (last != candidates_.end()) std::nth_element(first, last, candidates_.end(), likelier);
+      std::sort(first, last, likelier);
+      sorted_ = end;
+    }
+    return candidates_[i];
+  }
+
+ private:
+  std::vector<Candidate>& candidates_;
+  std::size_t sorted_ = 0;
+};
+
 Token draw(std::vector<Candidate>& candidates, const Sampling& s, std::uint64_t index) {
+  const float most = std::min_element(candidates.begin(), candidates.end(), likelier)->logit;
   if (s.top_k > 0 && s.top_k < std::ssize(candidates)) {
     std::nth_element(candidates.begin(), candidates.begin() + (s.top_k - 1), candidates.end(), likelier);
     candidates.resize(static_cast<std::size_t>(s.top_k));
+    std::sort(candidates.begin(), candidates.end(), likelier);
   }
-  std::sort(candidates.begin(), candidates.end(), likelier);
-  std::vector<double> weights;
-  weights.reserve(candidates.size());
+  const auto weight = [&](const Candidate& c) { return std::exp(static_cast<double>(c.logit - most) / s.temperature); };
   double sum = 0;
-  for (const Candidate& c : candidates) {
-    weights.push_back(std::exp(static_cast<double>(c.logit - candidates.front().logit) / s.temperature));
-    sum += weights.back();
-  }
-  std::size_t kept = weights.size();
-  if (s.top_p < 1) {
+  for (const Candidate& c : candidates) sum += weight(c);
+  Ranking ranking(candidates);
+  std::size_t kept = candidates.size();
+  if (s.top_p < 1 || s.min_p > 0) {
     double reached = 0;
-    for (kept = 0; kept < weights.size() && reached < s.top_p * sum; ++kept) reached += weights[kept];
-    kept = std::max<std::size_t>(kept, 1);
+    for (kept = 0; kept < candidates.size() && (kept == 0 || reached < s.top_p * sum); ++kept) {
+      const double w = weight(ranking[kept]);
+      if (kept > 0 && w < s.min_p) break;  // the likeliest weighs 1
+      reached += w;
+    }
+    sum = reached;
   }
-  while (kept > 1 && weights[kept - 1] < s.min_p) --kept;  // the likeliest weighs 1
-  sum = 0;
-  for (std::size_t i = 0; i < kept; ++i) sum += weights[i];
   double place = uniform(s.seed, index) * sum;
   for (std::size_t i = 0; i < kept; ++i) {
-    place -= weights[i];
-    if (place < 0) return candidates[i].token;
+    place -= weight(ranking[i]);
+    if (place < 0) return ranking[i].token;
   }
-  return candidates[kept - 1].token;
+  return ranking[kept - 1].token;
 }
 
 }  // namespace
@@ -88,18 +119,23 @@ void check_sampling(const Sampling& s) {
   if (!inside(s.min_p, 0, 1)) refuse("min_p", s.min_p, "0 to 1");
   if (!inside(s.repetition_penalty, 0.01, 100)) refuse("repetition_penalty", s.repetition_penalty, "0.01 to 100");
   if (!inside(s.presence_penalty, -100, 100)) refuse("presence_penalty", s.presence_penalty, "-100 to 100");
+  if (!inside(s.frequency_penalty, -100, 100)) refuse("frequency_penalty", s.frequency_penalty, "-100 to 100");
+  for (const auto& [token, bias] : s.logit_bias)
+    if (token < 0 || !inside(bias, -100, 100)) refuse("logit_bias", bias, "-100 to 100, of a token");
   if (s.logprobs < 0 || s.logprobs > 100) refuse("logprobs", static_cast<double>(s.logprobs), "0 to 100");
 }
 
 Choice sample(std::span<const float> logits, const Sampling& s, std::span<const Token> seen,
-              std::span<const Token> generated, std::uint64_t index) {
+              std::span<const Token> generated, std::uint64_t index, std::span<const std::uint8_t> allowed) {
   std::vector<Candidate> candidates;
-  const auto gather = [&](std::span<const float> from) {
+  const auto gather = [&](std::span<const float> from, std::span<const std::uint8_t> mask) {
     candidates.clear();
+    candidates.reserve(from.size());
     for (std::size_t i = 0; i < from.size(); ++i)
-      if (std::isfinite(from[i])) candidates.push_back({static_cast<Token>(i), from[i]});
+      if (std::isfinite(from[i]) && (mask.empty() || (i < mask.size() && mask[i] != 0)))
+        candidates.push_back({static_cast<Token>(i), from[i]});
   };
-  gather(logits);
+  gather(logits, {});
   if (candidates.empty()) throw InvalidArgument("sample: no logit is a finite number; the model's weights are broken");
   Choice choice;
   const float most = std::min_element(candidates.begin(), candidates.end(), likelier)->logit;
@@ -112,16 +148,21 @@ Choice sample(std::span<const float> logits, const Sampling& s, std::span<const 
       choice.likeliest.emplace_back(c.token, static_cast<double>(c.logit) - total);
     }
   }
-  if (s.repetition_penalty != 1 || s.presence_penalty != 0) {
+  if (changes_logits(s)) {
     std::vector<float> changed(logits.begin(), logits.end());
     penalise(changed, s, seen, generated);
-    gather(changed);
-    if (candidates.empty()) gather(logits);  // penalties that leave nothing finite are not applied
+    gather(changed, allowed);
+    if (candidates.empty()) gather(logits, allowed);  // penalties that leave nothing finite are not applied
+  } else if (!allowed.empty() || s.logprobs > 0) {
+    gather(logits, allowed);
   }
+  if (candidates.empty()) throw InvalidArgument("sample: no token that may come has a finite logit");
   choice.token = s.temperature == 0 ? std::min_element(candidates.begin(), candidates.end(), likelier)->token
                                     : draw(candidates, s, index);
   choice.logprob = static_cast<double>(logits[static_cast<std::size_t>(choice.token)]) - total;
   return choice;
 }
+
+TokenConstraint::~TokenConstraint() = default;
 
 }  // namespace attend::llm

@@ -9,8 +9,9 @@
 namespace attend::llm {
 
 // `seen` are the prompt and what was generated, `generated` its last part. The draw is number `index` of the seed's
-// stream: it depends on nothing else. Logits that are not finite are never chosen; if none is, InvalidArgument.
+// stream: it depends on nothing else. Logits that are not finite are never chosen, nor tokens whose `allowed` is 0
+// (empty: all may come); if none is left, InvalidArgument.
 Choice sample(std::span<const float> logits, const Sampling& sampling, std::span<const Token> seen,
-              std::span<const Token> generated, std::uint64_t index);
+              std::span<const Token> generated, std::uint64_t index, std::span<const std::uint8_t> allowed = {});
 
 }  // namespace attend::llm

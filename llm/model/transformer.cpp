@@ -66,6 +66,7 @@ struct Transformer::Batch {
   std::span<const Continuation> continuations{};
   ModelCache* cache = nullptr;
   Mask mask{};
+  const AttentionHook* hook = nullptr;  // stands in for attention
 };
 
 Transformer::Transformer(ModelConfig config, ModelWeights weights)
@@ -104,13 +105,13 @@ void Transformer::norm(const Norm& n, const float* x, float* y, std::int64_t row
 }
 
 // Embeddings of tokens at their positions into x_.
-void Transformer::begin(std::span<const Token> tokens, std::span<const std::int64_t> positions) {
+void Transformer::begin(std::span<const Token> tokens, std::span<const std::int64_t> positions, bool places) {
   const std::int64_t T = std::ssize(tokens), H = config_.hidden;
   for (const Token token : tokens)
     if (token < 0 || token >= config_.vocabulary)
       throw InvalidArgument("model: a token is " + std::to_string(token) + ", expected 0 to " +
                             std::to_string(config_.vocabulary - 1));
-  const bool learned = config_.positions == PositionKind::learned;
+  const bool learned = places && config_.positions == PositionKind::learned;
   for (const std::int64_t position : positions)
     if (learned && position >= config_.context)
       throw InvalidArgument("model: position " + std::to_string(position) + " lies behind the " +
@@ -118,13 +119,13 @@ void Transformer::begin(std::span<const Token> tokens, std::span<const std::int6
   float* x = x_.of(T * H);
   const MutableView rows = rows_view(x, T, H);
   embedding(weights_.embedding, std::vector<std::int64_t>(tokens.begin(), tokens.end()), rows);
-  if (learned || config_.positions == PositionKind::sinusoidal) {
-    const MutableView places = rows_view(normed_.of(T * H), T, H);
+  if (learned || (places && config_.positions == PositionKind::sinusoidal)) {
+    const MutableView added = rows_view(normed_.of(T * H), T, H);
     if (learned)
-      embedding(table_view(weights_.positions, H), positions, places);
+      embedding(table_view(weights_.positions, H), positions, added);
     else
-      sinusoidal(places, {.positions = {positions.begin(), positions.end()}});
-    add(rows, places, rows);
+      sinusoidal(added, {.positions = {positions.begin(), positions.end()}});
+    add(rows, added, rows);
   }
   if (!weights_.token_types.empty()) {  // one text: all of the first type
     const View type{DType::f32, weights_.token_types.data<float>(), {1, 1, T, H}, {0, 0, 0, 1}};
@@ -173,6 +174,14 @@ View Transformer::encode(std::span<const Token> tokens, std::span<const std::int
   Batch batch{std::ssize(tokens), {}, nullptr, segments(starts)};
   if (config_.causal) batch.mask = batch.mask & causal();
   run_layers(batch);
+  return rows_view(static_cast<const float*>(x_.floats.data()), std::ssize(tokens), config_.hidden);
+}
+
+View Transformer::run(std::span<const Token> tokens, std::int64_t first, bool places, const AttentionHook& hook) {
+  std::vector<std::int64_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.end(), first);
+  begin(tokens, positions, places);
+  run_layers({std::ssize(tokens), {}, nullptr, {}, &hook});
   return rows_view(static_cast<const float*>(x_.floats.data()), std::ssize(tokens), config_.hidden);
 }
 
@@ -233,30 +242,38 @@ void Transformer::attend_layer(const Layer& layer, std::int64_t n, const Batch& 
     rms_norm(rows_view(k, T * c.kv_heads, c.head_dim), layer.k_norm, rows_view(k, T * c.kv_heads, c.head_dim),
              c.norm_eps);
   }
-  if (batch.cache != nullptr && batch.cache->sink_tokens() > 0) keep_sinks(n, batch);
-  if (c.positions == PositionKind::rope) {
-    rotate(q, T, c.heads);
-    rotate(k, T, c.kv_heads);
-  }
-  float* mixed = mixed_.of(T * Q);
-  const auto view = [&](const float* data, std::int64_t heads) {
-    return heads_view<const void>(data, DType::f32, 1, T, heads, c.head_dim);
-  };
-  if (observer_) observer_(n, view(q, c.heads), view(k, c.kv_heads), view(v, c.kv_heads));
-  if (batch.cache != nullptr) {
-    cached_attention(layer, n, batch);
-  } else {
-    AttentionOptions options = options_of(layer);
-    options.mask = batch.mask;
-    if (const std::int64_t width = c.window_of(n); width > 0) options.mask = options.mask & window(width - 1, 0);
-    attention(view(q, c.heads), view(k, c.kv_heads), view(v, c.kv_heads),
-              heads_view<void>(mixed, DType::f32, 1, T, c.heads, c.head_dim), options);
-  }
+  const bool rotates = c.positions == PositionKind::rope;
+  if (batch.hook != nullptr)
+    (*batch.hook)({n, T, q, k, v, rotates ? &rotation_ : nullptr, options_of(layer), mixed_.of(T * Q)});
+  else
+    mix(layer, n, batch);
   float* out = out_.of(T * c.hidden);
   const Projection o[] = {projection(layer.o, out, T)};
   project(rows_view(mixed_.floats.data(), T, Q), o);
   add_rows(x, out, T, c.hidden);
   if (c.norm_after) norm(layer.attention_norm, x, x, T);
+}
+
+// Attention with q_, k_ and v_, which it rotates, into mixed_.
+void Transformer::mix(const Layer& layer, std::int64_t n, const Batch& batch) {
+  const ModelConfig& c = config_;
+  const std::int64_t T = batch.rows, Q = c.query_width(), K = c.kv_width();
+  float *q = q_.of(T * Q), *k = k_.of(T * K), *v = v_.of(T * K), *mixed = mixed_.of(T * Q);
+  if (batch.cache != nullptr && batch.cache->sink_tokens() > 0) keep_sinks(n, batch);
+  if (c.positions == PositionKind::rope) {
+    rotate(q, T, c.heads);
+    rotate(k, T, c.kv_heads);
+  }
+  const auto view = [&](const float* data, std::int64_t heads) {
+    return heads_view<const void>(data, DType::f32, 1, T, heads, c.head_dim);
+  };
+  if (observer_) observer_(n, view(q, c.heads), view(k, c.kv_heads), view(v, c.kv_heads));
+  if (batch.cache != nullptr) return cached_attention(layer, n, batch);
+  AttentionOptions options = options_of(layer);
+  options.mask = batch.mask;
+  if (const std::int64_t width = c.window_of(n); width > 0) options.mask = options.mask & window(width - 1, 0);
+  attention(view(q, c.heads), view(k, c.kv_heads), view(v, c.kv_heads),
+            heads_view<void>(mixed, DType::f32, 1, T, c.heads, c.head_dim), options);
 }
 
 AttentionOptions Transformer::options_of(const Layer& layer) const {

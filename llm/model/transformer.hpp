@@ -18,6 +18,16 @@ struct Continuation {
   std::int64_t sequence, count;
 };
 
+// One layer's attention, for who stands in for it: rows [rows, heads, head_dim] of q, k and v before their rotation.
+struct LayerAttention {
+  std::int64_t layer, rows;
+  float *q, *k, *v;
+  const RopeTable* rotation;  // of the rows' positions; null without RoPE
+  AttentionOptions options;   // the layer's own scale, soft-cap, sinks and slopes, without a mask
+  float* mixed;               // [rows, heads, head_dim]: what it has to give
+};
+using AttentionHook = std::function<void(const LayerAttention&)>;
+
 class Transformer {
  public:
   Transformer(ModelConfig config, ModelWeights weights);
@@ -35,6 +45,9 @@ class Transformer {
 
   // For models without a cache (BERT): whole sequences, one after the other, each seeing itself alone.
   View encode(std::span<const Token> tokens, std::span<const std::int64_t> lengths);
+  // Tokens at positions from `first` on, with `hook` as the attention of every layer: it decides who sees whom, and
+  // keeps the keys. `places`: positions that a model adds to its embeddings are added.
+  View run(std::span<const Token> tokens, std::int64_t first, bool places, const AttentionHook& hook);
   // One row per sequence, by the config's pooling, of length 1: [sequences, hidden].
   std::vector<float> embed(std::span<const Token> tokens, std::span<const std::int64_t> lengths);
 
@@ -48,9 +61,10 @@ class Transformer {
 
  private:
   struct Batch;
-  void begin(std::span<const Token> tokens, std::span<const std::int64_t> positions);
+  void begin(std::span<const Token> tokens, std::span<const std::int64_t> positions, bool places = true);
   void run_layers(const Batch& batch);
   void attend_layer(const Layer& layer, std::int64_t n, const Batch& batch);
+  void mix(const Layer& layer, std::int64_t n, const Batch& batch);
   void keep_sinks(std::int64_t n, const Batch& batch);
   void rotate_sinks(std::int64_t sequence, ModelCache& cache);
   void cached_attention(const Layer& layer, std::int64_t n, const Batch& batch);

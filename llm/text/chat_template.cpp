@@ -382,6 +382,10 @@ const std::string& ChatTemplate::name() const {
   return style_->name;
 }
 
+const std::string& ChatTemplate::default_system() const {
+  return style_->system;
+}
+
 std::optional<ChatTemplate> ChatTemplate::named(string_view name) {
   const ChatStyle* style = find_style(name);
   return style == nullptr ? std::nullopt : std::optional(ChatTemplate(*style));

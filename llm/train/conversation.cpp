@@ -57,6 +57,7 @@ class Talk {
       : key_(seed ^ (number * 0xD1342543DE82EF95ULL) ^ 0x636861747461ULL), language_(language) {}
 
   std::vector<Turn> about(const Story& story, const Story& another);
+  std::vector<Turn> exercises();
 
  private:
   std::size_t choose(std::size_t count) {
@@ -94,6 +95,8 @@ class Talk {
   void translate();
   void count();
   void repeat();
+  void repeat_long();
+  void facts();
 
   std::uint64_t key_, draws_ = 0;
   Language language_;
@@ -242,6 +245,85 @@ void Talk::repeat() {
   turn(say({{"Say {1}.", "说{1}。"}, {"Repeat after me: {1}.", "跟我说：{1}。"}}, {said}), said + stop());
 }
 
+// Short exercises in looking back: what was said, who had what.
+void Talk::repeat_long() {
+  std::string said;
+  const int length = number(3, 9);
+  for (int i = 0; i < length; ++i) {
+    if (i > 0 && english()) said += ' ';
+    said += in(pick(syllables()));
+  }
+  if (one_in(2))
+    return turn(say({{"Say {1}.", "说{1}。"}, {"Repeat after me: {1}.", "跟我说：{1}。"}}, {said}), said + stop());
+  const std::string comma = english() ? ", " : "，";
+  turn(say({{"Sing {1} three times.", "把{1}唱三遍。"}}, {said}), said + comma + said + comma + said + stop());
+}
+
+void Talk::facts() {
+  struct Fact {
+    const Name* who;
+    const Adjective* adjective;
+    const Noun* thing;
+  };
+  std::vector<Fact> known;
+  std::string told;
+  for (int left = number(2, 4); left > 0;) {
+    const Fact fact{&pick(person_names()), &pick(adjectives()), &pick(objects())};
+    const bool taken = std::any_of(known.begin(), known.end(),
+                                   [&](const Fact& f) { return f.who == fact.who || f.thing == fact.thing; });
+    if (taken) continue;
+    known.push_back(fact);
+    --left;
+    if (!told.empty() && english()) told += ' ';
+    told += in(fact.who->name);
+    told += english() ? " had " : "有一" + std::string(fact.thing->measure);
+    if (english()) told += fact.adjective->word.english == "old" ? "an " : "a ";
+    told += in(fact.adjective->word);
+    if (english()) told += ' ';
+    told += in(fact.thing->one) + stop();
+  }
+  for (int asked = number(2, 4); asked > 0; --asked) {
+    const Fact& f = known[choose(known.size())];
+    const std::string who = in(f.who->name), noun = in(f.thing->one), adjective = in(f.adjective->word);
+    const std::string what = adjective + (english() ? " " : "") + noun;
+    std::string question, answer;
+    switch (choose(3)) {
+      case 0:
+        question = say({{"Who had the {1}?", "谁有{1}？"}}, {what}), answer = who;
+        break;
+      case 1:
+        question = say({{"What did {1} have?", "{1}有什么？"}}, {who}), answer = english() ? "The " + what : what;
+        break;
+      default:
+        question = f.adjective->colour ? say({{"What color was the {1}?", "{1}是什么颜色的？"}}, {noun})
+                                       : say({{"How was the {1}?", "{1}是什么样的？"}}, {noun});
+        answer = adjective;
+        if (english()) answer[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(answer[0])));
+        break;
+    }
+    if (!told.empty()) question = told + (english() ? " " : "") + question;
+    told.clear();
+    turn(std::move(question), answer + stop());
+  }
+}
+
+std::vector<Turn> Talk::exercises() {
+  for (int left = number(2, 4); left > 0; --left) {
+    switch (choose(4)) {
+      case 0:
+        repeat_long();
+        break;
+      case 1:
+        one_in(2) ? sum() : sum_in_words();
+        break;
+      default:
+        facts();
+        break;
+    }
+  }
+  return std::move(turns_);
+}
+
 void Talk::something_small() {
   constexpr void (Talk::* kSmall[])() = {&Talk::sum,       &Talk::sum,   &Talk::sum_in_words,
                                          &Talk::translate, &Talk::count, &Talk::repeat};
@@ -273,6 +355,10 @@ std::vector<Turn> Talk::about(const Story& story, const Story& another) {
 
 std::vector<Turn> converse(std::uint64_t seed, std::uint64_t number, Language language, const Story& story) {
   return Talk(seed, number, language).about(story, tell_story(~seed, number, language));
+}
+
+std::vector<Turn> exercises(std::uint64_t seed, std::uint64_t number, Language language) {
+  return Talk(seed, number, language).exercises();
 }
 
 }  // namespace attend::llm

@@ -56,8 +56,10 @@ std::string corpus_line(const CorpusOptions& o, std::int64_t number) {
   if (o.format == CorpusFormat::text) {
     json.string("text", with_questions(story, language));
     json.number("nats", story.text_nats + story.question_nats);
-  } else if (o.format == CorpusFormat::chat) {
-    for (const Turn& t : converse(o.seed, static_cast<std::uint64_t>(number), language, story))
+  } else if (o.format == CorpusFormat::chat || o.format == CorpusFormat::exercises) {
+    const auto n = static_cast<std::uint64_t>(number);
+    const bool talk = o.format == CorpusFormat::chat;
+    for (const Turn& t : talk ? converse(o.seed, n, language, story) : exercises(o.seed, n, language))
       exchange(t.said, t.answered);
     json.put("conversations", list(told));
   } else {
@@ -68,7 +70,7 @@ std::string corpus_line(const CorpusOptions& o, std::int64_t number) {
     told.back() = turn("assistant", q.wrong);
     json.put("rejected", list(told));
   }
-  if (o.relations) json.put("relations", relations_text(story));
+  if (o.relations && o.format != CorpusFormat::exercises) json.put("relations", relations_text(story));
   return json.text();
 }
 

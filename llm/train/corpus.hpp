@@ -10,7 +10,7 @@
 
 namespace attend::llm {
 
-enum class CorpusFormat { text, chat, preference };
+enum class CorpusFormat { text, chat, preference, exercises };
 
 struct CorpusOptions {
   std::uint64_t seed = 1;

@@ -13,7 +13,9 @@
 #include "io/atomic_file.hpp"
 #include "io/folder_lock.hpp"
 #include "io/readable.hpp"
+#include "llm/cache/model_cache.hpp"
 #include "llm/model/config_check.hpp"
+#include "llm/model/plan.hpp"
 #include "llm/runtime/memory.hpp"
 #include "llm/train/prepare.hpp"
 #include "llm/train/run_folder.hpp"
@@ -29,7 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kCounted = 2'000'000;  // tokens that the n-gram models count
 // Inside the engine's operations: packed operands, and attention's backward with its gradients in f32 (measured).
 constexpr std::int64_t kPacked = std::int64_t{16} << 20;
-constexpr std::int64_t kPromptTokens = 12;  // of a held-out text, before a sample
+constexpr std::int64_t kCode = std::int64_t{2} << 20;  // pages of the program that the first step touches (measured)
+constexpr std::int64_t kPromptTokens = 12;             // of a held-out text, before a sample
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -235,7 +238,7 @@ TrainMemory Run::plan() const {
   memory.optimiser = layout.count() * 8;
   memory.activations = buffer_bytes(model_, options(false));
   const std::int64_t largest = 4 * model_.hidden * std::max(model_.vocabulary, 2 * model_.feed_forward);
-  memory.working = std::min(kPacked, 8 * largest) +
+  memory.working = kCode + std::min(kPacked, 8 * largest) +
                    16 * model_.query_width() * tokens_at_once(job_.stage, job_.config, ranks_.count());
   if (job_.stage == Stage::lora) {
     memory.optimiser = LoraAdapters(layout, lora()).layout().count() * 8;
@@ -245,6 +248,11 @@ TrainMemory Run::plan() const {
     const ModelConfig& config = teacher_ ? teacher_->config() : model_;
     memory.other = ParameterLayout(config).count() * (4 + rounded) + buffer_bytes(config, options(true));
   }
+  // A sample is the model's files, opened beside the network.
+  if (job_.config.sample_tokens > 0 && events_.sample && model_.causal)
+    memory.other += layout.parameters() * 4 +
+                    ModelCache::bytes_for(model_, {.tokens = job_.config.length, .dtype = DType::f32}) +
+                    working_memory(model_, kPromptTokens, 1, DType::f32);
   return memory;
 }
 

@@ -67,8 +67,12 @@ __all__ = [
 
 
 def __getattr__(name):
-    """attend.llm, attend.torch, attend.flash_attn and attend.hf are imported when first asked for; the last three need
-    PyTorch."""
+    """attend.look, attend.llm, attend.torch, attend.flash_attn and attend.hf are imported when first asked for; the last
+    three need PyTorch."""
+    if name == "look":
+        from .llm import look
+
+        return look
     if name in ("llm", "torch", "flash_attn", "hf"):
         import importlib
 

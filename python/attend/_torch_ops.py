@@ -52,8 +52,17 @@ def new_outputs(q, v):
     return out, q.new_empty((B, H, M), dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
 
 
+def laid_for_gpu(x):
+    """As the GPU's copy engine reads rows: contiguous, 16 bytes apart or a multiple. A copy where `x` lies otherwise."""
+    if x.is_cpu or (x.stride(-1) == 1 and x.data_ptr() % 16 == 0
+                    and all(size == 1 or (step > 0 and step % 8 == 0) for size, step in zip(x.shape[:-1], x.stride()))):
+        return x
+    return x.contiguous()
+
+
 def run_forward(q, k, v, options, weights=None):
     """One call of the engine, without autograd: `out` and `lse`."""
+    q, k, v = laid_for_gpu(q), laid_for_gpu(k), laid_for_gpu(v)
     out, lse = new_outputs(q, v)
     _core.operator_attention(q, k, v, out, lse, weights, options)
     return out, lse
@@ -64,7 +73,7 @@ def _nothing_left(q, v, dropout):
     return q.shape[1] == 0 or v.shape[3] == 0 or dropout >= 1
 
 
-@torch.library.custom_op("attend::attention", mutates_args=(), device_types="cpu", schema=_FORWARD)
+@torch.library.custom_op("attend::attention", mutates_args=(), device_types=("cpu", "cuda"), schema=_FORWARD)
 def attention_op(q, k, v, visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, left, right, first_key,
                  dropout):
     if _nothing_left(q, v, dropout):
@@ -84,7 +93,8 @@ def _new_gradients(q, k, v, bias, want_dbias):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dbias
 
 
-@torch.library.custom_op("attend::attention_backward", mutates_args=(), device_types="cpu", schema=_BACKWARD)
+@torch.library.custom_op("attend::attention_backward", mutates_args=(), device_types=("cpu", "cuda"),
+                         schema=_BACKWARD)
 def attention_backward_op(dout, q, k, v, out, lse, visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap,
                           left, right, first_key, dropout, want_dbias):
     dq, dk, dv, dbias = gradients = _new_gradients(q, k, v, bias, want_dbias)
@@ -92,6 +102,7 @@ def attention_backward_op(dout, q, k, v, out, lse, visible, bias, slopes, cu_que
         return tuple(x.zero_() for x in gradients)
     options = _options(visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, left, right, first_key,
                        dropout)
+    dout, q, k, v = (laid_for_gpu(x) for x in (dout, q, k, v))
     _core.operator_attention_backward(dout, q, k, v, out, lse, dq, dk, dv, dbias if want_dbias else None, options)
     return gradients
 

@@ -37,7 +37,7 @@ Result = Union[Tensor, Tuple[Tensor, Tensor, Tensor]]
 
 
 def _check_shapes(rank, q, k, v):
-    check_tensors(q=q, k=k, v=v)
+    check_tensors(gpu=True, q=q, k=k, v=v)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != rank:
             layout = "[batch, length, heads, dim]" if rank == 4 else "[total, heads, dim]"
@@ -65,7 +65,7 @@ def _window(window_size, causal):
 def _check_slopes(alibi_slopes, batch, heads, q):
     if alibi_slopes is None:
         return
-    check_tensors(alibi_slopes=alibi_slopes)
+    check_tensors(gpu=True, alibi_slopes=alibi_slopes)
     check_device("alibi_slopes", alibi_slopes, "q", q)
     if tuple(alibi_slopes.shape) not in ((heads,), (batch, heads)):
         raise Invalid(f"alibi_slopes has shape {list(alibi_slopes.shape)}, expected [{heads}] (heads) or [{batch}, "

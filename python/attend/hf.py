@@ -3,12 +3,15 @@
 >>> import attend.hf
 >>> attend.hf.register()
 >>> model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attend")
+>>> with attend.hf.watch(model) as watch:     # what its attention looks at, while it runs
+...     model(**inputs)
+>>> watch.weights(layer=3, head=5)
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 import torch
 import transformers
@@ -24,6 +27,10 @@ try:  # says which outputs the running forward collects; some modules keep `outp
 except ImportError:
     _active_collector = None
 
+if TYPE_CHECKING:
+    from ._watched import Watch
+
+_watches: List[Watch] = []  # those of watch() that are open
 _ORDER = _order("blhd")  # what Transformers wants back; q, k and v come as views and are never copied
 
 
@@ -44,6 +51,22 @@ def register(name: str = "attend") -> None:
                           "another way; pip install -U transformers")
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
+
+
+def watch(model: torch.nn.Module, *, layers: Optional[Sequence[int]] = None) -> Watch:
+    """Looks at the attention of a model that runs with ``attn_implementation="attend"``: a context manager.
+
+    What its layers attend with is kept (queries, keys and values: linear memory, never the matrix of weights), and can
+    be asked for statistics, maps, rows and single weights afterwards. ``layers``: these alone. The results of the model
+    do not change.
+
+    >>> with attend.hf.watch(model) as watch:
+    ...     model(**inputs)
+    >>> watch.statistics(tokens=inputs["input_ids"]).induction
+    """
+    from ._watched import Watch
+
+    return Watch(model, layers, _watches)
 
 
 # ---- Masks: Transformers describes them by functions of (batch, head, query, key); the known ones become rules. ----
@@ -231,6 +254,9 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         "mask": mask, "scale": scaling, "softcap": softcap or 0.0, "dropout": float(dropout) if dropping else 0.0,
         "seed": int(draw_seed()) if dropping else 0,
     }
+    for one in tuple(_watches):
+        one.take(module, query, key, value, mask, {"scale": scaling, "softcap": settings["softcap"], "bias": bias,
+                                                   "sinks": s_aux})
     out, weights = _attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), bias, s_aux, settings,
                               _wants_weights(module, kwargs))
     return out, None if weights is None else weights.to(query.dtype)

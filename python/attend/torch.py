@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import CausalBias, CausalVariant
 
+from . import _core
 from ._errors import InvalidArgument as Invalid
 from ._errors import WrongType
 from ._torch_ops import attention
@@ -56,14 +57,15 @@ def refuse_subclass(name, x):
 _PLAIN_FUNCTIONS = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
 
 
-def check_tensors(**tensors):
-    """Dense, of one dtype that the engine has, all on the CPU (or all on the meta device, which has no values)."""
+def check_tensors(gpu=False, **tensors):
+    """Dense, of one dtype that the engine has, all on the CPU (or all on the meta device, which has no values); where
+    `gpu` is set, on a CUDA device as well."""
     first = None
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
             raise WrongType(f"{name} is a {type(x).__name__}, expected a tensor")
         refuse_subclass(name, x)
-        if x.device.type not in ("cpu", "meta"):
+        if x.device.type not in ("cpu", "meta") and not (gpu and x.is_cuda):
             raise Invalid(f"{name} is on {x.device}, expected a CPU tensor: move it with .cpu()")
         if x.layout is not torch.strided or x.is_nested:
             raise WrongType(f"{name} is a {'nested' if x.is_nested else x.layout} tensor, expected a dense one")
@@ -127,7 +129,7 @@ def _merged_mask(mask, batch, heads, L, S, rank):
 
 def _autocast(query, key, value, attn_mask):
     """What autocast does to PyTorch's own: all to its dtype, float64 excepted."""
-    dtype = torch.get_autocast_dtype("cpu")
+    dtype = torch.get_autocast_dtype(query.device.type)
     cast = lambda x: x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x  # noqa: E731
     return cast(query), cast(key), cast(value), None if attn_mask is None else cast(attn_mask)
 
@@ -143,7 +145,8 @@ def _causal_bias(mask, L, S):
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Tensor:
-    """``torch.nn.functional.scaled_dot_product_attention`` on this engine, for CPU tensors.
+    """``torch.nn.functional.scaled_dot_product_attention`` on this engine, for tensors of the CPU or of
+    a CUDA device (bfloat16 and float16, dims up to 256, up to 128 with gradients: docs/guide/gpu.md).
 
     query [..., L, E], key [..., S, E] and value [..., S, Ev] -> [..., L, Ev], in any number of leading dimensions that
     broadcast; float32, float16, bfloat16 or float64. Memory is linear in the lengths for every mask, dtype, Ev and
@@ -172,9 +175,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         if not isinstance(attn_mask, torch.Tensor):
             raise WrongType(f"attn_mask is a {type(attn_mask).__name__}, expected a tensor")
         refuse_subclass("attn_mask", attn_mask)
-    if torch.is_autocast_enabled("cpu"):
+    if query.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(query.device.type):
         query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
-    check_tensors(query=query, key=key, value=value)
+    check_tensors(gpu=True, query=query, key=key, value=value)
     rank = max(query.dim(), key.dim(), value.dim())
     if min(query.dim(), key.dim(), value.dim()) < 2:
         raise Invalid(f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions, expected "
@@ -220,8 +223,15 @@ _lock = threading.Lock()
 _depth = 0
 
 
+def _fits_gpu(x):
+    """What the GPU's kernels take, forward and backward: else PyTorch's own serves."""
+    most = 128 if torch.is_grad_enabled() else 256
+    return (x.is_cuda and x.dtype in (torch.float16, torch.bfloat16) and x.shape[-1] <= most and x.shape[-1] % 8 == 0
+            and not _core.gpu_why_not())
+
+
 def _ours(x):
-    return (x.device.type == "cpu" and x.dtype in _DTYPES and x.layout is torch.strided and not x.is_nested
+    return ((x.device.type == "cpu" or _fits_gpu(x)) and x.dtype in _DTYPES and x.layout is torch.strided and not x.is_nested
             and not _has_own_meaning(x))
 
 

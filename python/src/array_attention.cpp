@@ -5,6 +5,7 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "attend/cuda.hpp"
 #include "engine_call.hpp"
 
 namespace attend::python {
@@ -15,7 +16,7 @@ std::string dimensions(const char* name, const Array& array) {
 }
 
 Array describe_four(nb::handle x, const char* name, Asker asker = Asker::function) {
-  Array array = describe(x, name, asker);
+  Array array = describe(x, name, asker, Memory::cpu_or_gpu);
   if (array.rank() != 4) throw InvalidArgument(dimensions(name, array) + "4: batch, heads, length and dim");
   return array;
 }
@@ -26,36 +27,39 @@ struct ScoreOptions {
   std::vector<nb::object> keep;
   Dims bias_shape;  // of bias or distance_bias, as the caller gave it
   Asker asker = Asker::function;
+  std::vector<std::pair<const char*, int>> places;  // of the arrays among them, and their GPU
 
   // What the engine reads of an option, which stays alive with this.
-  View kept(Array& array, const ArrayView& view) {
+  View kept(Array& array, const char* name, const ArrayView& view) {
+    places.push_back({name, array.gpu});
     keep.push_back(std::move(array.keep));
     return view.in();
   }
 };
 
 void give_bias(ScoreOptions& options, nb::handle x) {
-  Array array = describe(x, "bias", options.asker);
+  Array array = describe(x, "bias", options.asker, Memory::cpu_or_gpu);
   if (array.rank() > 4) throw InvalidArgument(dimensions("bias", array) + "at most 4");
-  options.engine.bias = options.kept(array, array.view_at(std::span(kInOrder).last(array.rank())));
+  options.engine.bias = options.kept(array, "bias", array.view_at(std::span(kInOrder).last(array.rank())));
   options.bias_shape = std::move(array.shape);
 }
 
 // [n] or [heads, n] as [1, 1|heads, 1, n].
 void give_distance_bias(ScoreOptions& options, nb::handle x) {
-  Array array = describe(x, "distance_bias", options.asker);
+  Array array = describe(x, "distance_bias", options.asker, Memory::cpu_or_gpu);
   if (array.rank() != 1 && array.rank() != 2)
     throw InvalidArgument(dimensions("distance_bias", array) + "[queries + keys - 1] or [heads, queries + keys - 1]");
-  options.engine.distance_bias = options.kept(array, array.rank() == 2 ? array.view_at({1, 3}) : array.view_at({3}));
+  options.engine.distance_bias =
+      options.kept(array, "distance_bias", array.rank() == 2 ? array.view_at({1, 3}) : array.view_at({3}));
   options.bias_shape = std::move(array.shape);
 }
 
 // [H] or [B, H] as [1|B, H, 1, 1].
 View per_head(ScoreOptions& options, nb::handle x, const char* name) {
-  Array array = describe(x, name, options.asker);
+  Array array = describe(x, name, options.asker, Memory::cpu_or_gpu);
   if (array.rank() != 1 && array.rank() != 2)
     throw InvalidArgument(dimensions(name, array) + "[heads] or [batch, heads]");
-  return options.kept(array, array.rank() == 2 ? array.view_at({0, 1}) : array.view_at({1}));
+  return options.kept(array, name, array.rank() == 2 ? array.view_at({0, 1}) : array.view_at({1}));
 }
 
 double number(nb::handle x) {
@@ -81,6 +85,21 @@ bool is_true(nb::handle x) {
   return result != 0;
 }
 
+std::string place_name(int gpu) {
+  return gpu < 0 ? "the CPU" : "cuda:" + std::to_string(gpu);
+}
+// All arrays of a call lie where q does.
+void check_place(const char* name, int gpu, const Array& q) {
+  if (gpu != q.gpu)
+    throw InvalidArgument(std::string(name) + " is on " + place_name(gpu) + ", expected " + place_name(q.gpu) +
+                          ", where q is");
+}
+void check_places(const Array& q, std::initializer_list<std::pair<const char*, const Array*>> arrays,
+                  const ScoreOptions& options) {
+  for (const auto& [name, array] : arrays) check_place(name, array->gpu, q);
+  for (const auto& [name, gpu] : options.places) check_place(name, gpu, q);
+}
+
 DType wide(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -97,9 +116,10 @@ struct Result {
   ArrayView view;
 };
 
-Result new_result(Library library, DType dtype, const Shape& shape, const Order& order) {
+Result new_result(const Array& beside, const Shape& shape, const Order& order) {
+  const DType dtype = beside.dtype;
   const Dims lying = in_order(shape, order);
-  NewArray made = empty(library, dtype, lying);
+  NewArray made = empty_beside(beside, dtype, lying);
   const ArrayView lies = made.view({lying[0], lying[1], lying[2], lying[3]});
   ArrayView view{{dtype, made.address, shape, {}}, true};
   for (std::size_t i = 0; i < 4; ++i) view.view.strides[i] = lies.view.strides[order[i]];
@@ -108,11 +128,28 @@ Result new_result(Library library, DType dtype, const Shape& shape, const Order&
 
 // [batch, heads, queries], as [batch, heads, queries, 1].
 Array describe_lse(nb::handle x, Asker asker = Asker::function) {
-  Array array = describe(x, "lse", asker);
+  Array array = describe(x, "lse", asker, Memory::cpu_or_gpu);
   if (array.rank() != 3) throw InvalidArgument(dimensions("lse", array) + "3: batch, heads and queries");
   return array;
 }
 constexpr std::initializer_list<std::size_t> kLsePlaces = {0, 1, 2};
+
+// On the CPU, or put on the current stream of the GPU that q lies on.
+void run_attention(const Array& q_array, const View& q, const View& k, const View& v, const MutableView& out,
+                   const ScoreOptions& options, const AttentionExtras& extras) {
+  if (q_array.gpu >= 0) return cuda::attention(q, k, v, out, options.engine, extras, current_stream(q_array.gpu));
+  const EngineCall call;
+  attention(q, k, v, out, options.engine, extras);
+}
+void run_attention_backward(const Array& q_array, const View& dout, const View& q, const View& k, const View& v,
+                            const View& out, const View& lse, const AttentionGradients& gradients,
+                            const ScoreOptions& options) {
+  if (q_array.gpu >= 0)
+    return cuda::attention_backward(dout, q, k, v, out, lse, gradients, options.engine, cuda::Order::fixed,
+                                    current_stream(q_array.gpu));
+  const EngineCall call;
+  attention_backward(dout, q, k, v, out, lse, gradients, options.engine);
+}
 
 nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const ScoreOptions& options, const Order& order,
                            nb::handle want_lse, nb::handle want_weights) {
@@ -122,21 +159,19 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
   const Library library = q_array.library;
   const DType dtype = q_array.dtype;
 
-  const Result out = new_result(library, dtype, {B, H, M, v_view.dim()}, order);
+  check_places(q_array, {{"k", &k_array}, {"v", &v_array}}, options);
+  const Result out = new_result(q_array, {B, H, M, v_view.dim()}, order);
   NewArray lse{nb::none(), wide(dtype), nullptr}, weights = lse;
   AttentionExtras extras;
   if (is_true(want_lse)) {
-    lse = empty(library, wide(dtype), {B, H, M});
+    lse = empty_beside(q_array, wide(dtype), {B, H, M});
     extras.lse = lse.view({B, H, M, 1}).view;
   }
   if (is_true(want_weights)) {
-    weights = empty(library, wide(dtype), {B, H, M, k_view.length()});
+    weights = empty_beside(q_array, wide(dtype), {B, H, M, k_view.length()});
     extras.weights = weights.view({B, H, M, k_view.length()}).view;
   }
-  {
-    const EngineCall call;
-    attention(q_view, k_view, v_view, out.view.view, options.engine, extras);
-  }
+  run_attention(q_array, q_view, k_view, v_view, out.view.view, options, extras);
   return nb::make_tuple(finish(library, out.array.object), finish(library, lse.object),
                         finish(library, weights.object));
 }
@@ -150,26 +185,25 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
   const Library library = q_array.library;
   const DType dtype = q_array.dtype;
 
-  const Result dq = new_result(library, dtype, q_view.shape, order),
-               dk = new_result(library, dtype, k_view.shape, order),
-               dv = new_result(library, dtype, v_view.shape, order);
+  check_places(q_array,
+               {{"dout", &dout_array}, {"k", &k_array}, {"v", &v_array}, {"out", &out_array}, {"lse", &lse_array}},
+               options);
+  const Result dq = new_result(q_array, q_view.shape, order), dk = new_result(q_array, k_view.shape, order),
+               dv = new_result(q_array, v_view.shape, order);
   AttentionGradients gradients{dq.view.view, dk.view.view, dv.view.view, {}, {}, {}};
   NewArray dbias{nb::none(), wide(dtype), nullptr}, dsinks = dbias;
   const std::optional<View>& bias = options.engine.bias ? options.engine.bias : options.engine.distance_bias;
   if (bias) {
-    dbias = empty(library, wide(dtype), options.bias_shape);
+    dbias = empty_beside(q_array, wide(dtype), options.bias_shape);
     (options.engine.bias ? gradients.dbias : gradients.ddistance_bias) = dbias.view(bias->shape).view;
   }
   if (options.engine.sinks) {
     const Shape& shape = options.engine.sinks->shape;
-    dsinks = empty(library, wide(dtype), {shape[0] * shape[1]});
+    dsinks = empty_beside(q_array, wide(dtype), {shape[0] * shape[1]});
     gradients.dsinks = dsinks.view(shape).view;
   }
-  {
-    const EngineCall call;
-    attention_backward(dout_array.view(order).in(), q_view, k_view, v_view, out_array.view(order).in(),
-                       lse_array.view_at(kLsePlaces).in(), gradients, options.engine);
-  }
+  run_attention_backward(q_array, dout_array.view(order).in(), q_view, k_view, v_view, out_array.view(order).in(),
+                         lse_array.view_at(kLsePlaces).in(), gradients, options);
   return nb::make_tuple(finish(library, dq.array.object), finish(library, dk.array.object),
                         finish(library, dv.array.object), finish(library, dbias.object),
                         finish(library, dsinks.object));
@@ -193,8 +227,8 @@ void operator_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle out
   AttentionExtras extras;
   extras.lse = lse_array.view_at(kLsePlaces).view;
   if (weights_array) extras.weights = weights_array->view;
-  const EngineCall call;
-  attention(q_array.view, k_array.view, v_array.view, out_array.view, options.engine, extras);
+  check_places(q_array.array, {{"k", &k_array.array}, {"v", &v_array.array}, {"out", &out_array.array}}, options);
+  run_attention(q_array.array, q_array.view, k_array.view, v_array.view, out_array.view, options, extras);
 }
 
 void operator_attention_backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out,
@@ -206,9 +240,9 @@ void operator_attention_backward(nb::handle dout, nb::handle q, nb::handle k, nb
   AttentionGradients gradients{dq_array.view, dk_array.view, dv_array.view, {}, {}, {}};
   std::optional<OperatorArray> dbias_array;
   if (!dbias.is_none()) gradients.dbias = dbias_array.emplace(dbias, "dbias").view;
-  const EngineCall call;
-  attention_backward(dout_array.view, q_array.view, k_array.view, v_array.view, out_array.view,
-                     lse_array.view_at(kLsePlaces).in(), gradients, options.engine);
+  check_places(q_array.array, {{"dout", &dout_array.array}, {"k", &k_array.array}, {"v", &v_array.array}}, options);
+  run_attention_backward(q_array.array, dout_array.view, q_array.view, k_array.view, v_array.view, out_array.view,
+                         lse_array.view_at(kLsePlaces).in(), gradients, options);
 }
 
 }  // namespace
@@ -253,6 +287,7 @@ void bind_array_attention(nb::module_& m) {
   m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
         "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
         "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");
+  m.def("gpu_why_not", &cuda::why_not, "Why tensors of a GPU cannot be worked on; empty where they can.");
   m.def("operator_attention", &operator_attention, "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a, "weights"_a.none(),
         "options"_a, "For PyTorch's operators: fills `out`, `lse` and, unless it is None, `weights`.");
   m.def("operator_attention_backward", &operator_attention_backward, "dout"_a, "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,

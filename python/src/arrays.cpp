@@ -191,9 +191,15 @@ void read_by_attributes(const Torch& torch, Array& array, const std::string& nam
   array.strides = dims_of(call(x, torch.stride));
 }
 
-void refuse_other_memory(const Torch& torch, nb::handle x, const std::string& name) {
+// The CUDA device that a tensor lies on; -1: another memory.
+int gpu_of(nb::handle x) {
+  if (!x.attr("is_cuda").is(Py_True)) return -1;
+  return nb::cast<int>(x.attr("get_device")());
+}
+
+void refuse_other_memory(const Torch& torch, nb::handle x, const std::string& name, bool on_gpu) {
   // A fake tensor says that it lies on the meta device here, and which one it stands for there.
-  if (!get(x, torch.is_cpu).is(Py_True) && text(x.attr("device").attr("type")) != "cpu")
+  if (!on_gpu && !get(x, torch.is_cpu).is(Py_True) && text(x.attr("device").attr("type")) != "cpu")
     throw InvalidArgument(name + " is on " + text(x.attr("device")) + ", expected a CPU tensor: move it with .cpu()");
   if (!get(x, torch.layout).is(torch.strided))
     type_error(name + " is a " + text(x.attr("layout")) + " tensor, expected a dense one: .to_dense()");
@@ -216,14 +222,15 @@ void refuse_gradient(const Torch& torch, nb::handle x, const std::string& name) 
   if (forward_mode && !torch.forward_ad.attr("unpack_dual")(x).attr("tangent").is_none()) refuse_transform(name);
 }
 
-Array from_torch(const Torch& torch, nb::object x, const std::string& name, Asker asker) {
+Array from_torch(const Torch& torch, nb::object x, const std::string& name, Asker asker, Memory memory) {
   Array array{Library::torch, std::move(x), DType::f32, nullptr, {}, {}, true};
   const bool read = read_by_exchange(torch, array);
-  if (!read) refuse_other_memory(torch, array.keep, name);
+  if (!read && memory == Memory::cpu_or_gpu) array.gpu = gpu_of(array.keep);
+  if (!read) refuse_other_memory(torch, array.keep, name, array.gpu >= 0);
   if (asker == Asker::function) refuse_gradient(torch, array.keep, name);
   if (!read && torch.is_wrapped(array.keep).is(Py_True)) refuse_transform(name);  // it has no memory of its own
   if (call(array.keep, torch.is_neg).is(Py_True))
-    return from_torch(torch, array.keep.attr("resolve_neg")(), name, asker);
+    return from_torch(torch, array.keep.attr("resolve_neg")(), name, asker, memory);
   if (!read) read_by_attributes(torch, array, name);
   return array;
 }
@@ -348,12 +355,12 @@ ArrayView NewArray::view(const Shape& shape) const {
   return {{dtype, address, shape, contiguous_strides(shape)}, true};
 }
 
-Array describe(nb::handle x, const char* name, Asker asker) {
+Array describe(nb::handle x, const char* name, Asker asker, Memory memory) {
   const nb::handle type = x.type();
   if (type.is(numpy().ndarray)) return from_numpy(nb::borrow(x), name, Library::numpy);
   const Torch* torch = torch_if_imported();
   if (torch != nullptr && (type.is(torch->tensor) || is_a(x, torch->tensor)))
-    return from_torch(*torch, nb::borrow(x), name, asker);
+    return from_torch(*torch, nb::borrow(x), name, asker, memory);
 
   const nb::object& np = numpy().module;
   if (is_a(x, np.attr("ma").attr("MaskedArray")))
@@ -381,6 +388,27 @@ NewArray empty(Library library, DType dtype, const Dims& shape) {
   nb::object x = numpy().empty(tuple_of(shape), numpy().of(dtype));
   void* address = NumpyMemory(x)->data;
   return {std::move(x), dtype, address};
+}
+
+NewArray empty_beside(const Array& array, DType dtype, const Dims& shape) {
+  if (array.gpu < 0) return empty(array.library, dtype, shape);
+  const Torch& torch = *torch_if_imported();
+  const nb::object size = tuple_of(shape), device = array.keep.attr("device");
+  PyObject* const arguments[] = {size.ptr(), torch.dtypes[index_of(dtype)].ptr(), device.ptr()};
+  PyObject* made = PyObject_Vectorcall(torch.empty.ptr(), arguments, 0, torch.arguments_of_empty.ptr());
+  if (made == nullptr) throw nb::python_error();
+  nb::object x = nb::steal(made);
+  void* address = address_of(torch, x);
+  return {std::move(x), dtype, address};
+}
+
+void* current_stream(int gpu) {
+  const nb::object cuda = nb::module_::import_("torch.cuda");
+  const int current = nb::cast<int>(cuda.attr("current_device")());
+  if (current != gpu)
+    throw InvalidArgument("q is on cuda:" + std::to_string(gpu) + ", expected the current device, cuda:" +
+                          std::to_string(current) + ": call it within torch.cuda.device(q.device)");
+  return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(cuda.attr("current_stream")(gpu).attr("cuda_stream")));
 }
 
 nb::object finish(Library library, nb::object x) {

@@ -29,6 +29,7 @@ struct Array {
   Dims shape;
   Dims strides;  // in elements
   bool writable;
+  int gpu = -1;  // the CUDA device it lies on; -1: the CPU's memory
 
   std::size_t rank() const { return shape.size(); }
   ArrayView view(const Order& order = kInOrder) const;  // of an array of four dimensions
@@ -50,13 +51,19 @@ struct NewArray {
 // Who asks for an array: a function, which refuses tensors that want a gradient it would not record, or one of
 // PyTorch's operators, whose gradients are recorded around it.
 enum class Asker { function, torch_operator };
+// Which memory who asks can work on.
+enum class Memory { cpu, cpu_or_gpu };
 
 // The memory of `x`, without a copy wherever its library allows; TypeError or ValueError where it does not. The one way
 // from Python's arrays to the engine's views.
-Array describe(nb::handle x, const char* name, Asker asker = Asker::function);
+Array describe(nb::handle x, const char* name, Asker asker = Asker::function, Memory memory = Memory::cpu);
 
 // JAX arrays are made from NumPy memory at the end, by `finish`.
 NewArray empty(Library library, DType dtype, const Dims& shape);
+// Beside an array: in the memory that it lies in.
+NewArray empty_beside(const Array& array, DType dtype, const Dims& shape);
+// PyTorch's current stream of a device, which has to be its current device.
+void* current_stream(int gpu);
 nb::object finish(Library library, nb::object x);  // what the caller gets: the library's own array
 
 }  // namespace attend::python

@@ -14,10 +14,16 @@ namespace attend::cuda {
 namespace {
 
 constexpr const char* kOp = "cuda::attention";
-constexpr int kFewRows = 64;                          // of a KV head: the keys are then split
-constexpr int kSplitKeys = 512;                       // always, so that bits do not depend on the batch
-constexpr std::int64_t kSectionBytes = 32LL << 20;    // of keys and values that stay in the L2
+constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
+constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
+
+// Keys of a part: by their number alone, so that bits do not depend on the batch. Up to 32 parts, of 512 or more.
+int split_keys(std::int64_t N) {
+  std::int64_t keys = 512;
+  while (keys * 32 < N) keys *= 2;
+  return static_cast<int>(keys);
+}
 
 struct Choice {
   const char* kind;
@@ -29,7 +35,7 @@ Choice choose(const DeviceCall& call, bool few) {
   const auto by_dim = [&](const ForwardShape& d64, const ForwardShape& d128, const ForwardShape& d256) {
     return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
   };
-  if (call.has_bits) return {"bits", by_dim(kTerms64, kTerms128, kTerms256)};
+  if (call.has_bits) return {call.has_terms ? "bits" : "holes", by_dim(kTerms64, kTerms128, kTerms256)};
   if (few) return {"few", by_dim(kFew64, kFew128, kFew256)};
   if (call.has_terms) return {"terms", by_dim(kTerms64, kTerms128, kTerms256)};
   return {"plain", by_dim(kPlain64, kPlain128, kPlain256)};
@@ -59,10 +65,9 @@ void combine(DeviceCall& on, const MutableView& out, const AttentionExtras& extr
   a.out = device_operand(operand_of(out));
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
-  constexpr int kRowsEach = 4;
-  launch(kernel("attention_combine", "attention_combine", 0),
-         static_cast<int>(divide_up(checked_product("rows", {p.B, p.H, p.M}), kRowsEach)), 32 * kRowsEach, 0, on.stream,
-         &a);
+  constexpr int kThreads = 256;
+  launch(kernel("attention_combine", "attention_combine_" + std::to_string(a.row_floats), 0),
+         static_cast<int>(checked_product("rows", {p.B, p.H, p.M})), kThreads, 0, on.stream, &a);
 }
 
 // Query heads of one KV head that lie in consecutive rows: all of them where a head's own queries fill no tile.
@@ -74,7 +79,7 @@ int packed_heads(const DeviceCall& on, bool few, int groups) {
 
 void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
   const AttentionProblem& p = on.call.unread_problem();
-  const bool few = p.M * p.G <= kFewRows && p.N > kSplitKeys && !on.has_bits;
+  const bool few = p.M * p.G <= kFewRows && p.N > split_keys(p.N) && !on.has_bits;
   const auto [kind, shape] = choose(on, few);
   if (on.has_bits) on.make_bits(64 * shape.groups, shape.keys);
   ForwardArgs a;
@@ -89,7 +94,8 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
   a.scale = p.scale;
-  a.scale2 = std::string(kind) == "plain" ? p.scale * kLog2E : kLog2E;
+  const bool plain = std::string(kind) == "plain" || std::string(kind) == "holes";  // scores are not touched
+  a.scale2 = plain ? p.scale * kLog2E : kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / a.packed, a.group = static_cast<int>(p.G) / a.packed;
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
   a.row_tiles = static_cast<int>(divide_up(p.M, std::int64_t{tokens} * shape.groups));
@@ -100,8 +106,8 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.section = longest_first ? static_cast<int>(std::min<std::int64_t>(section, std::int64_t{a.B} * a.H)) : 1;
   std::optional<Workspace> parts;
   if (few) {
-    a.splits = static_cast<int>(divide_up(p.N, kSplitKeys));
-    a.split_keys = kSplitKeys;
+    a.split_keys = split_keys(p.N);
+    a.splits = static_cast<int>(divide_up(p.N, a.split_keys));
     const std::int64_t rows = checked_product("parts", {p.B, p.H, p.M, a.splits});
     parts.emplace(on.device, Workspace::round(rows * 4) + Workspace::round(rows * shape.D * 4), on.stream);
     a.partial_lse = parts->part<float>(rows);
@@ -127,6 +133,7 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   check_outputs(call, out, extras);
   check_dtype(kOp, "out", out.dtype, q.dtype);
   if (extras.weights) fail(kOp, "weights on a GPU are not supported yet");
+  if (extras.statistics) fail(kOp, "the statistics of the lens on a GPU are not supported yet");
   if (extras.row_sums) fail(kOp, "row sums on a GPU are not supported yet");
   DeviceCall on(kOp, call, static_cast<CUstream>(stream));
   if (call.empty()) return;

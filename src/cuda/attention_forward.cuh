@@ -26,7 +26,8 @@ struct ForwardTraits {
   // Where there is no room for it, a result leaves through the memory of its queries.
   static constexpr bool kOutApart = rest + kGroups * out_bytes <= most_shared;
   static constexpr int shared_bytes = rest + (kOutApart ? kGroups * out_bytes : 0);
-  static_assert(kOutApart || (kQueryStages == 1 && !kHoldQuery && D == E));
+  // One warpgroup works on parts of the keys, whose results go out as floats.
+  static_assert(kOutApart || kGroups == 1 || (kQueryStages == 1 && !kHoldQuery && D == E));
   static_assert(shared_bytes <= most_shared);
 };
 
@@ -42,7 +43,7 @@ struct ForwardShared {
   Barrier query_full[Tr::kQueryStages], query_empty[Tr::kQueryStages];
   Barrier key_full[Tr::kStages], key_empty[Tr::kStages], value_full[Tr::kStages], value_empty[Tr::kStages];
   ForwardItem items[Tr::kQueryStages + 1];  // one more: a result is stored while the next queries come
-  int2 blocks[Tr::kStages];  // with bits: which block, and 1: the last, 2: hides some
+  int2 blocks[Tr::kStages];                 // with bits: which block, and 1: the last, 2: hides some
 };
 
 __device__ __forceinline__ ForwardItem forward_item(const ForwardArgs& a, int t) {
@@ -75,11 +76,12 @@ __device__ __forceinline__ int block_state(const ForwardArgs& a, const ForwardIt
 
 // The copying thread.
 template <class Tr>
-__device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared<Tr>& sh, char* sq, char* sk, char* sv) {
+__device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared<Tr>& sh, char* sq, char* sk,
+                                             char* sv) {
   const int tokens = 64 / a.packed, total = a.row_tiles * a.B * a.H * a.splits;
-  int step = 0;
+  int step = 0, next_item = atomicAdd(a.counter, 1);
   for (int tile = 0;; ++tile) {
-    const int t = atomicAdd(a.counter, 1);
+    const int t = next_item;
     const int qs = tile % Tr::kQueryStages;
     ForwardItem& place = sh.items[tile % (Tr::kQueryStages + 1)];
     sh.query_empty[qs].wait((tile / Tr::kQueryStages & 1) ^ 1);
@@ -91,6 +93,7 @@ __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared
     }
     const ForwardItem item = forward_item(a, t);
     place = item;
+    next_item = atomicAdd(a.counter, 1);  // asked for a tile ahead: the answer takes as long as a short tile
     // A box of packed heads may be shorter than 64 rows.
     sh.query_full[qs].expect(Tr::kGroups * (Tr::D / 64) * tokens * a.packed * 128);
     for (int g = 0; g < Tr::kGroups; ++g)
@@ -112,7 +115,8 @@ __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared
       }
       sh.key_full[s].expect(Tr::key_bytes);
       for (int c = 0; c < Tr::D / 64; ++c)
-        load_box(sk + s * Tr::key_bytes + c * Tr::kKeys * 128, &a.k, &sh.key_full[s], c * 64, j * Tr::kKeys, hk, item.b);
+        load_box(sk + s * Tr::key_bytes + c * Tr::kKeys * 128, &a.k, &sh.key_full[s], c * 64, j * Tr::kKeys, hk,
+                 item.b);
       sh.value_empty[s].wait(parity);
       sh.value_full[s].expect(Tr::value_bytes);
       for (int c = 0; c < Tr::E / 64; ++c)
@@ -149,8 +153,7 @@ struct ForwardGroup {
     products_begin();
 #pragma unroll
     for (int k = 0; k < Tr::D / 16; ++k) {
-      const std::uint64_t keys =
-          descriptor(shared_address(sk) + k / 4 * Tr::kKeys * 128 + k % 4 * 32, 16, 1024);
+      const std::uint64_t keys = descriptor(shared_address(sk) + k / 4 * Tr::kKeys * 128 + k % 4 * 32, 16, 1024);
       if constexpr (Tr::kHoldQuery)
         Product<T, Tr::kKeys>::template rs<0>(s, held + 4 * k, keys, k != 0);
       else
@@ -164,8 +167,8 @@ struct ForwardGroup {
     products_begin();
 #pragma unroll
     for (int k = 0; k < Tr::kKeys / 16; ++k)
-      Product<T, Tr::E>::template rs<1>(o, p + 4 * k,
-                                        descriptor(shared_address(sv) + k * 2048, Tr::kKeys * 128, 1024), add | (k != 0));
+      Product<T, Tr::E>::template rs<1>(o, p + 4 * k, descriptor(shared_address(sv) + k * 2048, Tr::kKeys * 128, 1024),
+                                        add | (k != 0));
     products_commit();
   }
   __device__ __forceinline__ void hold_query(const char* sq) {
@@ -202,14 +205,19 @@ struct ForwardGroup {
     for (int r = 0; r < 2; ++r) {
       const RowPlace row = place(item, w, r);
       const std::uint32_t* words = bits.words + row.b * bits.batch_stride + row.h * bits.head_stride +
-                                   static_cast<std::int64_t>(smaller(row.i, a.M - 1)) * bits.row_words;
+                                   static_cast<std::int64_t>(smaller(row.i, a.M - 1)) * bits.row_words +
+                                   j * (Tr::kKeys / 32);
+      std::uint32_t of_row[Tr::kKeys / 32];  // rows are padded to whole tiles
 #pragma unroll
-      for (int i = 0; i < Tr::kKeys / 8; ++i) {
-        const int col = j * Tr::kKeys + 8 * i;
-        const std::uint32_t pair = col < a.N ? words[col / 32] >> (col % 32 + col0) : 0;
-        if ((pair & 1) == 0) s[4 * i + 2 * r] = -INFINITY;
-        if ((pair & 2) == 0) s[4 * i + 2 * r + 1] = -INFINITY;
+      for (int n = 0; n < Tr::kKeys / 64; ++n) {
+        const uint2 two = *reinterpret_cast<const uint2*>(words + 2 * n);
+        of_row[2 * n] = two.x >> col0, of_row[2 * n + 1] = two.y >> col0;
       }
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if ((of_row[i / 4] >> (8 * (i % 4) + e) & 1) == 0) s[4 * i + 2 * r + e] = -INFINITY;
     }
   }
   __device__ __forceinline__ void add_terms(const ForwardItem& item, int w, int j) {
@@ -316,7 +324,7 @@ struct ForwardGroup {
         sum = fmaf(sum, factor, exp2_fast(sink - both));
         top = both;
       }
-      const float inverse = sum > 0 ? factor / sum : 0.0F;
+      const float inverse = sum > 0 ? __fdividef(factor, sum) : 0.0F;
       lse[r] = sum > 0 ? (top + __log2f(sum)) * kLn2 : -INFINITY;
       if (sum != sum) lse[r] = sum;
 #pragma unroll
@@ -335,8 +343,9 @@ struct ForwardGroup {
   }
   // The rows a thread holds: packed heads lie one after another within a token.
   __device__ __forceinline__ RowPlace place(const ForwardItem& item, int w, int r) const {
-    const int tokens = 64 / a.packed, n = warp * 16 + lane / 4 + 8 * r, token = n / a.packed;
-    const int i = (item.m * Tr::kGroups + w) * tokens + token;
+    const int n = warp * 16 + lane / 4 + 8 * r;
+    if (a.packed == 1) return {item.b, item.h, smaller((item.m * Tr::kGroups + w) * 64 + n, a.M)};
+    const int tokens = 64 / a.packed, token = n / a.packed, i = (item.m * Tr::kGroups + w) * tokens + token;
     return {item.b, item.h * a.packed + n % a.packed, token < tokens && i < a.M ? i : a.M};
   }
   __device__ __forceinline__ void see(const ForwardItem& item, int w) {

@@ -28,6 +28,26 @@ void check_capture(CUstream stream, const char* what) {
                              " are copied from the host, which a captured graph would read again when it runs");
 }
 
+// The host's own memory would stop the GPU with an error that names nothing.
+void check_on_device(const char* op, const char* what, const void* data) {
+  unsigned type = 0;
+  if (data != nullptr && driver().pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                    reinterpret_cast<CUdeviceptr>(data)) != CUDA_SUCCESS)
+    fail(op, std::string(what) + " lies in the host's memory, expected memory of the device");
+}
+
+void check_memory(const char* op, const AttentionCall& call) {
+  check_on_device(op, "q", call.q.data);
+  check_on_device(op, "k", call.k.data);
+  check_on_device(op, "v", call.v.data);
+  const AttentionOptions& options = call.options;
+  if (options.bias) check_on_device(op, "bias", options.bias->data);
+  if (options.distance_bias) check_on_device(op, "distance_bias", options.distance_bias->data);
+  if (options.alibi_slopes) check_on_device(op, "ALiBi slopes", options.alibi_slopes->data);
+  if (options.sinks) check_on_device(op, "sinks", options.sinks->data);
+  for (const DenseRule& dense : call.mask.denses) check_on_device(op, "the dense mask", dense.data);
+}
+
 }  // namespace
 
 void check_supported(const char* op, const AttentionCall& call) {
@@ -48,8 +68,9 @@ void check_supported(const char* op, const AttentionCall& call) {
 }
 
 DeviceOperand device_operand(const Operand& operand) {
-  return {operand.data,           static_cast<int>(operand.dtype), operand.batch_stride, operand.head_stride,
-          operand.row_stride, operand.dim_stride};
+  return {operand.data,         static_cast<int>(operand.dtype),
+          operand.batch_stride, operand.head_stride,
+          operand.row_stride,   operand.dim_stride};
 }
 DeviceOperand device_operand(const std::optional<View>& view) {
   if (!view) return {};
@@ -66,8 +87,9 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
                        step(2) > 0;
   if (!aligned)
     fail("cuda::attention",
-         std::string(what) + " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
-                             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
+         std::string(what) +
+             " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
+             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
   const auto u64 = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
   const auto bytes = [&](std::int64_t stride) { return u64(stride * 2); };
   const int packed = std::max(box.packed, 1);
@@ -92,6 +114,7 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
 DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on)
     : call(checked), device((check_supported(op, checked), device_state())), stream(on) {
   const AttentionProblem& p = call.unread_problem();
+  check_memory(op, call);
   lower_mask(call.mask, mask, ints_);
   terms.softcap = p.softcap;
   if (p.bias) terms.bias = device_operand(*p.bias);
@@ -153,7 +176,7 @@ void DeviceCall::lower_holes() {
 void DeviceCall::make_bits(int tile_queries, int tile_keys) {
   lower_holes();
   bits_.tile_queries = tile_queries, bits_.tile_keys = tile_keys;
-  bits_.row_words = static_cast<int>(divide_up(mask.N, 32));
+  bits_.row_words = static_cast<int>(divide_up(mask.N, tile_keys)) * (tile_keys / 32);  // whole tiles
   bits_.row_tiles = static_cast<int>(divide_up(mask.N, tile_keys));
   const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, rows_of_tiles = divide_up(mask.M, tile_queries);
   const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});

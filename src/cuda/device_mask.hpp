@@ -38,15 +38,22 @@ struct Interval {
 
 // A bit for each query and key, 32 keys to a word, and for each tile of kTileQueries x kTileKeys what it holds.
 struct MaskBits {
-  const std::uint32_t* words = nullptr;  // null: nothing is hidden inside the intervals
-  const std::uint8_t* tiles = nullptr;   // 0: hides all; 1: hides some; 2: hides none
+  const std::uint32_t* words = nullptr;                      // null: nothing is hidden inside the intervals
+  const std::uint8_t* tiles = nullptr;                       // 0: hides all; 1: hides some; 2: hides none
   std::int64_t batch_stride = 0, head_stride = 0;            // in words; 0 repeats
   std::int64_t tile_batch_stride = 0, tile_head_stride = 0;  // in tiles
   int row_words = 0, row_tiles = 0;
 };
 
+// What most masks come to: lo = max(least, i + lo_add), hi = min(most, max(i + hi_add, prefix)).
+struct SimpleRule {
+  int is = 0;  // 1: this says it all
+  int least = 0, most = 0, lo_add = -kFarKey, hi_add = kFarKey, prefix = 0;
+};
+
 struct DeviceMask {
   int M = 0, N = 0;
+  SimpleRule simple;
   int rule_count = 0;
   int segments = 0, segment_queries = kNoList, segment_keys = kNoList;  // cumulative, segments + 1 numbers each
   IntervalRule32 rules[kMostRules];
@@ -123,6 +130,9 @@ ATTEND_HOST_DEVICE void narrow(const DeviceMask& mask, const IntervalRule32& rul
 // The keys that query i of batch b sees, but for those that bits hide. Neither bound ever falls from one query to the
 // next, so what a range of queries sees lies between its first one's `lo` and its last one's `hi`.
 ATTEND_HOST_DEVICE Interval seen_by(const DeviceMask& mask, int b, int i) {
+  const SimpleRule& simple = mask.simple;
+  if (simple.is)
+    return {larger(simple.least, i + simple.lo_add), smaller(simple.most, larger(i + simple.hi_add, simple.prefix))};
   const Run32 run = run_of(mask, i);
   if (run.k1 < 0) {
     const int end = int_at(mask, mask.segment_keys + mask.segments);
@@ -130,7 +140,8 @@ ATTEND_HOST_DEVICE Interval seen_by(const DeviceMask& mask, int b, int i) {
   }
   Interval seen{run.k0, run.k1};
   for (int r = 0; r < mask.rule_count; ++r) narrow(mask, mask.rules[r], b, i, run, seen);
-  return seen;
+  // A query that sees nothing keeps its bounds inside its run, so that they do not fall behind those of the run before.
+  return {smaller(seen.lo, run.k1), larger(seen.hi, run.k0)};
 }
 
 }  // namespace attend::cuda

@@ -55,6 +55,7 @@ Driver find_driver() {
   find(library, "cuMemsetD8Async", d.fill, d.missing);
   find(library, "cuMemcpyHtoDAsync_v2", d.copy_in, d.missing);
   find(library, "cuStreamIsCapturing", d.is_capturing, d.missing);
+  find(library, "cuPointerGetAttribute", d.pointer_attribute, d.missing);
   if (!d.missing.empty()) return d;
   if (d.init(0) != CUDA_SUCCESS) d.missing = "the CUDA driver found no device";
   return d;

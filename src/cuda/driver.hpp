@@ -36,6 +36,7 @@ struct Driver {
   decltype(&::cuMemsetD8Async) fill = nullptr;
   decltype(&::cuMemcpyHtoDAsync) copy_in = nullptr;
   decltype(&::cuStreamIsCapturing) is_capturing = nullptr;
+  decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
 };
 const Driver& driver();
 

@@ -14,6 +14,7 @@ struct DeviceOperand {
   const void* data = nullptr;  // null: off
   int dtype = 0;               // DType
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0, dim_stride = 0;
+  int pairs = 0;  // 1: half types whose neighbours can be written together
 };
 
 // How a score becomes a logit, beside the scale.
@@ -34,11 +35,11 @@ struct ForwardArgs {
   DeviceOperand sinks;
   float* lse = nullptr;  // null: not wanted
   std::int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
-  float scale = 1;    // a score's factor
-  float scale2 = 1;   // what makes a score, or a logit where there are terms, an exponent of 2
-  int B = 0, H = 0;   // H: heads of q as the map has them, H / packed where heads are packed into rows
-  int group = 1;      // of those heads to a KV head
-  int packed = 1;     // query heads that lie in consecutive rows of a tile
+  float scale = 1;   // a score's factor
+  float scale2 = 1;  // what makes a score, or a logit where there are terms, an exponent of 2
+  int B = 0, H = 0;  // H: heads of q as the map has them, H / packed where heads are packed into rows
+  int group = 1;     // of those heads to a KV head
+  int packed = 1;    // query heads that lie in consecutive rows of a tile
   int M = 0, N = 0, D = 0, E = 0;
   int row_tiles = 0;  // for each head
   int section = 1;    // heads that are worked on side by side: their keys and values fit the L2

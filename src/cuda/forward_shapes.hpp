@@ -23,7 +23,7 @@ constexpr ForwardShape kPlain64{64, 128, 3, 2, 2, false}, kPlain128{128, 128, 2,
     kPlain256{256, 80, 2, 2, 1, false};
 constexpr ForwardShape kTerms64{64, 128, 2, 2, 2, false}, kTerms128{128, 128, 2, 2, 2, false},
     kTerms256{256, 64, 2, 2, 1, false};
-constexpr ForwardShape kFew64{64, 128, 1, 4, 1, false}, kFew128{128, 128, 1, 3, 1, false},
-    kFew256{256, 64, 1, 2, 1, false};
+constexpr ForwardShape kFew64{64, 128, 1, 4, 2, false}, kFew128{128, 64, 1, 6, 2, false},
+    kFew256{256, 32, 1, 4, 2, false};
 
 }  // namespace attend::cuda

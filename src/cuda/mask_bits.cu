@@ -29,7 +29,8 @@ extern "C" __global__ void __launch_bounds__(256) mask_words(const __grid_consta
 
 // A tile for each block of threads: 0 hides all, 1 some, 2 none.
 extern "C" __global__ void __launch_bounds__(128) mask_tiles(const __grid_constant__ MaskBitsArgs a) {
-  const int column = static_cast<int>(blockIdx.x) % a.row_tiles, rows_of_tiles = (a.M + a.tile_queries - 1) / a.tile_queries;
+  const int column = static_cast<int>(blockIdx.x) % a.row_tiles,
+            rows_of_tiles = (a.M + a.tile_queries - 1) / a.tile_queries;
   const int row_tile = static_cast<int>(blockIdx.x) / a.row_tiles % rows_of_tiles;
   const int head = static_cast<int>(blockIdx.x) / a.row_tiles / rows_of_tiles;  // of B x H
   const int i0 = row_tile * a.tile_queries, i1 = smaller(a.M, i0 + a.tile_queries);

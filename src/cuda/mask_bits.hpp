@@ -11,8 +11,8 @@ constexpr int kMostHoles = 4;
 
 // A rule that can hide keys inside an interval.
 struct HoleRule {
-  int blocks = 0;                      // 1: a bit for each block of queries and keys; 0: one for each query and key
-  const std::uint8_t* data = nullptr;  // device memory; nonzero: visible
+  int blocks = 0;                          // 1: a bit for each block of queries and keys; 0: one for each query and key
+  const std::uint8_t* data = nullptr;      // device memory; nonzero: visible
   std::int64_t strides[4] = {0, 0, 0, 0};  // in bytes: batch, head, row, column of blocks or of queries and keys
   int block_queries = 1, block_keys = 1;
 };

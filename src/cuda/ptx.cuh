@@ -69,8 +69,8 @@ __device__ __forceinline__ void give_registers() {
 // A box of a tensor to shared memory, counted by `full`.
 __device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, Barrier* full, int x, int y, int z, int w) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::
-          "r"(shared_address(to)),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
@@ -102,6 +102,11 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, int bytes
 __device__ __forceinline__ void add_floats(float* to, const void* from, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
                "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void store_floats(float* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() {

@@ -16,12 +16,11 @@ __device__ __forceinline__ float load_float(const DeviceOperand& x, std::int64_t
   return widen(static_cast<const Bf16*>(x.data)[at]);
 }
 
-// To a few units in the last place, for caps of any size: the fast one has 11 bits.
+// tanh to about 1e-7, absolute: that is what counts in a logit.
 __device__ __forceinline__ float tanh_exact(float x) {
-  const float e = exp2_fast(-2.0F * kLog2E * fabsf(x));
-  const float t = __fdividef(1.0F - e, 1.0F + e);
-  const float small = x * fmaf(x * x, fmaf(x * x, 0.13333334F, -0.33333334F), 1.0F);
-  return fabsf(x) < 0.1F ? small : copysignf(t, x);
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0F + exp2_fast(2.0F * kLog2E * x)));
+  return fmaf(-2.0F, inverse, 1.0F);
 }
 
 // Philox4x32-10, as base/random.hpp has it: words of {j / 4, i, h, b} under the seed.
@@ -55,9 +54,10 @@ __device__ __forceinline__ RowSlope row_slope(const DeviceMask& mask, const Scor
 }
 
 __device__ __forceinline__ float capped(float x, float cap) {
-  return cap * tanh_exact(x * __frcp_rn(cap));
+  return cap * tanh_exact(__fdividef(x, cap));
 }
-__device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row, int col) {
+__device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row,
+                                         int col) {
   if (row.i >= mask.M || col >= mask.N) return 0.0F;
   return load_float(terms.bias, row.b * terms.bias.batch_stride + row.h * terms.bias.head_stride +
                                     row.i * terms.bias.row_stride + col * terms.bias.dim_stride);

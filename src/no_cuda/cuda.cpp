@@ -17,4 +17,9 @@ void attention(View, View, View, MutableView, const AttentionOptions&, const Att
   throw InvalidArgument("cuda::attention: " + why_not());
 }
 
+void attention_backward(View, View, View, View, View, View, const AttentionGradients&, const AttentionOptions&, Order,
+                        Stream) {
+  throw InvalidArgument("cuda::attention_backward: " + why_not());
+}
+
 }  // namespace attend::cuda

@@ -13,8 +13,10 @@ import unittest
 import xml.dom.minidom
 import zlib
 
+import chart_test
 import embedded_test
 import files_test
+import look_test
 import model_test
 import pull_test
 import shell_test
@@ -23,6 +25,7 @@ from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
 from embedded_test import EmbeddedModel  # noqa: F401
 from files_test import FilesTest  # noqa: F401
+from look_test import LookTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 from shell_test import ShellTest  # noqa: F401
@@ -61,8 +64,27 @@ def decode_png(data):
     raw = zlib.decompress(pixels)
     stride = 3 * width + 1
     assert len(raw) == stride * height
-    assert all(raw[y * stride] == 0 for y in range(height)), "row filters"
-    return width, height, [raw[y * stride + 1 : (y + 1) * stride] for y in range(height)]
+    rows, above = [], bytes(3 * width)
+    for y in range(height):
+        above = unfiltered(raw[y * stride], raw[y * stride + 1 : (y + 1) * stride], above)
+        rows.append(above)
+    return width, height, rows
+
+
+def unfiltered(kind, row, above):
+    """A row of RGB bytes before its filter, one of the five of PNG."""
+    if kind == 0:
+        return row
+    row = bytearray(row)
+    for x, value in enumerate(row):
+        left, up, corner = (row[x - 3], above[x], above[x - 3]) if x >= 3 else (0, above[x], 0)
+        if kind == 4:
+            guess = left + up - corner
+            guess = min((left, up, corner), key=lambda near: abs(guess - near))
+        else:
+            guess = (left, up, (left + up) // 2)[kind - 1]
+        row[x] = (value + guess) & 255
+    return bytes(row)
 
 
 class CliTest(unittest.TestCase):
@@ -204,28 +226,32 @@ class CliTest(unittest.TestCase):
         """Of SMALL: pixel(query, key), the colour in the middle of a cell."""
         self.assertEqual(self.run_attend(*SMALL, "--png", "picture.png", *arguments).returncode, 0)
         width, height, rows = decode_png(self.read("picture.png"))
-        left, top = width - 40 - 900, height - 40 - 900  # 300 tokens are 300 cells of 3 pixels
+        # The first cell is the first that has the brightest colour, under half of the frame's line. 300 tokens are 300
+        # cells of 4 pixels.
+        bright = bytes((253, 231, 37))
+        top = next(y for y, row in enumerate(rows) if bright in row) - 1
+        left = next(x for x in range(width) if rows[top + 1][3 * x : 3 * x + 3] == bright) - 1
 
         def pixel(query, key):
-            x, y = left + 3 * key + 1, top + 3 * query + 1
+            x, y = left + 4 * key + 2, top + 4 * query + 2
             return tuple(rows[y][3 * x : 3 * x + 3])
 
         return pixel
 
     def test_the_picture(self):
-        white, brightest = (255, 255, 255), (253, 231, 37)
+        masked, brightest = (238, 240, 243), (253, 231, 37)
         pixel = self.picture("--head", "1")
         self.assertEqual(pixel(0, 0), brightest)  # query 0 gives all to key 0
         for token in range(299):
-            self.assertEqual(pixel(token, token + 1), white, token)
+            self.assertEqual(pixel(token, token + 1), masked, token)
             # This head looks for neighbours: the diagonal is bright, what lies far away is not.
             self.assertGreater(pixel(token, token)[1], 90, token)
             if token > 100:
                 self.assertLess(pixel(token, token - 100)[1], 60, token)
         pixel = self.picture("--window", "50")
         for token in range(50, 300):
-            self.assertEqual(pixel(token, token - 50), white, token)
-            self.assertNotEqual(pixel(token, token - 49), white, token)
+            self.assertEqual(pixel(token, token - 50), masked, token)
+            self.assertNotEqual(pixel(token, token - 49), masked, token)
         pixel = self.picture("--head", "3")
         for token in range(2, 300):  # this one looks for the first token
             self.assertGreater(pixel(token, 0)[1], pixel(token, token // 2)[1], token)
@@ -373,6 +399,6 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (embedded_test, files_test, model_test, pull_test, shell_test, train_test):
+    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_test, shell_test, train_test):
         module.PROGRAM = PROGRAM
     unittest.main()

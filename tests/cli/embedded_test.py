@@ -35,9 +35,13 @@ class EmbeddedModel(unittest.TestCase):
         self.assertIn("no model \"nonsuch\"", self.attend("generate", "nonsuch", code=2).stderr)
 
     def test_chats_in_both_languages(self):
-        answers = self.attend("chat", "-q", "-t", "0", "-n", "8", input="Hello!\n你好！\n").stdout.splitlines()
-        self.assertGreaterEqual(len(answers), 2, answers)
-        self.assertNotIn("", answers)
+        talk = {"Hello!": "Hello! Shall I tell you a story?", "What is 3 + 4?": "3 + 4 = 7.",
+                "Repeat after me: pok zim hey.": "pok zim hey.", "Thank you!": "You are welcome!"}
+        for talk in (talk, {"你好！": "你好！要我讲个故事吗？", "5 + 8 等于几？": "5 + 8 = 13。", "谢谢！": "不客气！"}):
+            said = self.attend("chat", "-q", "-t", "0", "--repetition-penalty", "1", input="\n".join(talk) + "\n").stdout
+            self.assertEqual(said.splitlines(), list(talk.values()))
+        story = self.attend("generate", "--chat", "storyteller", "Tell me a story about Lily and a red kite.", "-q").stdout
+        self.assertRegex(story, r"^Once upon a time, there was .* named Lily\..* kite\. .* friends from then on\.$")
 
     def test_does_not_embed(self):
         self.assertIn("minilm", self.attend("embed", "storyteller", "a text", code=2).stderr)

@@ -35,7 +35,7 @@ fi
 
 if [[ $1 == shared ]]; then
   build=$3
-  quietly cmake -S "$2" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON "$quick" \
+  quietly cmake -S "$2" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DATTEND_CUDA=OFF "$quick" \
     -DATTEND_TESTS=OFF -DATTEND_BENCH=OFF "${@:4}"
   quietly ninja -C "$build"
 else

@@ -69,6 +69,27 @@ inline std::string safetensors_bytes(std::span<const io::StoredTensor> tensors) 
   return length + header + data;
 }
 
+// One letter a token, as many as the model has: letters, digits, then signs; the last two are a space and <|im_end|>.
+inline void write_tokenizer(const fs::path& folder, int vocabulary) {
+  const std::string level = R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true})";
+  const std::string signs = "!#$%&'()*+,-./:;<=>?@[]^_`{|}~\"\\";
+  std::string letters;
+  for (int n = 0; n < vocabulary - 2; ++n) {
+    const char letter = n < 26   ? static_cast<char>('a' + n)
+                        : n < 52 ? static_cast<char>('A' + n - 26)
+                        : n < 62 ? static_cast<char>('0' + n - 52)
+                                 : signs.at(static_cast<std::size_t>(n - 62));
+    letters +=
+        std::string("\"") + (letter == '"' || letter == '\\' ? "\\" : "") + letter + "\":" + std::to_string(n) + ",";
+  }
+  write_text(folder / "tokenizer.json",
+             R"({"version":"1.0","added_tokens":[{"id":)" + std::to_string(vocabulary - 1) +
+                 R"(,"content":"<|im_end|>","single_word":false,"lstrip":false,)"
+                 R"("rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":)" +
+                 level + R"(,"post_processor":null,"decoder":)" + level + R"(,"model":{"type":"BPE","vocab":{)" +
+                 letters + R"("\u0120":)" + std::to_string(vocabulary - 2) + R"(},"merges":[]}})");
+}
+
 // A copy of one golden model in a folder of its own.
 class GoldenModel {
  public:

@@ -20,24 +20,9 @@ namespace {
 
 using attend::test::error_of;
 
-// One letter a token: the 64 of the golden model.
-void write_tokenizer(const fs::path& folder) {
-  const std::string level = R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true})";
-  std::string vocabulary;
-  for (int n = 0; n < 62; ++n) {
-    const char letter = static_cast<char>(n < 26 ? 'a' + n : n < 52 ? 'A' + n - 26 : '0' + n - 52);
-    vocabulary += std::string("\"") + letter + "\":" + std::to_string(n) + ",";
-  }
-  write_text(folder / "tokenizer.json",
-             R"({"version":"1.0","added_tokens":[{"id":63,"content":"<|im_end|>","single_word":false,"lstrip":false,)"
-             R"("rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":)" +
-                 level + R"(,"post_processor":null,"decoder":)" + level + R"(,"model":{"type":"BPE","vocab":{)" +
-                 vocabulary + R"("\u0120":62},"merges":[]}})");
-}
-
 class LlmModel : public testing::Test {
  protected:
-  LlmModel() { write_tokenizer(golden_.path()); }
+  LlmModel() { write_tokenizer(golden_.path(), 64); }
   Model open(const ModelOptions& options = {}) const { return Model::open(golden_.path().string(), options); }
   // What the running batch says to a prompt alone.
   std::vector<Token> expected(const std::vector<Token>& prompt, const GenerateOptions& options) const {

@@ -357,5 +357,115 @@ TEST_F(EngineTest, ReportsLogprobs) {
   }
 }
 
+// Guessing ahead, reading prompts in small pieces beside answers and giving room up change when tokens come, never
+// which.
+TEST_F(EngineTest, ServingOptionsGiveTheSameTokens) {
+  std::vector<Request> requests;
+  for (std::uint64_t n = 0; n < 10; ++n) requests.push_back(request(n, 100));
+  const std::vector<BatchOptions> all = {{.cache_tokens = 4096, .draft = 8, .draft_answers = 16},
+                                         {.cache_tokens = 4096, .tokens_per_step = 64, .prompt_piece = 5},
+                                         {.cache_tokens = 320, .sequences = 8, .answer_room = 1},
+                                         {.cache_tokens = 320,
+                                          .tokens_per_step = 32,
+                                          .sequences = 8,
+                                          .prompt_piece = 7,
+                                          .answer_room = 8,
+                                          .draft = 4,
+                                          .draft_answers = 8}};
+  for (std::size_t kind = 0; kind < all.size(); ++kind) {
+    RunningBatch engine(model_, tokenizer_, all[kind]);
+    Answers answers;
+    for (std::size_t n = 0; n < requests.size(); ++n) {
+      EXPECT_EQ(engine.submit(requests[n]), static_cast<std::int64_t>(n));
+      collect(engine.step(), answers);
+    }
+    for (int steps = 0; !engine.idle(); ++steps) {
+      ASSERT_LT(steps, 10000) << kind;
+      collect(engine.step(), answers);
+    }
+    for (std::size_t n = 0; n < requests.size(); ++n)
+      EXPECT_EQ(answers[static_cast<std::int64_t>(n)], alone(requests[n])) << kind << " " << n;
+    // All pages come back.
+    EXPECT_LE(engine.kept_tokens(), all[kind].cache_tokens);
+  }
+}
+
+TEST_F(EngineTest, GuessesThatAreRightSaveSteps) {
+  std::vector<Token> again;
+  for (int i = 0; i < 60; ++i) again.push_back(static_cast<Token>(i % 3 + 7));
+  const Request r{.prompt = again, .max_tokens = 100};  // a model this small soon says the same again and again
+  RunningBatch plain(model_, tokenizer_, {.cache_tokens = 1024}),
+      guessing(model_, tokenizer_, {.cache_tokens = 1024, .draft = 8});
+  plain.submit(r);
+  guessing.submit(r);
+  EXPECT_EQ(drain(plain), drain(guessing));
+  EXPECT_EQ(guessing.stats().generated_tokens, plain.stats().generated_tokens);
+  EXPECT_GT(guessing.stats().accepted_tokens, 0);
+  EXPECT_EQ(guessing.stats().steps + guessing.stats().accepted_tokens, plain.stats().steps);
+}
+
+TEST_F(EngineTest, APromptHoldsUpAnswersByOnePieceAlone) {
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 4096, .tokens_per_step = 512, .prompt_piece = 10});
+  engine.submit({.prompt = prompt(5), .max_tokens = 100});
+  (void)engine.step();
+  engine.submit({.prompt = prompt(95, 3), .max_tokens = 1});
+  engine.submit({.prompt = prompt(4, 4), .max_tokens = 1});
+  Answers answers;
+  std::int64_t read = engine.stats().prompt_tokens, short_one = 0, long_one = 0;
+  for (int step = 1; step <= 30; ++step) {
+    collect(engine.step(), answers);
+    EXPECT_LE(engine.stats().prompt_tokens - read, 10);
+    EXPECT_EQ(std::ssize(answers[0].tokens), step);  // one each step, whatever is read beside it
+    read = engine.stats().prompt_tokens;
+    if (short_one == 0 && answers[2].finish != Finish::not_yet) short_one = step;
+    if (long_one == 0 && answers[1].finish != Finish::not_yet) long_one = step;
+  }
+  EXPECT_EQ(short_one, 1);  // not behind the long one
+  EXPECT_EQ(long_one, 10);
+}
+
+TEST_F(EngineTest, PromptsThatBeginAlikeAreReadOnce) {
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 4096, .tokens_per_step = 50});
+  const std::vector<Token> tokens = prompt(110);
+  for (int n = 0; n < 4; ++n) engine.submit({.prompt = tokens, .max_tokens = 3});
+  const Answers answers = drain(engine);
+  for (int n = 1; n < 4; ++n) EXPECT_EQ(answers.at(n), answers.at(0));
+  EXPECT_GT(engine.stats().reused_tokens, 3 * (109 - 16));
+}
+
+// Only even tokens, eight of them.
+class EvenTokens : public TokenConstraint {
+ public:
+  explicit EvenTokens(std::int64_t vocabulary) : mask_(static_cast<std::size_t>(vocabulary)) {
+    for (std::size_t i = 0; i < mask_.size(); i += 2) mask_[i] = 1;
+  }
+  std::span<const std::uint8_t> allowed() override { return mask_; }
+  void take(Token token) override { taken_ += token % 2 == 0 ? 1 : 1000; }
+  bool may_end() const override { return taken_ >= 4; }
+  bool must_end() const override { return taken_ == 8; }
+
+ private:
+  std::vector<std::uint8_t> mask_;
+  int taken_ = 0;
+};
+
+TEST_F(EngineTest, AConstraintHolds) {
+  for (const bool guesses : {false, true})
+    for (const double temperature : {0.0, 1.0}) {
+      Request r{.prompt = prompt(10), .max_tokens = 50, .sampling = {.temperature = temperature, .seed = 3}};
+      r.constraint = std::make_shared<EvenTokens>(model_.config().vocabulary);
+      const Answer answer = alone(r, {.cache_tokens = 1024, .draft = guesses ? 4 : 0});
+      EXPECT_EQ(answer.finish, Finish::complete);
+      EXPECT_EQ(answer.tokens.size(), 8U);
+      for (const Token token : answer.tokens) EXPECT_EQ(token % 2, 0);
+      // A token that ends the answer may come only where it is whole, even if it is the likeliest.
+      r.constraint = std::make_shared<EvenTokens>(model_.config().vocabulary);
+      for (Token token = 0; token < 64; token += 4) r.stop_tokens.push_back(token);
+      const Answer stopped = alone(r, {.cache_tokens = 1024, .draft = guesses ? 4 : 0});
+      EXPECT_GE(stopped.tokens.size(), 5U);
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(stopped.tokens[i] % 4, 2);
+    }
+}
+
 }  // namespace
 }  // namespace attend::llm::test

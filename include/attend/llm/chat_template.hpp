@@ -35,6 +35,7 @@ class ATTEND_API ChatTemplate {
   static ChatTemplate detect(std::string_view jinja_source);
 
   const std::string& name() const;
+  const std::string& default_system() const;  // what it says when the chat has no system message; "" for nothing
   // Whether the answer to come begins with thoughts: open_thinking of MiniMind's template, enable_thinking of Qwen's.
   // InvalidArgument where the template leaves no choice.
   void set_thinking(bool on);

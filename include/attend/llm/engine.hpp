@@ -33,9 +33,11 @@ struct Request {
   Sampling sampling{};
   std::vector<std::string> stop{};  // texts that end the answer; they are not part of it
   std::vector<Token> stop_tokens{};
+  std::shared_ptr<TokenConstraint> constraint{};  // for this request alone; null: any token may come
 };
 
-enum class Finish { not_yet, stop_token, stop_text, length, context, cancelled };
+// complete: the constraint lets nothing follow.
+enum class Finish { not_yet, stop_token, stop_text, length, context, cancelled, complete };
 ATTEND_API const char* name(Finish finish);
 
 // One token of one request; the last event of a request says why it ended.
@@ -49,6 +51,7 @@ struct Event {
 
 struct EngineStats {
   std::int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0, steps = 0;
+  std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // guessed by prompt look-up, and of them right
 };
 
 // For one thread, and the only user of its model while it runs. The same request gives the same tokens whatever runs

@@ -113,6 +113,7 @@ class ATTEND_API Model {
 
  private:
   friend class Engine;
+  friend struct LookAccess;
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

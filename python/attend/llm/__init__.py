@@ -9,6 +9,12 @@
 ...     print(piece, end="", flush=True)
 >>> model.chat([{"role": "user", "content": "Why is the sky blue?"}])
 
+Training, from nothing or from any of them:
+
+>>> data = llm.prepare(llm.stories(20000), "data")
+>>> run = llm.train("pretrain", data, "run", shape="storyteller", steps=500, on_step=lambda s: print(s.loss))
+>>> run.model().generate("Once upon a time")
+
 Nothing here needs a network but pull(). The same prompt, options and seed give the same tokens, whatever the threads and
 whatever else runs.
 """
@@ -22,12 +28,16 @@ if not hasattr(_core, "LanguageModel"):
 from .._errors import FileError
 from ._chat import Chat
 from ._completion import Completion, Stream, TokenLogprob
+from ._look import Change, HeadType, KindScore, Look, LookStep, NextToken, look
 from ._model import MemoryPlan, Model, ModelInfo, Perplexity, free_memory, model_info, plan_memory
 from ._options import Options
 from ._store import default_model, known_models, models, pull
 from ._tokenizer import Tokenizer
+from ._training import Data, Learner, Run, Step, prepare, resume, stories, train, train_tokenizer, training_settings
 
 __all__ = [
-    "Chat", "Completion", "FileError", "MemoryPlan", "Model", "ModelInfo", "Options", "Perplexity", "Stream",
-    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "model_info", "models", "plan_memory", "pull",
+    "Change", "Chat", "Completion", "Data", "FileError", "HeadType", "KindScore", "Learner", "Look", "LookStep",
+    "MemoryPlan", "Model", "ModelInfo", "NextToken", "Options", "Perplexity", "Run", "Step", "Stream",
+    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "look", "model_info", "models",
+    "plan_memory", "prepare", "pull", "resume", "stories", "train", "train_tokenizer", "training_settings",
 ]

@@ -13,5 +13,7 @@ nb::object path_of(const std::filesystem::path& path);
 void bind_tokenizer(nb::module_& m);
 void bind_language_model(nb::module_& m);
 void bind_model_store(nb::module_& m);
+void bind_training(nb::module_& m);
+void bind_look(nb::module_& m);
 
 }  // namespace attend::python

@@ -12,6 +12,8 @@ void bind_llm(nb::module_& m) {
   bind_tokenizer(m);
   bind_language_model(m);
   bind_model_store(m);
+  bind_training(m);
+  bind_look(m);
 }
 
 }  // namespace attend::python

@@ -1,0 +1,115 @@
+// `attend explore`: serves the explorer for one model on this machine alone, and opens it.
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "apps/server/assets.hpp"
+#include "apps/server/explore.hpp"
+#include "apps/server/listener.hpp"
+#include "attend/llm/store.hpp"
+#include "command.hpp"
+#include "io/readable.hpp"
+#include "progress.hpp"
+
+namespace attend::cli {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::int64_t port = 0, context = 0, memory_mb = 2048;
+  bool no_open = false, quiet = false;
+};
+
+// The user's browser, where there is a screen; whether it opens is its own affair.
+void open_browser(const std::string& url) {
+  if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr) return;
+  // A child of a child: nobody waits for the browser.
+  const pid_t child = fork();
+  if (child == 0) {
+    if (fork() == 0) {
+      execlp("xdg-open", "xdg-open", url.c_str(), static_cast<char*>(nullptr));
+      _exit(1);
+    }
+    _exit(0);
+  }
+  if (child > 0) (void)waitpid(child, nullptr, 0);
+}
+
+llm::Model load(const Arguments& a, const std::string& name) {
+  std::unique_ptr<ProgressBar> bar;
+  llm::ModelOptions options{.context = a.context};
+  if (!a.quiet) {
+    options.progress = [&](std::int64_t done, std::int64_t all) {
+      if (!bar) bar = std::make_unique<ProgressBar>("loading", all, "bytes");
+      bar->update(done);
+    };
+    options.warning = [](const std::string& text) {
+      (void)std::fputs(fmt::format("note: {}\n", text).c_str(), stderr);
+    };
+  }
+  return llm::Model::open(name, options);
+}
+
+int run_explore(const Arguments& a) {
+  const std::string name = a.model.empty() ? llm::default_model() : a.model;
+  server::StopSignals signals;  // from here on Ctrl-C ends it in order
+  server::ExploreLimits limits;
+  limits.bytes = a.memory_mb << 20;
+  server::Log log;
+  server::Router router;
+  server::add_assets(router);
+  llm::Model model = load(a, name);  // here, where its progress and its errors are seen
+  server::Explorer explorer(name, [&] { return std::move(model); }, limits);
+  explorer.add_routes(router);
+  server::Listener listener(router, {.port = static_cast<std::uint16_t>(a.port)}, log);
+  const std::string url = fmt::format("http://127.0.0.1:{}/", listener.port());
+  fmt::print("{} is open to view: {}\n{}", name, url,
+             a.quiet ? "" : "Only this machine can reach it. Ctrl-C ends it.\n");
+  (void)std::fflush(stdout);
+  if (!a.no_open && isatty(STDOUT_FILENO) != 0) open_browser(url);
+  (void)signals.wait();
+  (void)listener.drain(std::chrono::milliseconds(500));
+  return kSuccess;
+}
+
+}  // namespace
+
+Command add_explore(Program& program) {
+  auto a = std::make_shared<Arguments>();
+  const Subcommand app =
+      program.add_subcommand("explore", "See a language model think: every head, every weight, in the browser");
+  app.add_option("model", a->model,
+                 "A pulled model's name, a .gguf or .pth file, a folder; none: a pulled one, or the one inside")
+      .type_name("MODEL");
+  app.add_option("--port", a->port, "Listen there; 0: any that is free")
+      .check(whole_number(0, 65535))
+      .type_name("N")
+      .show_default();
+  app.add_option("--context", a->context, "Longest text in tokens; 0: what the model was made for")
+      .check(whole_number(0, std::int64_t{1} << 24))
+      .type_name("N")
+      .show_default();
+  app.add_option("--memory", a->memory_mb, "Keep at most so many MiB of queries, keys and values")
+      .check(whole_number(64, std::int64_t{1} << 20))
+      .type_name("MIB")
+      .show_default();
+  app.add_flag("--no-open", a->no_open, "Print the link and open no browser");
+  app.add_flag("--quiet", a->quiet, "Print the link alone");
+  app.footer(
+      "Type a text and look: where each head of each layer attends, how one weight comes\n"
+      "about, what the model expects next, and what changes when heads, the scale, the mask\n"
+      "or positions are switched off. Everything is computed here; nothing leaves the machine.\n"
+      "\nExamples:\n"
+      "  attend explore                    the model inside, or one that was pulled\n"
+      "  attend explore smollm2            attend pull smollm2 brings it\n"
+      "  attend explore run                a training run's folder\n"
+      "  attend explore smollm2 --context 32768 --memory 8192    long texts\n"
+      "\nThe link's fragment holds the whole state: what you send is what they see.");
+  return {app, [a] { return run_explore(*a); }};
+}
+
+}  // namespace attend::cli

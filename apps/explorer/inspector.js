@@ -1,0 +1,108 @@
+// How one weight comes about: every number of it, from q and k to the head's output.
+import {el, label, number, percent} from "./format.js";
+import {place} from "./loader.js";
+import {cellReceipt} from "./receipts.js";
+import {toggleKnock} from "./switches.js";
+import {columnOf, rowOf, topOf} from "./weights.js";
+import {data, on, set, state} from "./store.js";
+import {t} from "./texts.js";
+
+const ns = "http://www.w3.org/2000/svg";
+
+// Numbers as bars around zero; the same scale where they are to be compared.
+function bars(values, kind, most = Math.max(...values.map(Math.abs), 1e-12)) {
+  const height = 34, step = 256 / values.length, svg = document.createElementNS(ns, "svg");
+  svg.setAttribute("viewBox", `0 0 256 ${height}`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("class", `vector ${kind}`);
+  svg.setAttribute("aria-hidden", "true");
+  let path = "";
+  values.forEach((x, n) => {
+    const size = x / most * (height / 2 - 1);
+    path += `M${(n * step + 0.25).toFixed(2)} ${height / 2}h${(step - 0.5).toFixed(2)}v${(-size).toFixed(2)}h${(0.5 - step).toFixed(2)}z`;
+  });
+  svg.innerHTML = `<path class="zero" d="M0 ${height / 2}h256"/><path d="${path}"/>`;
+  return svg;
+}
+
+function vector(letter, kind, name, values, most) {
+  const hover = el("output", {class: "element"});
+  const drawing = bars(values, kind, most);
+  drawing.addEventListener("pointermove", (event) => {
+    const n = Math.min(values.length - 1, Math.max(0, Math.floor(event.offsetX / drawing.clientWidth * values.length)));
+    hover.textContent = `[${n}] ${number(values[n], 5)}`;
+  });
+  drawing.addEventListener("pointerleave", () => (hover.textContent = ""));
+  return el("div", {class: `vector-row ${kind}`}, el("div", {class: "vector-name"}, el("b", {class: "letter"}, letter), name, hover), drawing);
+}
+
+function line(name, value, kind) {
+  return el("div", {class: "sum-line", "data-line": kind}, el("span", {}, name), el("b", {class: "number"}, value));
+}
+
+function scaleLine(cell) {
+  const d = cell.q.length, usual = Math.abs(cell.scale * Math.sqrt(d) - 1) < 1e-6;
+  if (usual) return t("cell_scale", {d});
+  return Math.abs(cell.scale - 1) < 1e-6 ? t("cell_scale_off", {scale: 1}) : t("cell_scale_other", {scale: number(cell.scale)});
+}
+
+function arithmetic(cell, query, key) {
+  const products = cell.q.map((x, n) => x * cell.k[n]);
+  const scaled = cell.dot * cell.scale, most = Math.max(...cell.q.map(Math.abs), ...cell.k.map(Math.abs));
+  const share = cell.v.map((x) => x * cell.weight), out = Math.max(...cell.output.map(Math.abs), ...share.map(Math.abs), 1e-12);
+  const group = data.about.model.heads / data.about.model.kv_heads;
+  const parts = [
+    vector("q", "q", t("cell_q", {token: query}), cell.q, most),
+    vector("k", "k", t("cell_k", {token: key}), cell.k, most),
+    vector("×", "product", t("cell_products"), products),
+    line(t("cell_sum"), number(cell.dot, 6), "dot"),
+    line(scaleLine(cell), number(scaled, 6), "scaled"),
+  ];
+  if (!cell.masked && Math.abs(cell.score - scaled) > 1e-4 * Math.max(1, Math.abs(scaled)))
+    parts.push(line(t("cell_rest"), number(cell.score, 6), "score"));
+  parts.push(line(t("cell_mask"), cell.masked ? t("cell_hidden") : t("cell_visible"), "mask"),
+             line(t("cell_softmax", {lse: number(cell.lse, 5)}), number(cell.weight, 7), "weight"),
+             vector("v", "v", t("cell_v", {token: key, norm: number(cell.value_norm, 4)}), cell.v),
+             vector("×", "share", t("cell_times_v"), share, out),
+             vector("o", "o", t("cell_out"), cell.output, out));
+  const notes = [];
+  if (data.about.model.positions === "rope") notes.push(t("cell_rotated"));
+  if (group > 1)
+    notes.push(t("cell_shared", {first: cell.kv_head * group, last: (cell.kv_head + 1) * group - 1, kv: cell.kv_head}));
+  if (notes.length) parts.push(el("p", {class: "about"}, notes.join(" · ")));
+  return parts;
+}
+
+function lists(query, key) {
+  const one = (title, top, choose) => el("div", {class: "top-list"}, el("h3", {}, title),
+    top.length ? el("ol", {}, ...top.map(([w, n]) => el("li", {}, el("button", {class: "plain", onclick: () => choose(n)},
+      el("span", {class: "word", dir: "auto"}, label(data.run.tokens[n].text)), el("small", {}, ` ${n}`)), el("span", {class: "p"}, percent(w)))))
+               : el("p", {class: "about"}, t("nobody")));
+  const name = (n) => label(data.run.tokens[n].text);
+  return el("div", {class: "top-lists"},
+    one(t("looks_at", {token: name(query)}), topOf(rowOf(query), 5), (n) => set({key: n})),
+    one(t("used_by", {token: name(key)}), topOf(columnOf(key), 5), (n) => set({query: n})));
+}
+
+export function showInspector() {
+  const box = document.getElementById("inspector");
+  const title = el("h2", {}), body = el("div", {class: "cell-body"});
+  box.append(el("div", {class: "panel-head"}, title), body);
+  const draw = () => {
+    title.textContent = t("cell");
+    const cell = data.cell, run = data.run, {query, key} = place();
+    if (!run || !cell || query === null || key === null || cell.query >= run.tokens.length || cell.key >= run.tokens.length)
+      return body.replaceChildren(el("p", {class: "about"}, t("cell_none")));
+    const q = label(run.tokens[cell.query].text), k = label(run.tokens[cell.key].text);
+    const first = el("p", {class: "verdict"}, cell.masked ? t("cell_masked", {query: q, key: k})
+      : t("cell_line", {query: q, p: percent(cell.weight), key: k}));
+    const places = el("p", {class: "about"}, `${t("layer_head", {layer: cell.layer, head: cell.head})} · ${cell.query} → ${cell.key}`);
+    const knock = data.live === false ? null : el("p", {class: "about honest"}, t("weights_honest"), " ",
+      el("button", {class: "plain", onclick: () => toggleKnock(cell.layer, cell.head)}, t("knock_this", {place: `${cell.layer}·${cell.head}`})));
+    const at = body.scrollTop;
+    body.replaceChildren(first, places, ...arithmetic(cell, q, k), cellReceipt(cell), lists(cell.query, cell.key), ...(knock ? [knock] : []));
+    body.scrollTop = at;
+  };
+  on("cell run words map live", draw);
+  draw();
+}

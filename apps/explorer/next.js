@@ -1,0 +1,58 @@
+// What the model expects next: bars, and the same before the switches as outlines.
+import {el, label, milliseconds, number, percent, words} from "./format.js";
+import {step} from "./loader.js";
+import {receipt} from "./receipts.js";
+import {data, length, on, state, switched} from "./store.js";
+import {t} from "./texts.js";
+
+// The expectation after the last token that is shown.
+export function expectation() {
+  const run = data.run;
+  if (!run) return null;
+  const back = run.tokens.length - length();
+  if (back === 0) return run.next;
+  const at = length() - run.prompt_tokens;
+  return (at === 0 ? data.steps.at_prompt : data.steps[at - 1]?.next) ?? null;
+}
+
+function bar(entry, most, live) {
+  const before = entry.before ?? null;
+  const inside = [el("span", {class: "word", dir: "auto"}, words(entry.text).space ? el("span", {class: "space"}, "·") : "", words(entry.text).text),
+    el("span", {class: "bar"}, el("i", {style: `width:${100 * entry.p / most}%`}),
+       before === null ? null : el("b", {style: `width:${100 * before / most}%`})),
+    el("span", {class: "p"}, percent(entry.p)),
+    before === null ? null : el("span", {class: "was"}, percent(before))];
+  const row = el("button", {class: "next-row", disabled: !live, title: live ? t("next_hint") : null, "data-token": entry.token,
+                            onclick: () => step(entry.token)}, ...inside);
+  return el("li", {}, row);
+}
+
+export function showNext() {
+  const box = document.getElementById("next");
+  const title = el("h2", {}), after = el("span", {class: "about"}), list = el("ol", {class: "bars"}), foot = el("div", {});
+  box.append(el("div", {class: "panel-head"}, title, after), list, foot);
+  const draw = () => {
+    title.textContent = t("next");
+    const run = data.run, next = expectation();
+    if (!run || !next) return list.replaceChildren(), foot.replaceChildren(), void (after.textContent = "");
+    const changed = switched(), entries = next.slice(0, 7);
+    after.textContent = t("next_after", {token: label(run.tokens[length() - 1].text)});
+    const most = Math.max(...entries.map((e) => Math.max(e.p, changed ? e.before ?? 0 : 0)), 1e-9);
+    list.replaceChildren(...entries.map((e) => bar(changed ? e : {...e, before: null}, most, data.live)));
+    box.classList.toggle("with-before", changed);
+    const notes = [];
+    if (changed && run.kl !== null && length() === run.tokens.length) {
+      notes.push(el("p", {class: "about"}, t("kl", {kl: number(run.kl, 3)}), " · ", t("next_before")));
+      if (run.before?.length) {
+        const [a, b] = [run.before[0], run.next[0]];
+        notes.push(el("p", {class: "verdict"}, a.token === b.token ? t("next_same", {token: label(a.text)})
+          : t("next_changed", {before: label(a.text), p: percent(a.p), after: label(b.text), q: percent(b.p)})));
+      }
+    }
+    foot.replaceChildren(...notes, receipt([t("receipt_entropy"), `${number(run.entropy_next, 4)} nats`, "entropy"],
+                                           [t("receipt_kernel"), `${run.kernel}, ${run.dtype}`, "kernel"],
+                                           [t("receipt_time"), milliseconds(run.ms), "time"]));
+  };
+  on("run shown words switches steps live", draw);
+  draw();
+}

@@ -1,0 +1,248 @@
+// Paints a plot: heat-map and tiles, dots, lines; axes and legend with it, the same on the screen and in files.
+import {css, dark, differences, inkOn, theme, uncurve, viridis} from "./colours.js";
+import {number, percent} from "./format.js";
+import {state} from "./store.js";
+import {t} from "./texts.js";
+
+export const warm = "#e08e0b";
+
+// About how wide a word is: wide characters (Chinese, emoji) count twice.
+function widthOf(text) {
+  let width = 0;
+  for (const c of text) width += c.codePointAt(0) > 0x2e7f ? 13 : 7;
+  return width;
+}
+
+// Where everything lies, in a surface of this size. Rows go down and columns across, unless transposed.
+export function geometry(plot, width, height) {
+  const across = state.transpose ? plot.rows : plot.columns, down = state.transpose ? plot.columns : plot.rows;
+  const words = plot.exact && Math.max(across, down) <= 130;
+  // Room for the longest word, within bounds.
+  const longest = words ? Math.max(...Array.from({length: plot.rows}, (_, r) => widthOf(plot.rowName(r)))) : 0;
+  const left = (words ? Math.min(92, longest + 14) : 58) + 20, top = (words && !plot.sheared ? Math.min(72, longest * 0.87 + 16) : 26) + 18;
+  const right = words ? Math.min(40, longest * 0.5) : 14, bottom = 52;
+  const apart = plot.gutter ? 34 : 0;  // the first token's column, set apart
+  const sideways = state.transpose ? 0 : apart, downwards = state.transpose ? apart : 0;
+  const first = plot.gutter && !plot.sheared ? 1 : 0;  // that column is not drawn twice
+  const columns = plot.columns - first;
+  const nAcross = state.transpose ? plot.rows : columns, nDown = state.transpose ? columns : plot.rows;
+  const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 42));
+  const g = {width, height, left, top, cell, words, longest, first, columns, nAcross, nDown, apart,
+             x: left + sideways, y: top + downwards, w: cell * nAcross, h: cell * nDown, transpose: state.transpose};
+  // A plot that is smaller than its room stands in the middle of it.
+  const spare = Math.max(0, width - right - g.x - g.w) / 2;
+  g.x += spare, g.left += spare;
+  g.at = (r, c) => g.transpose ? [g.x + r * cell, g.y + (c - first) * cell] : [g.x + (c - first) * cell, g.y + r * cell];
+  g.gutterAt = (r) => g.transpose ? [g.x + r * cell, top] : [g.left, g.y + r * cell];
+  g.gutterSize = Math.min(Math.max(cell, 12), 24);
+  // The cell under a point: {r, c}, c = 0 in the gutter; null outside.
+  g.under = (px, py) => {
+    let u = (px - g.x) / cell, v = (py - g.y) / cell;
+    if (g.transpose) [u, v] = [v, u];
+    const r = Math.floor(v), gutterPlace = g.transpose ? py - top : px - g.left;
+    if (r < 0 || r >= plot.rows) return null;
+    if (plot.gutter && gutterPlace >= 0 && gutterPlace <= g.gutterSize) return {r, c: 0, gutter: true};
+    const c = Math.floor(u) + first;
+    return c < first || c >= plot.columns ? null : {r, c};
+  };
+  return g;
+}
+
+function colourTable(plot) {
+  return plot.diff ? differences() : viridis;
+}
+
+// All cells as one picture, kept for as long as the same is drawn; what is masked stays clear.
+const pictures = new WeakMap();
+function picture(plot, g) {
+  const key = `${state.colour} ${state.range} ${g.transpose} ${plot.diff} ${plot.what.most} ${dark()} ${g.nAcross}`;
+  const kept = pictures.get(plot.cells);
+  if (kept?.key === key) return kept.image;
+  const image = new OffscreenCanvas(g.nAcross, g.nDown);
+  image.getContext("2d").putImageData(pixels(plot, g), 0, 0);
+  pictures.set(plot.cells, {key, image});
+  return image;
+}
+
+function pixels(plot, g) {
+  const image = new ImageData(g.nAcross, g.nDown), out = new Uint32Array(image.data.buffer), {cells, rows, columns} = plot;
+  const table = colourTable(plot), packed = Uint32Array.from({length: 256}, (_, n) => (255 << 24 | table[n * 3 + 2] << 16 | table[n * 3 + 1] << 8 | table[n * 3]) >>> 0);
+  const root = state.colour === "sqrt" && !plot.diff;
+  for (let r = 0; r < rows; ++r) {
+    const most = state.range === "row" ? plot.what.rowMost[r] : plot.what.most, step = most > 0 ? 1 / most : 0;
+    for (let c = g.first; c < columns; ++c) {
+      const value = cells[r * columns + c];
+      if (value !== value) continue;  // NaN: masked
+      const t_ = root ? Math.min(1, Math.sqrt(value * step)) : plot.tone(r, value);
+      out[g.transpose ? (c - g.first) * g.nAcross + r : r * g.nAcross + c - g.first] = packed[Math.round(t_ * 255)];
+    }
+  }
+  return image;
+}
+
+function short(value) {
+  const size = Math.abs(value);
+  if (size < 0.005) return "0";
+  if (size >= 0.995) return number(value, 2);
+  return `${value < 0 ? "−" : ""}${size.toFixed(2).slice(1)}`;
+}
+
+function paintHeat(p, plot, g) {
+  p.hatch(g.x, g.y, g.w, g.h, theme("hatch"));
+  if (g.cell < 7) return p.image(picture(plot, g), g.x, g.y, g.w, g.h);
+  const gap = g.cell >= 12 ? 1 : 0.5, colours = colourTable(plot), radius = g.cell >= 16 ? 2 : 0;
+  for (let r = 0; r < plot.rows; ++r)
+    for (let c = g.first; c < plot.columns; ++c) {
+      const value = plot.cells[r * plot.columns + c];
+      if (Number.isNaN(value)) continue;
+      const [x, y] = g.at(r, c), tone = plot.tone(r, value);
+      p.rect(x, y, g.cell - gap, g.cell - gap, css(colours, tone), {radius});
+      if (g.cell >= 28) p.text(short(value), x + g.cell / 2, y + g.cell / 2, {size: 10.5, align: "center", colour: inkOn(colours, tone)});
+    }
+}
+
+// The area of a dot is the weight: the largest fills its cell.
+function paintDots(p, plot, g) {
+  p.hatch(g.x, g.y, g.w, g.h, theme("hatch"));
+  const colours = colourTable(plot);
+  for (let r = 0; r < plot.rows; ++r)
+    for (let c = g.first; c < plot.columns; ++c) {
+      const value = plot.cells[r * plot.columns + c];
+      if (Number.isNaN(value)) continue;
+      const [x, y] = g.at(r, c), most = state.range === "row" ? plot.what.rowMost[r] : plot.what.most;
+      p.rect(x, y, g.cell - 0.5, g.cell - 0.5, theme("panel"));
+      const radius = most > 0 ? Math.sqrt(Math.min(1, Math.abs(value) / most)) * (g.cell / 2 - 1) : 0;
+      const inside = plot.diff ? css(colours, value < 0 ? 0.12 : 0.88) : theme("dot");
+      if (radius > 0.3) p.circle(x + g.cell / 2, y + g.cell / 2, radius, inside);
+    }
+}
+
+function paintGutter(p, plot, g) {
+  if (!plot.gutter) return;
+  const colours = colourTable(plot);
+  for (let r = 0; r < plot.rows; ++r) {
+    const value = plot.gutter[r], [x, y] = g.gutterAt(r), gap = g.cell >= 12 ? 1 : 0;
+    if (Number.isNaN(value)) continue;
+    const w = g.transpose ? g.cell - gap : g.gutterSize, h = g.transpose ? g.gutterSize : g.cell - gap;
+    // Its own scale, 0 to 1: the sink would flatten the rest.
+    p.rect(x, y, w, h, css(colours, Math.sqrt(Math.max(0, Math.min(1, value)))), {radius: g.cell >= 16 ? 2 : 0});
+  }
+  const [x, y] = g.gutterAt(0);
+  if (g.transpose) p.text(t("first_token"), g.x - 8, y + g.gutterSize / 2, {size: 11, align: "right", colour: theme("muted")});
+  else p.text(t("first_token"), x + g.gutterSize / 2 - 2, y - 6, {size: 11, angle: -Math.PI / 3, colour: theme("muted")});
+}
+
+function paintLines(p, plot, g, chosen) {
+  const half = Math.min(130, g.width / 4), x0 = g.width / 2 - half, x1 = g.width / 2 + half;
+  const top = 34, room = g.height - top - 34, rows = Math.max(plot.rows, plot.columns), step = Math.min(24, room / rows);
+  const y = (n) => top + (n + 0.5) * step, size = Math.max(6, Math.min(13, step - 2));
+  p.text(plot.rowTitle, x0 - 10, 14, {size: 11.5, align: "right", colour: theme("q-ink")});
+  p.text(plot.columnTitle, x1 + 10, 14, {size: 11.5, colour: theme("k-ink")});
+  for (const front of [false, true])
+    for (let r = 0; r < plot.rows; ++r) {
+      if ((r === chosen.r) !== front) continue;
+      for (let c = 0; c < plot.columns; ++c) {
+        const value = c === 0 && plot.gutter ? plot.gutter[r] : plot.cells[r * plot.columns + c], size_ = Math.abs(value);
+        if (!(size_ > 0.004)) continue;
+        const t_ = Math.sqrt(Math.min(1, size_ / Math.max(plot.what.most, 1e-9)));
+        const colour = plot.diff ? css(differences(), value < 0 ? 0.1 : 0.9) : front ? warm : theme("thread");
+        const sink = c === 0 && plot.gutter;
+        p.curve(x0, y(r), x1, y(c), colour, {width: 0.5 + 3.5 * t_, alpha: (front ? 0.25 + 0.75 * t_ : 0.05 + 0.4 * t_) * (sink ? 0.35 : 1)});
+      }
+    }
+  for (let r = 0; r < plot.rows; ++r)
+    p.text(plot.rowName(r), x0 - 10, y(r), {size, align: "right", room: x0 - 16, weight: r === chosen.r ? 700 : 400,
+                                            colour: theme(r === chosen.r ? "q-ink" : "ink")});
+  for (let c = 0; c < plot.columns; ++c)
+    p.text(plot.columnName(c), x1 + 10, y(c), {size, room: x0 - 16, weight: c === chosen.c ? 700 : 400,
+                                               colour: theme(c === chosen.c ? "k-ink" : "ink")});
+  g.under = (px, py) => {
+    const n = Math.floor((py - top) / step);
+    if (px < g.width / 2) return n >= 0 && n < plot.rows ? {r: n, c: null} : null;
+    return n >= 0 && n < plot.columns ? {r: null, c: n} : null;
+  };
+}
+
+function paintAxes(p, plot, g, chosen) {
+  const acrossIsKeys = !g.transpose, ink = theme("ink"), muted = theme("muted");
+  const across = {n: g.nAcross, name: (n) => acrossIsKeys ? plot.columnName(n + g.first) : plot.rowName(n), chosen: acrossIsKeys ? chosen.c - g.first : chosen.r,
+                  title: acrossIsKeys ? plot.columnTitle : plot.rowTitle, colour: theme(acrossIsKeys ? "k-ink" : "q-ink")};
+  const down = {n: g.nDown, name: (n) => acrossIsKeys ? plot.rowName(n) : plot.columnName(n + g.first), chosen: acrossIsKeys ? chosen.r : chosen.c - g.first,
+                title: acrossIsKeys ? plot.rowTitle : plot.columnTitle, colour: theme(acrossIsKeys ? "q-ink" : "k-ink")};
+  const size = Math.max(8, Math.min(12.5, g.cell - 1)), every = (n) => Math.max(1, Math.ceil((g.words ? 9 : 46) / g.cell / 1) * 1 || 1, g.words ? 1 : Math.ceil(n / 8));
+  for (let n = 0; n < across.n; ++n) {
+    const is = n === across.chosen;
+    if (!is && (n % every(across.n) || (g.words && g.cell < 9 && Math.abs(n - across.chosen) * g.cell < 10))) continue;
+    const x = g.x + (n + 0.5) * g.cell, style = {size, colour: is ? across.colour : g.words ? ink : muted, weight: is ? 700 : 400};
+    if (g.words && !plot.sheared) p.text(across.name(n), x - 2, g.y - g.apartTop - 6, {...style, angle: -Math.PI / 3, room: 70});
+    else p.text(across.name(n), x, g.y - g.apartTop - 10, {...style, size: g.words ? size : 10.5, align: "center"});
+  }
+  for (let n = 0; n < down.n; ++n) {
+    const is = n === down.chosen;
+    if (!is && (n % every(down.n) || (g.words && g.cell < 9 && Math.abs(n - down.chosen) * g.cell < 9))) continue;
+    p.text(down.name(n), g.x - g.apartLeft - 8, g.y + (n + 0.5) * g.cell, {size: g.words ? size : 10.5, align: "right", room: g.words ? 86 : 50,
+      colour: is ? down.colour : g.words ? ink : muted, weight: is ? 700 : 400});
+  }
+  p.text(`${across.title} →`, g.x + g.w / 2, 9, {size: 11.5, align: "center", colour: across.colour});
+  p.text(`← ${down.title}`, g.x - g.apartLeft - (g.words ? Math.min(92, g.longest + 14) + 10 : 62), g.y + g.h / 2, {size: 11.5, align: "center", angle: -Math.PI / 2, colour: down.colour});
+}
+
+function paintChoice(p, plot, g, chosen) {
+  const {r, c} = chosen, ink = theme("ink");
+  const row = r >= 0 && r < plot.rows, column = c >= g.first && c < plot.columns;
+  if (g.cell >= 2) {
+    if (row) {
+      const [x, y] = g.at(r, g.first);
+      if (g.transpose) p.frame(x - 0.5, y - 0.5, g.cell, g.h, theme("q"), {width: 1.5});
+      else p.frame(x - 0.5, y - 0.5, g.w, g.cell, theme("q"), {width: 1.5});
+    }
+    if (column && !plot.sheared) {
+      const [x, y] = g.at(0, c);
+      if (g.transpose) p.frame(x - 0.5, y - 0.5, g.w, g.cell, theme("k"), {width: 1.5});
+      else p.frame(x - 0.5, y - 0.5, g.cell, g.h, theme("k"), {width: 1.5});
+    }
+  }
+  if (row && (column || (c === 0 && plot.gutter))) {
+    const [x, y] = column ? g.at(r, c) : g.gutterAt(r), size = Math.max(g.cell, 6), w = column ? size : g.transpose ? g.cell : g.gutterSize;
+    const h = column ? size : g.transpose ? g.gutterSize : g.cell, off = column ? (size - g.cell) / 2 : 0;
+    p.frame(x - off - 1, y - off - 1, w + 1, h + 1, theme("panel"), {width: 4, radius: 2});
+    p.frame(x - off - 1, y - off - 1, w + 1, h + 1, ink, {width: 2, radius: 2});
+  }
+}
+
+function paintLegend(p, plot, g) {
+  const width = 150, y = g.height - 22, x = Math.max(12, g.left), colours = colourTable(plot), steps = 60;
+  for (let n = 0; n < steps; ++n) p.rect(x + n * width / steps, y, width / steps + 0.5, 9, css(colours, n / (steps - 1)));
+  const most = plot.what.most, muted = theme("muted"), style = {size: 10.5, colour: muted, align: "center"};
+  const value = (t_) => plot.diff ? Math.sign(t_ - 0.5) * uncurve(state.colour, Math.abs(t_ - 0.5) * 2) * most : uncurve(state.colour, t_) * most;
+  const show = (v) => v === 0 ? "0" : state.measure === "value" ? number(v, 2) : percent(v).replace("<0.01 %", "0").replace(" %", "%");
+  for (const at of [0, 0.5, 1]) {
+    const v = state.range === "row" && !plot.diff ? uncurve(state.colour, at) : value(at);
+    p.text(show(v), x + at * width, y + 17, style);
+  }
+  const name = state.range === "row" ? t("range_row") : state.range === "head" ? t("range_head") : "";
+  p.text([t(`measure_${state.measure}`), t(`colour_${state.colour}`), name].filter(Boolean).join(" · "), x + width + 14, y + 5, {size: 10.5, colour: muted});
+  const far = x + width + 170;
+  if (far + 60 < g.width) {
+    p.frame(far, y - 1, 12, 11, theme("line"));
+    p.hatch(far, y - 1, 12, 11, theme("hatch"));
+    p.text(t("legend_masked"), far + 18, y + 5, {size: 10.5, colour: muted});
+  }
+}
+
+// Everything; gives the geometry, for the pointer.
+export function paint(p, plot, view, chosen) {
+  const g = geometry(plot, p.width, p.height);
+  g.apartTop = g.transpose ? g.apart : 0, g.apartLeft = g.transpose ? 0 : g.apart;
+  if (view === "lines") {
+    paintLines(p, plot, g, chosen);
+    return g;
+  }
+  if (view === "dots") paintDots(p, plot, g);
+  else paintHeat(p, plot, g);
+  paintGutter(p, plot, g);
+  paintAxes(p, plot, g, chosen);
+  paintChoice(p, plot, g, chosen);
+  paintLegend(p, plot, g);
+  return g;
+}

@@ -1,0 +1,31 @@
+// OpenAI's API, and what people look at besides: health, metrics, tokens, the description of it all.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "apps/server/listener.hpp"
+#include "apps/server/router.hpp"
+#include "apps/server/served_model.hpp"
+
+namespace attend::server {
+
+// What the API needs to know of the process it runs in.
+struct ApiContext {
+  Models& models;
+  std::function<ListenNumbers()> sockets = [] { return ListenNumbers{}; };
+  std::atomic<bool> stopping{false};
+};
+
+// Adds every path of the API. The context must outlive the router.
+void add_api(Router& router, ApiContext& context);
+
+// The parts of it, a file each.
+void chat_completions(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply);
+void completions(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply);
+void embeddings(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply);
+std::string metrics_text(const ApiContext& context);
+const std::string& openapi_document();
+
+}  // namespace attend::server

@@ -1,0 +1,44 @@
+// The explorer's side of the server: runs of a model that are looked at, and the answers under /explore/v1 that a page
+// draws. docs/design/explorer.md describes the protocol.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "apps/server/router.hpp"
+#include "attend/llm/model.hpp"
+
+namespace attend::server {
+
+struct ExploreLimits {
+  std::size_t text_bytes = 512 << 10;
+  std::int64_t runs = 8;                              // kept; the one not asked for the longest goes first
+  std::int64_t bytes = std::int64_t{2} << 30;         // that all runs keep together
+  std::int64_t exact = 1024;                          // tokens a side up to which a map is single weights
+  std::int64_t waiting = 64;                          // requests; then they are refused
+  std::int64_t band_weights = std::int64_t{1} << 26;  // weights behind each piece of a map that comes in pieces
+};
+
+struct ExploreWork;
+
+// One thread of its own runs the model; requests come from any thread. Long maps come in pieces, and between two of
+// them others are answered.
+class Explorer {
+ public:
+  // `open` is called on that thread, when the first request comes.
+  Explorer(std::string name, std::function<llm::Model()> open, const ExploreLimits& limits = {});
+  ~Explorer();  // ends what runs
+  Explorer(const Explorer&) = delete;
+  Explorer& operator=(const Explorer&) = delete;
+
+  // GET about; POST runs, runs/ID/step; GET runs/ID/thumbs, map, cell, values, tensors. It must outlive the router's
+  // last request.
+  void add_routes(Router& router);
+
+ private:
+  std::unique_ptr<ExploreWork> work_;
+};
+
+}  // namespace attend::server

@@ -1,0 +1,49 @@
+// What chats and completions have in common: the fields that say how tokens are chosen, and the answer as it comes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/server/fields.hpp"
+#include "apps/server/served_model.hpp"
+#include "apps/server/tools.hpp"
+
+namespace attend::server {
+
+struct GenerationFields {
+  llm::Sampling sampling{.temperature = 1};
+  std::vector<std::string> stop;
+  std::int64_t n = 1;
+  bool stream = false, include_usage = false;
+};
+
+// temperature, top_p, seed, penalties, logit_bias, stop, n, stream, stream_options, and those of other servers: top_k,
+// min_p, repetition_penalty. Then what OpenAI's clients may send and has no effect: user, metadata, ...
+GenerationFields read_generation(Fields& fields, const ServedModel& model);
+
+// The field or its default, cut to what the context has room for behind the prompt. RequestError when the prompt does
+// not fit: it says how much does.
+std::int64_t room_for_answer(const ServedModel& model, std::int64_t prompt, std::int64_t asked, const char* field);
+
+// The seed of choice number `n` of a request.
+std::uint64_t choice_seed(std::uint64_t seed, std::int64_t n);
+
+// What a request wants to have written, whatever the form.
+struct AnswerForm {
+  bool chat = true;
+  bool stream = false, include_usage = false;
+  bool logprobs = false;
+  std::int64_t top_logprobs = 0;
+  std::vector<Tool> tools{};          // that may be called; empty: an answer is text
+  std::vector<std::string> echoes{};  // of completions: what stands before the answer, by choice; empty: nothing
+};
+
+// Submits the requests, one for each choice, and answers through `reply` as their tokens come. RequestError 429 when
+// the queue is full.
+void answer(ServedModel& model, std::vector<llm::Request> requests, AnswerForm form,
+            const std::shared_ptr<Reply>& reply);
+
+}  // namespace attend::server

@@ -1,0 +1,161 @@
+"""attend on a GPU beside cuDNN and FlashAttention-2 (through PyTorch) and FlexAttention: in turns, in one process.
+
+usage: run.py [rows]    rows: words that a row's name must hold, such as forward, backward, decode, masks, D128
+
+Every rate is the median (the best) of ten rounds; forward and decode are replays of captured graphs, so that nobody's
+launches count. Useful products alone are counted: a mask's hidden scores are nobody's work.
+"""
+
+import random
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import attend
+import attend.torch
+
+wanted = sys.argv[1:]
+peak = 0.0
+
+
+def turns(functions, rounds=10, inner=3):
+    """{name: milliseconds of each round}, one after another in every round, with a pause for the card to cool."""
+    for function in functions.values():
+        function(), function()
+    torch.cuda.synchronize()
+    times = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            for _ in range(inner):
+                function()
+            end.record()
+            end.synchronize()
+            times[name].append(start.elapsed_time(end) / inner)
+            time.sleep(0.02)
+    return times
+
+
+def graphed(function):
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def asked(name):
+    return all(word in name for word in wanted)
+
+
+def show(name, functions, work, unit="TFLOP/s", scale=1e-9):
+    times = turns(functions)
+    rate = {peer: (work / statistics.median(t) * scale, work / min(t) * scale) for peer, t in times.items()}
+    ours = rate["attend"][0]
+    text = "  ".join(f"{peer} {median:.4g} ({best:.4g})" for peer, (median, best) in rate.items())
+    ratios = ", ".join(f"{ours / median:.2f} x {peer}" for peer, (median, _) in rate.items() if peer != "attend")
+    share = f", {ours / peak:.0%} of the peak" if unit == "TFLOP/s" else ""
+    print(f"{name:32s} {text} {unit}: {ratios}{share}", flush=True)
+
+
+def sdpa(backend, *tensors, **options):
+    def call():
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(*tensors, **options)
+
+    return call
+
+
+def draw(*shape, grad=False):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16, requires_grad=grad)
+
+
+SHAPES = [("D128 full 8k", 2, 16, 8192, 128, False), ("D128 causal 16k", 1, 16, 16384, 128, True),
+          ("D256 full 8k", 2, 8, 8192, 256, False), ("D256 causal 16k", 1, 8, 16384, 256, True),
+          ("D64 full 16k", 1, 32, 16384, 64, False), ("D64 causal 16k", 1, 32, 16384, 64, True),
+          ("D128 causal 2k", 8, 16, 2048, 128, True), ("D128 causal 1k", 16, 16, 1024, 128, True),
+          ("D128 causal 512", 32, 16, 512, 128, True)]
+
+
+def forward_and_backward():
+    for shape, B, H, L, D, causal in SHAPES:
+        work = 4 * B * H * L * L * D * (0.5 if causal else 1)
+        mask = attend.causal() if causal else None
+        if asked(f"forward {shape}"):
+            q, k, v = (draw(B, H, L, D) for _ in range(3))
+            show(f"forward {shape}",
+                 {"cuDNN": graphed(sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal)),
+                  "FA2": graphed(sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal)),
+                  "attend": graphed(lambda: attend.attention(q, k, v, mask, return_lse=True))}, work)
+        if asked(f"backward {shape}") and D <= 128:
+            q, k, v = (draw(B, H, L, D, grad=True) for _ in range(3))
+            dout, plain = draw(B, H, L, D), [x.detach() for x in (q, k, v)]
+            peers = {}
+            for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("FA2", SDPBackend.FLASH_ATTENTION)):
+                out = sdpa(backend, q, k, v, is_causal=causal)()
+                peers[name] = lambda out=out: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+            out, lse = attend.attention(*plain, mask, return_lse=True)
+            peers["attend"] = lambda: attend.attention_backward(dout, *plain, out, lse, mask)
+            show(f"backward {shape}", peers, 2.5 * work)
+
+
+def decode():
+    for B, L in ((1, 8192), (1, 131072), (64, 8192), (16, 65536)):
+        name = f"decode B{B} L{L}"
+        if asked(name):
+            q, k, v = draw(B, 32, 1, 128), draw(B, 8, L, 128), draw(B, 8, L, 128)
+            show(name, {"cuDNN": graphed(sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, enable_gqa=True)),
+                        "attend": graphed(lambda: attend.attention(q, k, v))}, B * 8 * L * 128 * 2 * 2, "TB/s")
+
+
+def masks():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    flex = torch.compile(flex_attention, dynamic=False)
+    random.seed(3)
+    cu = [0]
+    while cu[-1] < 16384:
+        cu.append(min(16384, cu[-1] + random.randint(256, 4096)))
+    document = torch.repeat_interleave(torch.arange(len(cu) - 1), torch.tensor(cu).diff()).to("cuda")
+    slopes = torch.exp2(-0.5 * torch.arange(1, 17, device="cuda"))
+    causal = lambda b, h, q, k: q >= k  # noqa: E731
+    rows = [("window 1024 8k", 2, 8192, attend.window(1024, 0), {}, lambda b, h, q, k: (q >= k) & (q - k <= 1024), None),
+            ("window 1024 32k", 1, 32768, attend.window(1024, 0), {}, lambda b, h, q, k: (q >= k) & (q - k <= 1024), None),
+            ("documents 16k", 1, 16384, attend.segments(cu) & attend.causal(), {},
+             lambda b, h, q, k: (document[q] == document[k]) & (q >= k), None),
+            ("prefix 2k of 8k", 2, 8192, attend.prefix([2048]), {}, lambda b, h, q, k: (q >= k) | (k < 2048), None),
+            ("ALiBi causal 8k", 2, 8192, attend.causal(), {"alibi_slopes": slopes}, causal,
+             lambda s, b, h, q, k: s + (k - q) * slopes[h]),
+            ("soft cap causal 8k", 2, 8192, attend.causal(), {"softcap": 30.0}, causal,
+             lambda s, b, h, q, k: 30.0 * torch.tanh(s / 30.0))]
+    for what, B, L, mask, scores, rule, change in rows:
+        if not asked(f"masks {what}"):
+            continue
+        q, k, v = (draw(B, 16, L, 128) for _ in range(3))
+        at = torch.arange(L, device="cuda")
+        pairs = sum(rule(0, 0, at[i:i + 1024, None], at[None]).sum().item() for i in range(0, L, 1024))
+        blocks = create_block_mask(rule, None, None, L, L, device="cuda")
+        show(f"masks {what}", {"Flex": lambda: flex(q, k, v, score_mod=change, block_mask=blocks),
+                               "attend": lambda: attend.attention(q, k, v, mask, **scores)}, 4 * B * 16 * pairs * 128)
+
+
+if __name__ == "__main__":
+    a, b = draw(8192, 8192), draw(8192, 8192)
+    peak = 2 * 8192**3 / statistics.median(turns({"product": lambda: a @ b})["product"]) * 1e-9
+    x = torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
+    copy = 2 * x.numel() / 2 / statistics.median(turns({"copy": lambda: x[: 1 << 30].copy_(x[1 << 30:])})["copy"]) * 1e-9
+    print(f"{torch.cuda.get_device_name()}: products {peak:.0f} TFLOP/s, copies {copy:.2f} TB/s")
+    del a, b, x
+    forward_and_backward()
+    decode()
+    if not wanted or "masks" in wanted:
+        masks()

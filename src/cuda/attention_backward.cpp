@@ -1,0 +1,119 @@
+// Attention backward on the GPU: check, describe, put the kernels on the stream.
+#include <algorithm>
+#include <string>
+
+#include "attend/cuda.hpp"
+#include "base/check.hpp"
+#include "base/checked.hpp"
+#include "cuda/backward_args.hpp"
+#include "cuda/backward_shapes.hpp"
+#include "cuda/cuda_call.hpp"
+
+namespace attend::cuda {
+namespace {
+
+constexpr const char* kOp = "cuda::attention_backward";
+constexpr float kLog2E = 1.4426950408889634F;
+
+// The gradient of a bias is written where each score has an element of its own.
+void check_gradients(const AttentionCall& call, const AttentionGradients& gradients) {
+  if (gradients.ddistance_bias) fail(kOp, "the gradient of distance_bias on a GPU is not supported yet");
+  if (gradients.dbias) {
+    if (gradients.dbias->shape != Shape{call.q.batch(), call.q.heads(), call.q.length(), call.k.length()})
+      fail(kOp, "the gradient of a bias that is repeated, of shape " + to_string(gradients.dbias->shape) +
+                    ", is not supported on a GPU yet: expected " +
+                    to_string({call.q.batch(), call.q.heads(), call.q.length(), call.k.length()}));
+    check_dtype(kOp, "dbias", gradients.dbias->dtype, DType::f32);
+  }
+}
+
+DeviceOperand written(const MutableView& view) {
+  DeviceOperand to = device_operand(operand_of(view));
+  const bool even = to.batch_stride % 2 == 0 && to.head_stride % 2 == 0 && to.row_stride % 2 == 0;
+  to.pairs = view.dtype != DType::f32 && view.dim() % 2 == 0 && to.dim_stride == 1 && even &&
+                     reinterpret_cast<std::uintptr_t>(view.data) % 4 == 0
+                 ? 1
+                 : 0;
+  return to;
+}
+
+void run(DeviceCall& on, const View& dout, const View& out, const View& lse, const AttentionGradients& gradients,
+         Order order) {
+  const AttentionProblem& p = on.call.unread_problem();
+  const std::int64_t widest = std::max(p.D, p.E);
+  if (widest > 128) fail(kOp, "head dims above 128 are not supported on a GPU yet");
+  const BackwardShape shape = widest <= 64 ? kBackward64 : kBackward128;
+  const bool terms = on.has_terms || on.has_bits;
+  if (on.has_bits) on.make_bits(kStepQueries, kBlockKeys);
+
+  BackwardArgs a;
+  a.q = tensor_map("q", on.call.q, {0, kStepQueries});
+  a.k = tensor_map("k", on.call.k, {0, kBlockKeys});
+  a.v = tensor_map("v", on.call.v, {0, kBlockKeys});
+  a.dout = tensor_map("dout", dout, {0, kStepQueries});
+  a.mask = on.mask, a.terms = on.terms;
+  a.out = device_operand(operand_of(out)), a.dout_rows = device_operand(operand_of(dout));
+  a.lse = device_operand(operand_of(lse));
+  a.dq = written(gradients.dq), a.dk = written(gradients.dk), a.dv = written(gradients.dv);
+  if (gradients.dbias) a.dbias = device_operand(operand_of(*gradients.dbias));
+  if (gradients.dsinks) a.dsinks = device_operand(operand_of(*gradients.dsinks));
+  a.sinks = device_operand(on.call.options.sinks);
+  a.scale = p.scale, a.scale2 = terms ? kLog2E : p.scale * kLog2E;
+  a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
+  a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
+  a.steps = static_cast<int>(divide_up(p.M, kStepQueries)), a.padded = a.steps * kStepQueries;
+  a.key_blocks = static_cast<int>(divide_up(p.N, kBlockKeys));
+
+  const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded}), batch_rows = p.B * a.padded;
+  const std::int64_t tiles = checked_product("steps", {p.B, p.H, a.steps});
+  const std::int64_t sums = checked_product("dq", {rows, shape.D});
+  const auto bytes = [](std::int64_t count, std::int64_t each) { return Workspace::round(count * each); };
+  Workspace memory(on.device,
+                   2 * bytes(rows, 4) + bytes(batch_rows, 8) + bytes(batch_rows, 4) + bytes(p.B * a.steps, 8) +
+                       bytes(tiles, 4) + bytes(sums, 4),
+                   on.stream);
+  a.rows.lse2 = memory.part<float>(rows), a.rows.delta = memory.part<float>(rows);
+  a.rows.seen = memory.part<int2>(batch_rows);
+  float* const positions = memory.part<float>(batch_rows);
+  a.rows.position = on.terms.alibi.data != nullptr ? positions : nullptr;
+  a.rows.blocks = memory.part<int2>(p.B * a.steps);
+  int* const turns = memory.part<int>(tiles);
+  a.dq_sums = memory.part<float>(sums);
+  const Driver& d = driver();
+  if (order == Order::fixed) {
+    a.turns = turns;
+    check(d.fill(reinterpret_cast<CUdeviceptr>(turns), 0, static_cast<std::size_t>(tiles) * 4, on.stream), "cuMemset");
+  } else {
+    check(d.fill(reinterpret_cast<CUdeviceptr>(a.dq_sums), 0, static_cast<std::size_t>(sums) * 4, on.stream),
+          "cuMemset");
+  }
+  a.counter = take_counter(on.device, on.stream);
+
+  constexpr int kThreads = 256;
+  const auto rows_kernel = [](const char* name) { return kernel("backward_rows", name, 0); };
+  launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, 0, on.stream, &a);
+  if (gradients.dbias) launch(rows_kernel("backward_clear"), 4096, kThreads, 0, on.stream, &a);
+  const std::string dim = std::to_string(shape.D);
+  const int shared = shared_bytes(shape);
+  const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
+  launch(kernel(("attention_backward_" + dim).c_str(),
+                std::string("backward_") + (terms ? "terms_" : "plain_") + dim + "_" + name(on.call.q.dtype), shared),
+         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), 384, shared, on.stream, &a);
+  launch(rows_kernel(shape.D == 64 ? "backward_end_64" : "backward_end_128"), static_cast<int>(tiles), kThreads, 0,
+         on.stream, &a);
+  if (gradients.dsinks) launch(rows_kernel("backward_sinks"), a.H, kThreads, 0, on.stream, &a);
+}
+
+}  // namespace
+
+void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
+                        const AttentionOptions& options, Order order, Stream stream) {
+  const AttentionCall call(q, k, v, options);
+  check_backward(call, dout, out, lse, gradients);
+  check_gradients(call, gradients);
+  DeviceCall on(kOp, call, static_cast<CUstream>(stream));
+  if (call.empty() || k.length() == 0) fail(kOp, "q and k have no rows, expected at least one of each");
+  run(on, dout, out, lse, gradients, order);
+}
+
+}  // namespace attend::cuda

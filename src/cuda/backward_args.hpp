@@ -1,0 +1,38 @@
+// What a launch of the backward kernels is given, as plain data.
+#pragma once
+
+#include <vector_types.h>
+
+#include "cuda/forward_args.hpp"
+
+namespace attend::cuda {
+
+constexpr int kStepQueries = 64;  // queries of a step
+constexpr int kBlockKeys = 128;   // keys of an item
+
+// Each query's numbers, in rows padded to whole steps: [batch, head] or [batch], then query.
+struct BackwardRows {
+  float* lse2 = nullptr;      // [B, H, padded]: of base 2; infinite where nothing is seen
+  float* delta = nullptr;     // [B, H, padded]: sum of dout * out
+  int2* seen = nullptr;       // [B, padded]: the keys from x up to y
+  float* position = nullptr;  // [B, padded]: p(i), for ALiBi
+  int2* blocks = nullptr;     // [B, steps]: the first and the last block of keys that a step's queries see
+};
+
+struct BackwardArgs {
+  CUtensorMap q, k, v, dout;  // dim, row, head, batch
+  DeviceMask mask;
+  ScoreTerms terms;
+  BackwardRows rows;
+  DeviceOperand out, dout_rows, lse;  // for the first kernel
+  DeviceOperand dq, dk, dv;           // written
+  DeviceOperand dbias, dsinks, sinks;
+  float* dq_sums = nullptr;  // [B, H, steps] tiles of kStepQueries x kD floats, in the order of the accumulators
+  int* turns = nullptr;      // [B, H, steps]: how many blocks of keys have been added; null: in any order
+  float scale = 1, scale2 = 1;
+  int B = 0, H = 0, Hk = 0, G = 1, M = 0, N = 0, D = 0, E = 0;
+  int padded = 0, steps = 0, key_blocks = 0;
+  int* counter = nullptr;
+};
+
+}  // namespace attend::cuda

@@ -1,0 +1,273 @@
+"""attend on CUDA tensors against PyTorch's arithmetic in float64: forward, gradients, same bits, training.
+
+usage: attention_test.py [--cover]    --cover: a few small calls of every kernel, for compute-sanitizer
+"""
+
+import math
+import sys
+
+import torch
+import torch.nn.functional as F
+
+import attend
+import attend.flash_attn
+import attend.torch
+
+failures = []
+count = 0
+
+
+def draw(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, device="cuda").to(dtype)
+
+
+def check(name, ok, detail=""):
+    global count
+    count += 1
+    if not ok:
+        failures.append(name)
+        print(f"FAILED {name} {detail}", flush=True)
+
+
+def visible(M, N, causal=None, window=None, prefix=None, padding=None, segments=None, dense=None, **_):
+    """[1|B, 1|H, M, N] booleans: the definition."""
+    i, j = torch.arange(M, device="cuda")[:, None], torch.arange(N, device="cuda")[None]
+    seen, first, last = torch.ones(1, 1, M, N, dtype=torch.bool, device="cuda"), i, i + N - M
+    if segments is not None:
+        cu = torch.tensor(segments, device="cuda")
+        document = (torch.searchsorted(cu, i[:, 0], right=True) - 1).clamp(max=len(cu) - 2)
+        seen = seen & (j >= cu[document][:, None]) & (j < cu[document + 1][:, None]) & (i < cu[-1])
+        last = first  # as many keys as queries in each
+    if causal is not None:
+        seen = seen & (j <= (last if causal == "last_key" else first))
+    if window is not None:
+        seen = seen & (j >= last - window[0]) & (j <= last + window[1])
+    if prefix is not None:
+        seen = seen & ((j < prefix) | (j <= last))
+    if padding is not None:
+        seen = seen & (j < torch.tensor(padding, device="cuda").view(-1, 1, 1, 1))
+    return seen if dense is None else seen & dense
+
+
+def mask_of(causal=None, window=None, prefix=None, padding=None, segments=None, **_):
+    mask = attend.no_mask()
+    if causal is not None:
+        mask = mask & attend.causal(align=causal)
+    if window is not None:
+        mask = mask & attend.window(*window)
+    if prefix is not None:
+        mask = mask & attend.prefix([prefix])
+    if padding is not None:
+        mask = mask & attend.padding(padding)
+    if segments is not None:
+        mask = mask & attend.segments(segments)
+    return mask
+
+
+def truth(q, k, v, softcap=0.0, bias=None, slopes=None, sinks=None, scale=None, **rules):
+    """out, lse and the sums of weight * |v|, in float64."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    s = q @ k.transpose(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
+    if softcap:
+        s = softcap * torch.tanh(s / softcap)
+    if bias is not None:
+        s = s + bias
+    M, N = s.shape[-2:]
+    if slopes is not None:
+        distance = torch.arange(M, device="cuda")[:, None] + N - M - torch.arange(N, device="cuda")
+        s = s - slopes.view(1, -1, 1, 1) * distance.abs()
+    s = s.masked_fill(~visible(M, N, **rules), -math.inf)
+    row = s if sinks is None else torch.cat([s, sinks.view(1, -1, 1, 1).expand(*s.shape[:3], 1)], -1)
+    lse = torch.logsumexp(row, -1)
+    weights = torch.exp(s - lse.masked_fill(lse == -math.inf, 0)[..., None])
+    return weights @ v, lse, weights @ v.abs()
+
+
+def near(name, got, expected, spread, dtype):
+    """Weights are rounded to the dtype before they meet the values, results once more."""
+    unit = 2.0**-8 if dtype == torch.bfloat16 else 2.0**-11
+    bound = unit * (expected.abs() + spread) + 1e-5
+    worst = ((got.double() - expected).abs() / bound).max().item()
+    check(name, worst <= 1 and bool(torch.isfinite(got).all()), f"{worst:.2f} of the bound")
+
+
+def forward_case(name, B, H, Hk, M, N, D, E=None, dtype=torch.bfloat16, **options):
+    q, k, v = draw(B, H, M, D, dtype=dtype), draw(B, Hk, N, D, dtype=dtype), draw(B, Hk, N, E or D, dtype=dtype)
+    scores = {x: options[x] for x in ("softcap", "bias", "sinks", "scale") if x in options}
+    if "slopes" in options:
+        scores["alibi_slopes"] = options["slopes"]
+    out, lse = attend.attention(q, k, v, mask=mask_of(**options), return_lse=True, **scores)
+    wide = {x: y.double() if isinstance(y, torch.Tensor) and y.is_floating_point() else y for x, y in options.items()}
+    expected, expected_lse, spread = truth(q.double(), k.double(), v.double(), **wide)
+    near(name, out, expected, spread, dtype)
+    finite = torch.isfinite(expected_lse)
+    check(f"{name}: lse", torch.equal(finite, torch.isfinite(lse))
+          and bool(((lse.double() - expected_lse)[finite].abs() <= 1e-3).all()))
+
+
+def gradient_case(name, B, H, Hk, M, N, D, dtype=torch.bfloat16, **options):
+    """Through autograd, where attend.torch has the option, else attention_backward."""
+    q, k, v = (draw(B, h, n, D, dtype=dtype) for h, n in ((H, M), (Hk, N), (Hk, N)))
+    dout = draw(B, H, M, D, dtype=dtype)
+    scores = {x: options[x] for x in ("softcap", "bias", "sinks", "scale") if x in options}
+    if "slopes" in options:
+        scores["alibi_slopes"] = options["slopes"]
+    out, lse = attend.attention(q, k, v, mask=mask_of(**options), return_lse=True, **scores)
+    got = attend.attention_backward(dout, q, k, v, out, lse, mask=mask_of(**options), **scores)
+    inputs = [x.double().requires_grad_() for x in (q, k, v)]
+    wide = dict(options)
+    for extra in ("bias", "sinks"):
+        if extra in options:
+            wide[extra] = options[extra].double().requires_grad_()
+            inputs.append(wide[extra])
+    if "slopes" in options:
+        wide["slopes"] = options["slopes"].double()
+    expected = torch.autograd.grad(truth(*inputs[:3], **wide)[0], inputs, dout.double())
+    given = [got.dq, got.dk, got.dv] + [x for x in (got.dbias, got.dsinks) if x is not None]
+    for what, a, b in zip(("dq", "dk", "dv", "the first extra", "the second extra"), given, expected):
+        error = ((a.double().flatten() - b.nan_to_num().flatten()).norm() / b.nan_to_num().norm()).item()
+        bound = 1e-2 if dtype == torch.bfloat16 else 2e-3
+        if a is got.dsinks:  # a sum over all queries of what was rounded with `out`, in which terms cancel
+            bound *= 5
+        check(f"{name}: {what}", error < bound, f"relative error {error:.1e}")
+
+
+def forward_cases():
+    for D in (64, 128, 256):
+        forward_case(f"D{D} full", 2, 4, 4, 333, 777, D)
+        forward_case(f"D{D} f16 causal", 1, 4, 2, 300, 500, D, dtype=torch.float16, causal="last_key")
+        forward_case(f"D{D} causal M > N", 1, 2, 2, 500, 200, D, causal="last_key")
+        forward_case(f"D{D} first key", 1, 2, 2, 300, 500, D, causal="first_key")
+        forward_case(f"D{D} window", 1, 2, 2, 700, 700, D, window=(100, 20))
+        forward_case(f"D{D} prefix", 1, 2, 2, 400, 400, D, prefix=133)
+        forward_case(f"D{D} padding", 3, 2, 2, 200, 400, D, padding=[400, 0, 130])
+        forward_case(f"D{D} documents", 1, 2, 2, 700, 700, D, segments=[0, 100, 103, 103, 650], causal="last_key")
+        forward_case(f"D{D} many documents", 1, 2, 2, 3000, 3000, D, segments=list(range(0, 3001, 3)))
+        forward_case(f"D{D} packed heads", 2, 12, 2, 40, 300, D, causal="last_key")
+        forward_case(f"D{D} one query", 2, 8, 2, 1, 5000, D)
+        forward_case(f"D{D} few queries", 2, 8, 2, 5, 3000, D, causal="last_key")
+        forward_case(f"D{D} ALiBi", 1, 4, 4, 300, 300, D, slopes=torch.rand(4, device="cuda"), causal="last_key")
+        forward_case(f"D{D} soft cap", 1, 2, 2, 300, 500, D, softcap=3.0, scale=0.5)
+        forward_case(f"D{D} bias", 2, 2, 2, 200, 300, D, bias=torch.randn(1, 2, 200, 300, device="cuda"))
+        forward_case(f"D{D} sinks", 1, 4, 4, 200, 300, D, sinks=torch.randn(4, device="cuda"), causal="first_key")
+    for D, E in ((8, 8), (32, 32), (80, 80), (96, 96), (192, 128), (128, 64), (64, 256)):
+        forward_case(f"D{D} E{E}", 2, 4, 2, 300, 400, D, E, causal="last_key")
+
+
+def gradient_cases():
+    for D in (32, 64, 96, 128):
+        gradient_case(f"D{D} full gradients", 2, 2, 2, 333, 500, D)
+        gradient_case(f"D{D} causal gradients", 1, 4, 2, 500, 500, D, causal="last_key")
+        gradient_case(f"D{D} f16 gradients", 1, 2, 2, 200, 300, D, dtype=torch.float16, causal="last_key")
+        gradient_case(f"D{D} window gradients", 1, 2, 2, 600, 600, D, window=(100, 0))
+        gradient_case(f"D{D} documents gradients", 1, 2, 2, 500, 500, D, segments=[0, 100, 420], causal="last_key")
+        gradient_case(f"D{D} ALiBi gradients", 1, 2, 2, 300, 300, D, slopes=torch.rand(2, device="cuda"), causal="last_key")
+        gradient_case(f"D{D} soft cap gradients", 1, 2, 2, 200, 300, D, softcap=3.0, scale=0.5)
+        gradient_case(f"D{D} bias gradients", 1, 2, 2, 200, 300, D, bias=torch.randn(1, 2, 200, 300, device="cuda"))
+        gradient_case(f"D{D} sinks gradients", 1, 2, 2, 200, 300, D, sinks=torch.randn(2, device="cuda"))
+
+
+def drop_in_cases():
+    q, k, v = draw(2, 8, 200, 64), draw(2, 2, 300, 64), draw(2, 2, 300, 64)
+    dense = torch.rand(2, 8, 200, 300, device="cuda") < 0.5
+    expected, _, spread = truth(q.double(), k.double(), v.double(), dense=dense)
+    near("a boolean mask", attend.torch.scaled_dot_product_attention(q, k, v, dense, enable_gqa=True), expected, spread,
+         q.dtype)
+    expected, _, spread = truth(q.double(), k.double(), v.double(), causal="last_key")
+    near("flash_attn_func", attend.flash_attn.flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)),
+                                                              causal=True).transpose(1, 2), expected, spread, q.dtype)
+    # Dropout keeps the same weights as on the CPU.
+    on_cpu = attend.attention(q.cpu().float(), k.cpu().float(), v.cpu().float(), dropout=0.3, seed=5)
+    on_gpu = attend.attention(q, k, v, dropout=0.3, seed=5)
+    check("dropout", ((on_gpu.cpu().float() - on_cpu).norm() / on_cpu.norm()).item() < 5e-3)
+    for what, call in (("memory of two devices", lambda: attend.attention(q, k.cpu(), v)),
+                       ("float32", lambda: attend.attention(q.float(), k.float(), v.float())),
+                       ("weights", lambda: attend.attention(q, k, v, return_weights=True)),
+                       ("a union of masks", lambda: attend.attention(q, k, v, mask=attend.window(3, 0) | attend.prefix([2])))):
+        try:
+            call()
+            check(f"{what} is refused", False)
+        except ValueError:
+            check(f"{what} is refused", True)
+
+
+def same_bits():
+    q, k, v, dout = (draw(2, 4, 1000, 128) for _ in range(4))
+    mask = attend.causal()
+
+    def run(q, k, v, dout):
+        out, lse = attend.attention(q, k, v, mask=mask, return_lse=True)
+        return (out, lse, *attend.attention_backward(dout, q, k, v, out, lse, mask=mask)[:3])
+
+    first = run(q, k, v, dout)
+    differ = sum(not all(torch.equal(a, b) for a, b in zip(first, run(q, k, v, dout))) for _ in range(1000))
+    check("1,000 repeats", differ == 0, f"{differ} differ")
+    alone = run(*(x[1:].clone() for x in (q, k, v, dout)))
+    check("the same bits alone as in a batch", all(torch.equal(a[0], b[1]) for a, b in zip(alone, first)))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads, kv_heads):
+        super().__init__()
+        self.heads, self.kv_heads, self.dim = heads, kv_heads, width // heads
+        self.norm, self.norm2 = torch.nn.RMSNorm(width), torch.nn.RMSNorm(width)
+        self.qkv = torch.nn.Linear(width, (heads + 2 * kv_heads) * self.dim, bias=False)
+        self.out = torch.nn.Linear(width, width, bias=False)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        B, L, width = x.shape
+        q, k, v = (y.view(B, L, -1, self.dim).transpose(1, 2) for y in self.qkv(self.norm(x)).split(
+            [self.heads * self.dim, self.kv_heads * self.dim, self.kv_heads * self.dim], -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(B, L, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+def losses(steps=20):
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Embedding(256, 512), *(Block(512, 8, 2) for _ in range(8)),
+                                torch.nn.Linear(512, 256)).to("cuda", torch.bfloat16)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    result = []
+    for _ in range(steps):
+        tokens = torch.randint(256, (4, 513), device="cuda") // 8 * 8  # something to learn
+        loss = F.cross_entropy(model(tokens[:, :-1]).float().flatten(0, 1), tokens[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        result.append(loss.item())
+    return result
+
+
+def training():
+    theirs = losses()
+    with attend.torch.patched():
+        ours = losses()
+    print("losses of PyTorch", " ".join(f"{x:.3f}" for x in theirs[::4]), " of attend", " ".join(f"{x:.3f}" for x in ours[::4]))
+    check("20 steps of training", all(abs(a - b) < 0.02 * a for a, b in zip(theirs, ours)) and ours[-1] < ours[0])
+
+
+def cover():
+    forward_case("full", 1, 2, 2, 200, 200, 128)
+    forward_case("D64 causal", 1, 4, 2, 130, 330, 64, causal="last_key")
+    forward_case("D256 window", 1, 1, 1, 150, 150, 256, window=(40, 0))
+    forward_case("few queries", 1, 8, 2, 3, 1100, 128)
+    forward_case("soft cap", 1, 1, 1, 130, 140, 64, softcap=3.0)
+    gradient_case("gradients", 1, 2, 1, 130, 130, 128, causal="last_key")
+    gradient_case("gradients of terms", 1, 1, 1, 100, 150, 64, softcap=3.0)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    if "--cover" in sys.argv:
+        cover()
+    else:
+        forward_cases()
+        gradient_cases()
+        drop_in_cases()
+        same_bits()
+        training()
+    print(f"{count} checks on {torch.cuda.get_device_name()}, {len(failures)} failed")
+    sys.exit(bool(failures))

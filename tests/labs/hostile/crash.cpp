@@ -1,0 +1,5 @@
+#include <cstdlib>
+
+void softmax(const float*, float*, int, int) {
+  std::abort();
+}

@@ -1,0 +1,134 @@
+// The quiz: its questions are whole, its computed answers agree with the key, its progress survives.
+#include "labs/quiz/quiz.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "attend/error.hpp"
+#include "io/json.hpp"
+#include "labs/lab.hpp"
+
+namespace attend::labs {
+namespace {
+
+TEST(Quiz, QuestionsAreWhole) {
+  std::set<std::string> names, labs;
+  std::size_t computed = 0, predicted = 0;
+  for (const Question& q : all_questions()) {
+    EXPECT_TRUE(names.insert(q.name).second) << q.name;
+    EXPECT_NE(find_lab(q.lab), nullptr) << q.name << " " << q.lab;
+    EXPECT_FALSE(q.why.en.empty() || q.why.zh.empty()) << q.name;
+    labs.insert(q.lab);
+    computed += q.computed ? 1 : 0;
+    predicted += q.kind == Question::Kind::predict ? 1 : 0;
+    if (q.kind == Question::Kind::choice) {
+      EXPECT_EQ(q.choices.size(), 4U) << q.name;
+      EXPECT_LT(q.right, q.choices.size()) << q.name;
+    } else {
+      EXPECT_TRUE(std::isfinite(q.answer)) << q.name;
+      EXPECT_GT(q.tolerance, 0) << q.name;
+    }
+  }
+  EXPECT_GE(names.size(), 60U);
+  EXPECT_GE(computed, 30U);
+  EXPECT_GE(predicted, 10U);
+  EXPECT_EQ(labs.size(), all_labs().size()) << "every lab is asked about";
+}
+
+// The key, written down by hand: what the engine computed has to agree.
+TEST(Quiz, ComputedAnswersAgreeWithTheKey) {
+  const std::pair<const char*, const char*> key[] = {{"row-sum", "1"},
+                                                     {"softmax-zeros", "0.25"},
+                                                     {"softmax-shift", "0.665"},
+                                                     {"exp-overflow", "88"},
+                                                     {"masked-row", "0"},
+                                                     {"minus-billion", "c"},
+                                                     {"two-keys", "0.75"},
+                                                     {"sd-512", "22.6"},
+                                                     {"var-scaled", "1"},
+                                                     {"outside-one", "31.7"},
+                                                     {"scaled-weight", "0.5"},
+                                                     {"unscaled-weight", "0.964"},
+                                                     {"causal-pairs", "21"},
+                                                     {"causal-last", "5"},
+                                                     {"causal-first", "1"},
+                                                     {"which-align", "c"},
+                                                     {"window-seen", "3"},
+                                                     {"causal-mean", "2.5"},
+                                                     {"window-mean", "3.5"},
+                                                     {"heads-parameters", "c"},
+                                                     {"heads-ratio", "a"},
+                                                     {"rank", "64"},
+                                                     {"rank-parameters", "b"},
+                                                     {"gqa-head", "1"},
+                                                     {"gqa-head-3", "0"},
+                                                     {"gqa-qkv", "50"},
+                                                     {"gqa-kv", "75"},
+                                                     {"kv-bytes", "4096"},
+                                                     {"stride-head", "8"},
+                                                     {"stride-length", "32"},
+                                                     {"stride-packed", "80"},
+                                                     {"rope-run", "-0.42"},
+                                                     {"rope-zero", "3"},
+                                                     {"rope-slow", "6283"},
+                                                     {"cache-1000", "1,024,000"},
+                                                     {"matrix-64k", "16"},
+                                                     {"double-length", "c"},
+                                                     {"path", "1"},
+                                                     {"linear-state", "528"},
+                                                     {"gpt3-embedding", "617,558,016"},
+                                                     {"gpt3-head-dim", "128"},
+                                                     {"gpt3-queries", "c"},
+                                                     {"gpt3-attention", "33 %"},
+                                                     {"minimind3", "64"}};
+  std::set<std::string> seen;
+  for (const auto& [name, answer] : key) {
+    const Question* q = find_question(name);
+    ASSERT_NE(q, nullptr) << name;
+    EXPECT_EQ(grade(*q, answer), Grade::right) << name << ": computed " << right_answer(*q, Language::en);
+    seen.insert(name);
+  }
+  for (const Question& q : all_questions())
+    if (q.computed) {
+      EXPECT_TRUE(seen.contains(q.name)) << q.name << " is not in the key";
+    }
+}
+
+TEST(Quiz, GradesWhatPeopleType) {
+  const Question& number = *find_question("sd-512");
+  EXPECT_EQ(grade(number, "22.63"), Grade::right);
+  EXPECT_EQ(grade(number, "+22.6"), Grade::right);
+  EXPECT_EQ(grade(number, "512"), Grade::wrong);
+  for (const char* bad : {"", "abc", "1e999", "nan", "22.6x"}) EXPECT_EQ(grade(number, bad), Grade::unreadable) << bad;
+  const Question& choice = *find_question("equivariant");
+  EXPECT_EQ(grade(choice, "b"), Grade::right);
+  EXPECT_EQ(grade(choice, "B"), Grade::right);
+  EXPECT_EQ(grade(choice, "2"), Grade::right);
+  EXPECT_EQ(grade(choice, "a"), Grade::wrong);
+  for (const char* bad : {"", "e", "5", "ab", "\xe4"}) EXPECT_EQ(grade(choice, bad), Grade::unreadable) << bad;
+}
+
+TEST(Quiz, ProgressComesBackAndABrokenFileIsRefused) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "attend-quiz-test";
+  std::filesystem::remove_all(folder);
+  const std::filesystem::path file = folder / "deep" / "quiz.json";
+  EXPECT_TRUE(read_progress(file).empty());
+  write_progress(file, {{"sd-512", {2, 1, true}}, {"mla", {0, 3, false}}});
+  const QuizProgress back = read_progress(file);
+  ASSERT_EQ(back.size(), 2U);
+  EXPECT_EQ(back.at("sd-512").right, 2);
+  EXPECT_TRUE(back.at("sd-512").last_right);
+  EXPECT_EQ(back.at("mla").wrong, 3);
+  EXPECT_NO_THROW(io::parse_json(quiz_json(back), "quiz"));
+  for (const char* bad : {"", "{}", "[1]", R"({"questions": {"a": {"right": -1, "wrong": 0, "last_right": true}}})",
+                          R"({"questions": {"a": 1}})"}) {
+    std::ofstream(file) << bad;
+    EXPECT_THROW(read_progress(file), FileError) << bad;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace attend::labs

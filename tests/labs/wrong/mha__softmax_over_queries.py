@@ -1,0 +1,16 @@
+import numpy as np
+
+
+def multi_head_attention(x, wq, wk, wv, wo, heads):
+    batch, length, width = x.shape
+    dim = width // heads
+
+    def split(y):
+        return y.reshape(batch, length, heads, dim).transpose(0, 2, 1, 3)
+
+    q, k, v = split(x @ wq.T), split(x @ wk.T), split(x @ wv.T)
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(dim, dtype=x.dtype)
+    weights = np.exp(scores - scores.max(axis=-2, keepdims=True))
+    weights = weights / weights.sum(axis=-2, keepdims=True)
+    out = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, length, width)
+    return out @ wo.T

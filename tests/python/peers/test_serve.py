@@ -1,0 +1,133 @@
+"""`attend serve` with clients as they are: OpenAI's, LangChain's, and schemathesis on the document that it serves.
+
+The model is the one of tests/server (a few thousand parameters): what the clients understand is tested, not what it says."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/server"))
+from tiny_model import Server, write_model  # noqa: E402
+
+openai = pytest.importorskip("openai")
+PROGRAM = os.environ.get("ATTEND_PROGRAM", str(ROOT / "build/bin/attend"))
+QUESTION = [{"role": "user", "content": "hello"}]
+SCHEMA = {"type": "object", "properties": {"kind": {"type": "string", "enum": ["cat", "dog"]}, "age": {"type": "integer"}},
+          "required": ["kind", "age"], "additionalProperties": False}
+TOOL = {"type": "function", "function": {"name": "look", "description": "look up", "parameters": SCHEMA}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    models = [write_model(tmp_path_factory.mktemp("models") / "tiny")]
+    if os.environ.get("ATTEND_MINILM"):
+        models.append(os.environ["ATTEND_MINILM"])
+    server = Server(PROGRAM, *models, "--log", "none")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def client(server):
+    return openai.OpenAI(base_url=server.url + "v1", api_key="none", max_retries=0)
+
+
+def ask(client, **more):
+    return client.chat.completions.create(**{"model": "tiny", "messages": QUESTION, "max_tokens": 20, "temperature": 0, **more})
+
+
+def test_chat_stream_and_usage(client):
+    whole = ask(client)
+    stream = list(ask(client, stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].delta.content or "" for c in stream if c.choices) == whole.choices[0].message.content
+    assert stream[-1].usage == whole.usage and whole.usage.total_tokens > 0
+    assert len({c.id for c in stream}) == 1
+    assert [m.id for m in client.models.list()][0] == "tiny" and client.models.retrieve("tiny").id == "tiny"
+
+
+def test_seed_n_stop_and_logprobs(client):
+    first, again = (ask(client, temperature=1.2, seed=5, n=3) for _ in range(2))
+    assert [c.message.content for c in first.choices] == [c.message.content for c in again.choices]
+    text = ask(client).choices[0].message.content
+    assert ask(client, stop=text[5:7]).choices[0].message.content == text[:text.index(text[5:7])]
+    logprobs = ask(client, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert "".join(t.token for t in logprobs) == text and all(len(t.top_logprobs) == 2 for t in logprobs)
+    completion = client.completions.create(model="tiny", prompt="abc", max_tokens=5, logprobs=1, temperature=0)
+    assert len(completion.choices[0].logprobs.tokens) == 5
+
+
+def test_json_schema(client):
+    pydantic = pytest.importorskip("pydantic")
+    from typing import Literal
+
+    class Pet(pydantic.BaseModel):
+        kind: Literal["cat", "dog"]
+        age: int
+        friends: list["Pet"] | None
+
+    parsed = client.chat.completions.parse(model="tiny", messages=QUESTION, response_format=Pet, max_tokens=900, seed=3,
+                                           logit_bias={"37": 5})  # of what closes an object
+    assert isinstance(parsed.choices[0].message.parsed, Pet)
+    answer = ask(client, max_tokens=300, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}})
+    assert set(json.loads(answer.choices[0].message.content)) == {"kind", "age"}
+
+
+def test_tools(client):
+    answer = ask(client, tools=[TOOL], tool_choice="required", max_tokens=300).choices[0]
+    call = answer.message.tool_calls[0]
+    assert answer.finish_reason == "tool_calls" and json.loads(call.function.arguments)["kind"] in ("cat", "dog")
+    messages = [*QUESTION, answer.message, {"role": "tool", "tool_call_id": call.id, "content": "found"}]
+    assert ask(client, messages=messages, tools=[TOOL]).choices[0].message is not None
+    with client.chat.completions.stream(model="tiny", messages=QUESTION, tools=[TOOL], tool_choice="required", max_tokens=300, temperature=0) as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_completion().choices[0].message.tool_calls[0].function.arguments == call.function.arguments
+
+
+def test_errors(client, server):
+    with pytest.raises(openai.NotFoundError):
+        ask(client, model="other")
+    with pytest.raises(openai.BadRequestError) as error:
+        ask(client, messages=[{"role": "user", "content": "a" * 2000}])
+    assert error.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError) as error:
+        ask(client, extra_body={"nonsense": 1})
+    assert error.value.param == "nonsense"
+
+
+def test_embeddings(client):
+    if not os.environ.get("ATTEND_MINILM"):
+        pytest.skip("ATTEND_MINILM names no model that embeds")
+    name = [m.id for m in client.models.list()][1]
+    rows = client.embeddings.create(model=name, input=["a river", "a stream", "a tax form"]).data
+    near, far = (sum(x * y for x, y in zip(rows[0].embedding, rows[n].embedding)) for n in (1, 2))
+    assert near > far and abs(sum(x * x for x in rows[0].embedding) - 1) < 1e-4
+
+
+def test_langchain(server):
+    langchain = pytest.importorskip("langchain_openai")
+    pydantic = pytest.importorskip("pydantic")
+
+    class pet(pydantic.BaseModel):
+        """a pet: its vocabulary has no capital letters"""
+        kind: str = pydantic.Field(json_schema_extra={"enum": ["cat", "dog"]})
+
+    model = langchain.ChatOpenAI(base_url=server.url + "v1", api_key="none", model="tiny", temperature=0, max_tokens=300, max_retries=0)
+    whole = model.invoke("hello").content
+    assert "".join(chunk.content for chunk in model.stream("hello")) == whole
+    assert len(model.batch(["a", "b", "c"])) == 3
+    assert model.with_structured_output(pet, method="function_calling").invoke("a pet").kind in ("cat", "dog")
+    assert model.with_structured_output(pet, method="json_schema").invoke("a pet").kind in ("cat", "dog")
+
+
+def test_schemathesis(server):
+    pytest.importorskip("schemathesis")
+    result = subprocess.run([sys.executable, "-m", "schemathesis.cli", "run", server.url + "openapi.json", "--max-examples", "25", "--seed", "1",
+                             "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"],
+                            capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]

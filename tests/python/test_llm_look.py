@@ -1,0 +1,93 @@
+"""attend.look on the golden models: what it gives is what the model computes, and switches change it as they say."""
+
+import numpy as np
+import pytest
+from llm_models import write_decoder
+
+import attend
+from attend import llm
+
+TEXT = "abcdefgabcdefg hij abc"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return llm.Model(write_decoder(tmp_path_factory.mktemp("look") / "model"))
+
+
+def test_a_run_is_the_models_own(model):
+    seen = attend.look(model, TEXT, losses=True)
+    assert "".join(seen.tokens) == TEXT and len(seen) == len(TEXT)
+    logits = model.logits(TEXT)
+    p = np.exp(logits[-1] - logits[-1].max())
+    p /= p.sum()
+    best = seen.next_tokens(count=3)
+    assert [t.token for t in best] == list(np.argsort(-p)[:3])
+    np.testing.assert_allclose([t.probability for t in best], np.sort(p)[::-1][:3], rtol=1e-5)
+    assert abs(np.nanmean(seen.losses) - model.perplexity(TEXT).loss) < 1e-5
+
+
+def test_weights_are_those_of_the_queries_and_keys(model):
+    seen = attend.look(model, TEXT)
+    layer, head = 1, 3
+    q, k = seen.q(layer)[head], seen.k(layer)[head // (seen.heads // seen.kv_heads)]
+    scores = q @ k.T / np.sqrt(q.shape[-1])
+    scores[np.triu_indices(len(seen), 1)] = -np.inf
+    expected = np.exp(scores - scores.max(1, keepdims=True))
+    expected /= expected.sum(1, keepdims=True)
+    weights = seen.weights(layer, head)
+    np.testing.assert_allclose(weights, expected, atol=2e-6)
+    np.testing.assert_allclose(seen.row(layer, head, -1), expected[-1], atol=2e-6)
+    np.testing.assert_allclose(seen.column(layer, head, 2), expected[:, 2], atol=2e-6)
+    np.testing.assert_allclose(seen.zoom(layer, head, slice(3, 7), slice(0, 5)), expected[3:7, :5], atol=2e-6)
+    np.testing.assert_allclose(seen.statistic("maximum")[layer, head], expected.max(1), atol=2e-6)
+    assert seen.top(layer, head, 9, 1)[0][0] == expected[9].argmax()
+    np.testing.assert_allclose(seen.map(layer, head, cells=2).sum(), len(seen), rtol=1e-5)
+    cell = seen.cell(layer, head, 9, 4)
+    assert abs(cell["weight"] - expected[9, 4]) < 2e-6
+    np.testing.assert_allclose(cell["weighted"], expected[9, 4] * seen.v(layer)[1, 4], atol=1e-5)
+
+
+def test_switches(model):
+    plain = attend.look(model, TEXT, losses=True)
+    window = attend.look(model, TEXT, mask="window:3", losses=True)
+    assert np.count_nonzero(window.weights(0, 0)[10]) == 3
+    change = window.against(plain)
+    assert change.kl > 0 and change.loss_before != change.loss_after
+    assert plain.against(plain).kl == 0
+    knocked = attend.look(model, TEXT, knock=["zero@0.1", "mean@1"], temperature=2, losses=True)
+    assert knocked.switches == "knock=zero@0.1,knock=mean@1,temperature=2"
+    with pytest.raises(TypeError, match="expected one of"):
+        attend.look(model, TEXT, knok="zero@1")
+    with pytest.raises(attend.InvalidArgument, match="the model has 2 layers"):
+        attend.look(model, TEXT, knock="zero@7")
+
+
+def test_types_and_html(model):
+    seen = attend.look(model, TEXT)
+    assert len(seen.types) == seen.layers * seen.heads
+    for one in seen.types:
+        assert one.rows + one.left_out == len(seen) - 2
+        assert one.kind.kind != one.runner_up.kind
+    page = seen._repr_html_()
+    assert page.count("data:image/png;base64,") == seen.layers * seen.heads
+    assert "next token" in page and "<script" not in page
+
+
+def test_goes_on_and_back(model):
+    seen = attend.look(model, TEXT)
+    expected = model.generate(TEXT, max_tokens=3).tokens
+    steps = [seen.next() for _ in range(3)]
+    assert [s.token for s in steps] == list(expected)
+    assert len(seen) == len(TEXT) + 3 and steps[2].cache_bytes > steps[1].cache_bytes
+    seen.back(3)
+    assert len(seen) == len(TEXT)
+
+
+def test_memory_is_limited(model):
+    with pytest.raises(RuntimeError, match="more than the limit"):
+        attend.look(model, TEXT, memory_limit=1000)
+    part = attend.look(model, TEXT, layers=[1])
+    with pytest.raises(attend.InvalidArgument, match="not kept"):
+        part.weights(0, 0)
+    assert part.weights(1, 0).shape == (len(TEXT), len(TEXT))

@@ -1,0 +1,130 @@
+// The checks before a handler, in their order.
+#include "apps/server/router.hpp"
+
+#include <gtest/gtest.h>
+
+#include "apps/server/assets.hpp"
+#include "apps/server/client.hpp"
+#include "apps/server/listener.hpp"
+#include "attend/error.hpp"
+
+namespace attend::server {
+namespace {
+
+Router router(Access access = {}) {
+  Router r(std::move(access));
+  const Handler nothing = [](const Request&, const std::shared_ptr<Reply>&) {};
+  r.add("GET", "/a", nothing);
+  r.add("POST", "/a", nothing);
+  r.add("GET", "/b/*", nothing);
+  r.add("GET", "/open", nothing, {.open = true});
+  return r;
+}
+
+int status(const Router& r, Request request) {
+  const auto refused = r.refusal(request);
+  return refused ? refused->status : 200;
+}
+
+Request get(const std::string& path, Headers headers = {{"host", "localhost"}}) {
+  return {.path = path, .headers = std::move(headers)};
+}
+
+TEST(Router, HostComesFirst) {
+  const Router r = router();
+  EXPECT_EQ(status(r, get("/nowhere", {{"host", "evil.example"}})), 421);
+  EXPECT_EQ(status(r, get("/a", {})), 400);
+  EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"host", "localhost"}})), 400);
+  EXPECT_EQ(status(r, get("/a", {{"host", "192.168.0.7"}})), 421);
+  EXPECT_EQ(status(router({.any_address = true}), get("/a", {{"host", "192.168.0.7:80"}})), 200);
+  EXPECT_EQ(status(router({.any_address = true}), get("/a", {{"host", "rebound.example"}})), 421);
+}
+
+TEST(Router, PathsMethodsAndPrefixes) {
+  const Router r = router();
+  EXPECT_EQ(status(r, get("/a")), 200);
+  EXPECT_EQ(status(r, get("/b")), 404);
+  EXPECT_EQ(status(r, get("/b/")), 404);
+  EXPECT_EQ(status(r, get("/b/c")), 200);
+  Request wrong = get("/a");
+  wrong.method = "DELETE";
+  EXPECT_EQ(status(r, wrong), 405);
+  EXPECT_EQ(r.refusal(wrong)->headers.back().second, "GET, POST");
+}
+
+TEST(Router, TokensAreComparedWhole) {
+  const Router r = router({.token = "secret"});
+  EXPECT_EQ(status(r, get("/open")), 200);
+  for (const char* value :
+       {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Bearer SECRET", "Basic secret"})
+    EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"authorization", value}})), 401) << value;
+  EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"authorization", "bearer secret"}})), 200);
+}
+
+TEST(Router, WhatAHandlerThrowsIsAnAnswer) {
+  class Keeps : public Reply {
+   public:
+    void send(Response response) override { status = response.status; }
+    void begin(Response) override {}
+    bool write(std::string) override { return true; }
+    void end() override {}
+    void when_gone(std::function<void()>) override {}
+    int status = 0;
+  };
+  Router r;
+  r.add("GET", "/1",
+        [](const Request&, const std::shared_ptr<Reply>&) { throw RequestError({.status = 418, .message = "tea"}); });
+  r.add("GET", "/2", [](const Request&, const std::shared_ptr<Reply>&) { throw InvalidArgument("x"); });
+  r.add("GET", "/3", [](const Request&, const std::shared_ptr<Reply>&) { throw std::bad_alloc(); });
+  r.add("GET", "/4", [](const Request&, const std::shared_ptr<Reply>&) { throw std::runtime_error("x"); });
+  int n = 0;
+  for (const int expected : {418, 400, 503, 500}) {
+    const auto reply = std::make_shared<Keeps>();
+    r.handle(get("/" + std::to_string(++n)), reply);
+    EXPECT_EQ(reply->status, expected);
+  }
+}
+
+TEST(Http, RequestsAreParsedWithinLimits) {
+  const auto request = parse_request("POST /a?b=c HTTP/1.1\r\nHost: x\r\nX-Y: 1\r\nContent-Length: 2\r\n\r\nhi");
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->path, "/a");
+  EXPECT_EQ(request->query, "b=c");
+  EXPECT_EQ(*request->header("x-y"), "1");
+  EXPECT_EQ(request->body, "hi");
+  EXPECT_FALSE(parse_request("GET / HTTP/1.1\r\nX: " + std::string(9000, 'a') + "\r\n\r\n"));
+  EXPECT_FALSE(parse_request("POST / HTTP/1.1\r\nContent-Length: 2000000\r\n\r\n"));
+  EXPECT_FALSE(parse_request("GET / HTTP/1.1\r\n"));
+  EXPECT_FALSE(parse_request(""));
+}
+
+TEST(Http, EventsAndQueries) {
+  EXPECT_EQ(server_sent_event("a"), "data: a\n\n");
+  EXPECT_EQ(server_sent_event("a\nb", "n"), "event: n\ndata: a\ndata: b\n\n");
+  std::string value;
+  EXPECT_TRUE(query_value("a=1&b=two%20w%C3%B6rds+x&c", "b", value));
+  EXPECT_EQ(value, "two w\xC3\xB6rds x");
+  EXPECT_TRUE(query_value("a=1&c", "c", value));
+  EXPECT_EQ(value, "");
+  EXPECT_FALSE(query_value("a=1", "b", value));
+  EXPECT_TRUE(query_value("a=%zz%4", "a", value));
+  EXPECT_EQ(value, "%zz%4");
+}
+
+TEST(Http, Addresses) {
+  EXPECT_EQ(parse_url("http://127.0.0.1:8080/v1/").port, "8080");
+  EXPECT_EQ(parse_url("http://[::1]:8080").host, "[::1]");
+  EXPECT_EQ(parse_url("http://host/base/v1").path, "/base");
+  EXPECT_EQ(parse_url("http://host").port, "80");
+  for (const char* url : {"", "https://x", "http://", "http://x:y", "localhost:80", "http://a b"})
+    EXPECT_THROW(parse_url(url), InvalidArgument) << url;
+}
+
+TEST(Assets, HaveTheirTypes) {
+  EXPECT_FALSE(assets().empty());
+  EXPECT_STREQ(content_type("a/b.js"), "text/javascript; charset=utf-8");
+  EXPECT_STREQ(content_type("x"), "application/octet-stream");
+}
+
+}  // namespace
+}  // namespace attend::server
