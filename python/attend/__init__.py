@@ -21,6 +21,7 @@ from ._core import OutOfPages, cpu_info, kernel_name, set_threads, threads, vers
 from ._errors import InvalidArgument
 from ._latent_attention import LatentAttention, LatentGradients
 from ._layer import LayerGradients, MultiHeadAttention
+from ._lens import Cell, Histogram, Observation, PooledMap, RowStatistics, TopKeys, observe
 from ._linear_attention import (
     LinearAttentionGradients, linear_attention, linear_attention_backward, linear_attention_step,
 )
@@ -46,22 +47,22 @@ __version__ = version()
 
 __all__ = [
     "AdaptiveSpanGradients", "AdditiveGradients", "AlignmentGradients", "AttentionGradients", "BlockGradients",
-    "CrossEntropyGradients", "GatedGradients", "InvalidArgument", "LatentAttention", "LatentGradients",
-    "LayerGradients", "LayerNormGradients", "LinearAttentionGradients", "LinformerGradients", "Mask",
-    "MultiHeadAttention", "OutOfPages", "PagedKvCache", "ReformerGradients", "RmsNormGradients", "RopeScaling",
-    "RopeTable", "Tile", "TransformerBlock", "Weight", "activation", "activation_backward", "adaptive_span",
-    "adaptive_span_backward", "adaptive_span_penalty", "add", "add_positions", "add_positions_backward",
-    "additive_attention", "additive_attention_backward", "alibi_slopes", "aligned_attention",
-    "aligned_attention_backward", "attention", "attention_backward", "attention_row_sums", "bigbird",
-    "block_permutation", "blocks", "causal", "chunks", "columns", "cpu_info", "cross_entropy",
-    "cross_entropy_backward", "dense", "dilated", "dropout", "embedding", "embedding_backward", "fixed",
-    "global_tokens", "inner", "kernel_name", "layer_norm", "layer_norm_backward", "left_padding",
-    "linear_attention", "linear_attention_backward", "linear_attention_step", "linformer", "linformer_backward",
-    "longformer", "no_mask", "padding", "paged_attention", "prefix", "project", "reformer", "reformer_backward",
-    "reformer_factors", "reformer_hashes", "reformer_recall", "reformer_rotations", "rms_norm", "rms_norm_backward",
-    "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal", "softmax", "softmax_backward",
-    "streaming", "strided", "t5_bias", "t5_bias_backward", "t5_bucket", "threads", "tokens", "version",
-    "visit_weights", "weight_bytes", "window",
+    "Cell", "CrossEntropyGradients", "GatedGradients", "Histogram", "InvalidArgument", "LatentAttention",
+    "LatentGradients", "LayerGradients", "LayerNormGradients", "LinearAttentionGradients", "LinformerGradients",
+    "Mask", "MultiHeadAttention", "Observation", "OutOfPages", "PagedKvCache", "PooledMap", "ReformerGradients",
+    "RmsNormGradients", "RopeScaling", "RopeTable", "RowStatistics", "Tile", "TopKeys", "TransformerBlock",
+    "Weight", "activation", "activation_backward", "adaptive_span", "adaptive_span_backward",
+    "adaptive_span_penalty", "add", "add_positions", "add_positions_backward", "additive_attention",
+    "additive_attention_backward", "alibi_slopes", "aligned_attention", "aligned_attention_backward", "attention",
+    "attention_backward", "attention_row_sums", "bigbird", "block_permutation", "blocks", "causal", "chunks",
+    "columns", "cpu_info", "cross_entropy", "cross_entropy_backward", "dense", "dilated", "dropout", "embedding",
+    "embedding_backward", "fixed", "global_tokens", "inner", "kernel_name", "layer_norm", "layer_norm_backward",
+    "left_padding", "linear_attention", "linear_attention_backward", "linear_attention_step", "linformer",
+    "linformer_backward", "longformer", "no_mask", "observe", "padding", "paged_attention", "prefix", "project",
+    "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall", "reformer_rotations",
+    "rms_norm", "rms_norm_backward", "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal",
+    "softmax", "softmax_backward", "streaming", "strided", "t5_bias", "t5_bias_backward", "t5_bucket", "threads",
+    "tokens", "version", "visit_weights", "weight_bytes", "window",
 ]
 
 

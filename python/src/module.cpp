@@ -35,6 +35,7 @@ NB_MODULE(_core, m) {
   bind_patterns(m);
   bind_array_attention(m);
   bind_observers(m);
+  bind_lens(m);
   bind_paged_kv_cache(m);
   bind_weight(m);
   bind_positions(m);
