@@ -144,7 +144,7 @@ int run_serve(const Arguments& a) {
   explorer.add_routes(router);
   server::StopSignals signals;
   server::Listener listener(router, {.address = a.host, .port = static_cast<std::uint16_t>(a.port)}, log);
-  context.sockets = [&listener] { return listener.numbers(); };
+  context.listener = &listener;
   const std::string shown = a.host.find(':') != std::string::npos ? "[" + a.host + "]" : a.host;
   fmt::print("http://{}:{}/\n", shown, listener.port());
   (void)std::fflush(stdout);
@@ -154,7 +154,6 @@ int run_serve(const Arguments& a) {
   server::notify_systemd("READY=1");
   (void)signals.wait();
   stop_gracefully(context, listener, models, signals, log, a.stop_seconds);
-  context.sockets = [] { return server::ListenNumbers{}; };
   return kSuccess;
 }
 

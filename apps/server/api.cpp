@@ -142,7 +142,8 @@ std::string metrics_text(const ApiContext& context) {
     m.head(row.name, row.type, row.help);
     for (const auto& model : context.models.all()) m.put(row.name, label(model->id()), row.value(model->numbers()));
   }
-  const ListenNumbers n = context.sockets();
+  const Listener* listener = context.listener;
+  const ListenNumbers n = listener != nullptr ? listener->numbers() : ListenNumbers{};
   const auto one = [&](const char* name, const char* type, const char* help, std::int64_t value) {
     m.head(name, type, help);
     m.put(name, "", static_cast<double>(value));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <string>
 
 #include "apps/server/listener.hpp"
@@ -14,7 +13,7 @@ namespace attend::server {
 // What the API needs to know of the process it runs in.
 struct ApiContext {
   Models& models;
-  std::function<ListenNumbers()> sockets = [] { return ListenNumbers{}; };
+  std::atomic<const Listener*> listener{nullptr};  // once there is one: for /metrics
   std::atomic<bool> stopping{false};
 };
 

@@ -179,7 +179,9 @@ struct Sockets {
   const Router& router;
   const ListenOptions options;
   Log& log;
-  asio::io_context io{1};
+  // A reply may outlive all this, and then says into the void: it has a share.
+  const std::shared_ptr<asio::io_context> shared_io = std::make_shared<asio::io_context>(1);
+  asio::io_context& io = *shared_io;
   tcp::acceptor acceptor{io};
   asio::steady_timer timer{io}, retry{io};
   std::set<std::shared_ptr<Connection>> connections;
@@ -195,9 +197,9 @@ namespace {
 // A reply that outlives its connection says into the void.
 class SocketReply : public Reply {
  public:
-  SocketReply(asio::io_context& io, std::weak_ptr<Connection> connection, std::shared_ptr<Exchange> exchange,
-              std::size_t unread)
-      : io_(io), connection_(std::move(connection)), exchange_(std::move(exchange)), unread_(unread) {}
+  SocketReply(std::shared_ptr<asio::io_context> io, std::weak_ptr<Connection> connection,
+              std::shared_ptr<Exchange> exchange, std::size_t unread)
+      : io_(std::move(io)), connection_(std::move(connection)), exchange_(std::move(exchange)), unread_(unread) {}
   ~SocketReply() override {
     if (done_) return;
     if (!began_)
@@ -251,12 +253,12 @@ class SocketReply : public Reply {
  private:
   template <class Job>
   void post(Job job) {
-    asio::post(io_, [connection = connection_, exchange = exchange_, job = std::move(job)]() mutable {
+    asio::post(*io_, [connection = connection_, exchange = exchange_, job = std::move(job)]() mutable {
       if (const auto c = connection.lock()) job(*c, exchange);
     });
   }
 
-  asio::io_context& io_;
+  std::shared_ptr<asio::io_context> io_;
   std::weak_ptr<Connection> connection_;
   std::shared_ptr<Exchange> exchange_;
   std::size_t unread_;
@@ -364,7 +366,7 @@ void Connection::dispatch() {
   head_sent_ = ended_ = false;
   sent_ = 0;
   watch();
-  auto reply = std::make_shared<SocketReply>(shared_.io, weak_from_this(), exchange_, shared_.options.unread);
+  auto reply = std::make_shared<SocketReply>(shared_.shared_io, weak_from_this(), exchange_, shared_.options.unread);
   const bool immediate = shared_.router.immediate(request_);
   const auto request = std::make_shared<const Request>(std::move(request_));
   request_ = Request{.method = request->method, .path = request->path};  // for the log

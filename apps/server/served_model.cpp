@@ -237,6 +237,7 @@ void ServedModel::loop() {
 void ServedModel::begin(Work& work) {
   for (Arrival& arrival : work.arrivals) {
     try {
+      if (!batch_) throw std::runtime_error(stop_reason_);
       const std::int64_t number = batch_->submit(std::move(arrival.request));
       active_.emplace(number, Active{arrival.number, std::move(arrival.on_event)});
     } catch (const std::exception& error) {
@@ -260,7 +261,11 @@ void ServedModel::step() {
   } catch (
       const std::exception& error) {  // weights that give no number, memory that is gone: the next ones begin afresh
     fail_all(error.what());
-    make_batch();
+    try {
+      make_batch();
+    } catch (const std::exception& no_memory) {
+      stop(no_memory.what());
+    }
     return;
   }
   {

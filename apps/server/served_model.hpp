@@ -59,7 +59,7 @@ class ServedModel {
   const std::string& id() const { return id_; }
   const llm::Tokenizer& tokenizer() const { return tokenizer_; }
   const llm::ModelConfig& config() const { return transformer_.config(); }
-  bool generates() const { return batch_ != nullptr; }
+  bool generates() const { return config().causal; }
   std::int64_t context() const { return context_; }
   std::int64_t created() const { return created_; }  // seconds since 1970
   const ServeLimits& limits() const { return limits_; }
