@@ -86,7 +86,7 @@ TEST(Cuda, SaysWhyItCannotRun) {
   EXPECT_NE(why_not(), "");
   Tensor q(DType::bf16, {1, 1, 4, 64}), out(DType::bf16, {1, 1, 4, 64});
   try {
-    attention(q.view(), q.view(), q.view(), out.view());
+    cuda::attention(q.view(), q.view(), q.view(), out.view());
     FAIL() << "it ran";
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find(why_not()), std::string::npos) << error.what();
