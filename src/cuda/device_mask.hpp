@@ -140,7 +140,8 @@ ATTEND_HOST_DEVICE Interval seen_by(const DeviceMask& mask, int b, int i) {
   }
   Interval seen{run.k0, run.k1};
   for (int r = 0; r < mask.rule_count; ++r) narrow(mask, mask.rules[r], b, i, run, seen);
-  return seen;
+  // Where nothing is seen the bounds stay within the run, so that they do not fall at the next one either.
+  return {smaller(seen.lo, run.k1), larger(seen.hi, run.k0)};
 }
 
 }  // namespace attend::cuda
