@@ -140,7 +140,7 @@ ATTEND_HOST_DEVICE Interval seen_by(const DeviceMask& mask, int b, int i) {
   }
   Interval seen{run.k0, run.k1};
   for (int r = 0; r < mask.rule_count; ++r) narrow(mask, mask.rules[r], b, i, run, seen);
-  // A query that sees nothing keeps its bounds inside its run, so that they do not fall behind those of the run before.
+  // Where nothing is seen the bounds stay within the run, so that they do not fall at the next one either.
   return {smaller(seen.lo, run.k1), larger(seen.hi, run.k0)};
 }
 
