@@ -26,12 +26,15 @@ struct LabArguments {
   bool chinese = false, json = false, about = false, quick = false, no_colour = false;
 };
 
-// "--dim 512 --heads=8": parameters of the lab, by name.
-std::map<std::string, std::string> parameters_in(const std::vector<std::string>& rest) {
+// "NAME --dim 512 --heads=8": the words, and parameters of the lab by name.
+std::map<std::string, std::string> parameters_in(const std::vector<std::string>& rest,
+                                                 std::vector<std::string>& words) {
   std::map<std::string, std::string> given;
   for (std::size_t n = 0; n < rest.size(); ++n) {
-    if (!rest[n].starts_with("--") || rest[n].size() < 3)
-      throw UsageError(fmt::format("got '{}', expected a parameter such as --dim 512", rest[n]));
+    if (!rest[n].starts_with("--") || rest[n].size() < 3) {
+      words.push_back(rest[n]);
+      continue;
+    }
     const std::size_t equals = rest[n].find('=');
     const std::string name = rest[n].substr(2, equals == std::string::npos ? equals : equals - 2);
     if (equals != std::string::npos)
@@ -114,7 +117,8 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
   return result.all_right() ? kSuccess : kFailure;
 }
 
-int run(const LabArguments& a, const std::vector<std::string>& rest) {
+int run(LabArguments& a, const std::vector<std::string>& rest) {
+  const std::map<std::string, std::string> given = parameters_in(rest, a.words);
   const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
   if (a.words.empty() && a.json) {
     std::string list;
@@ -126,7 +130,6 @@ int run(const LabArguments& a, const std::vector<std::string>& rest) {
     fmt::print("{}", labs::list_of_labs(language, look_at_screen(!a.no_colour)));
     return kSuccess;
   }
-  const std::map<std::string, std::string> given = parameters_in(rest);
   if (a.words.front() == "new" || a.words.front() == "check") {
     if (a.words.size() != 2 || !given.empty())
       throw UsageError(fmt::format("expected: attend lab {} FILE", a.words.front()));
@@ -141,8 +144,6 @@ int run(const LabArguments& a, const std::vector<std::string>& rest) {
 Command add_lab(Program& program) {
   auto a = std::make_shared<LabArguments>();
   const Subcommand app = program.add_subcommand("lab", "Experiments that teach attention, in English and Chinese");
-  app.add_option("name", a->words, "Which lab, or: new FILE, check FILE; without one, all are listed")
-      .type_name("NAME");
   app.add_flag("--zh", a->chinese, "In Chinese");
   app.add_option("--out,-o", a->out, "Put the figures there as PNG and SVG").type_name("FOLDER");
   app.add_flag("--about", a->about, "The question and the parameters, without running it");
@@ -153,6 +154,7 @@ Command add_lab(Program& program) {
   app.add_option("--seconds", a->seconds, "check: how long the file may run").check(real_number(1, 600)).show_default();
   app.take_rest();
   app.footer(
+      "attend lab [NAME [--PARAMETER VALUE ...]], attend lab new FILE, attend lab check FILE\n\n"
       "A lab asks a question, tells you to guess, measures on this machine, and concludes from its own numbers: where\n"
       "the run contradicts a sentence, it says so. Parameters come after its name; --about lists them.\n"
       "\nExamples:\n"

@@ -56,7 +56,7 @@ std::string written(const std::vector<AskedCase>& cases) {
 
 // What a driver wrote, line by line. Whatever is not as a driver writes it counts as no answer.
 struct Written {
-  bool done = false;
+  bool started = false, done = false;
   std::string fatal, fatal_message;
   std::vector<std::string> has;
   std::vector<Answer> answers;
@@ -94,6 +94,7 @@ Written read_answers(const fs::path& path, std::size_t cases) {
     std::istringstream words(line);
     std::string word;
     words >> word;
+    out.started = true;
     std::string rest = line.size() > word.size() ? line.substr(word.size() + 1) : "";
     if (word == "begin" && rest != "load") {
       at = static_cast<std::size_t>(std::strtoul(rest.c_str(), nullptr, 10));
@@ -245,7 +246,7 @@ CheckResult check_python(const fs::path& file, const std::string& source, const 
                                          (folder / "cases").string(), (folder / "answers").string()},
                                         folder, limits);
     const Written written = read_answers(folder / "answers", cases.size());
-    if (written.fatal != "numpy") return judge_run(cases, written, outcome, limits);
+    if (written.started && written.fatal != "numpy") return judge_run(cases, written, outcome, limits);
   }
   if (paths.empty() && !options.python.empty())
     return failed(say("{} is no program that can be run.", "{} 不是可以运行的程序。", options.python));
