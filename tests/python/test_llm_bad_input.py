@@ -202,10 +202,24 @@ def test_docstring_examples(folder, encoder, tmp_path, monkeypatch):
     for name in ("smollm2", "model.gguf", "folder"):
         os.symlink(folder, name)
     monkeypatch.setattr(llm, "pull", lambda name: name)
+    # The examples of training, with fewer texts and steps than they say.
+    stories, train = llm.stories, llm.train
+    monkeypatch.setattr(llm, "stories", lambda count, **more: stories(min(count, 60), **more))
+    monkeypatch.setattr(llm, "train", lambda stage, data, out, **more: train(stage, data, out, **{**more, "steps": 2}))
+    small = {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "length": 64, "batch": 2}
+    data = llm.prepare(llm.stories(60), tmp_path / "some-data")
+    run = llm.train("pretrain", data, tmp_path / "some-run", **small)
     count = 0
     for module in (llm, *(m for n, m in sys.modules.items() if n.startswith("attend.llm._"))):
-        for test in doctest.DocTestFinder(exclude_empty=True).find(
-                module, extraglobs={"llm": llm, "np": np, "attend": attend, "model": model}):
+        for number, test in enumerate(doctest.DocTestFinder(exclude_empty=True).find(
+                module, extraglobs={"llm": llm, "np": np, "attend": attend, "model": model, "data": data, "run": run})):
+            if any("train" in e.source or "prepare" in e.source or "save" in e.source for e in test.examples):
+                own = tmp_path / f"{module.__name__}-{number}"  # they write folders
+                own.mkdir()
+                monkeypatch.chdir(own)
+                os.symlink(folder, "smollm2")
+            else:
+                monkeypatch.chdir(tmp_path)
             if test.name.endswith("Model.embed"):
                 test.globs["model"] = encoder
             failed = run_examples(test)

@@ -78,7 +78,7 @@ class Look:
 
     >>> seen = attend.look(model, "The cat sat because the cat was tired")
     >>> seen.types[0].kind
-    >>> seen.weights(3, 5)             # [tokens, tokens] of layer 3, head 5
+    >>> seen.weights(1, 2)             # [tokens, tokens] of layer 1, head 2
     >>> seen.statistic("entropy")      # [layers, heads, tokens]
     >>> seen                           # in a notebook: the sheet of all heads, and one map
     """
@@ -259,7 +259,7 @@ def look(model: Union[Model, str, None], text: Union[str, Sequence[int], np.ndar
     knock=["zero@3.5", "mean@4"], only="layer@3.5", positions="off", shuffle=7.
 
     >>> plain = attend.look("smollm2", "one two three one two")
-    >>> attend.look(plain.model, "one two three one two", knock="zero@3.5").against(plain).kl
+    >>> attend.look(plain.model, "one two three one two", knock="zero@1.2").against(plain).kl
     """
     if not isinstance(model, Model):
         model = Model(model) if model is not None else Model()

@@ -193,7 +193,7 @@ class Run:
     def metrics(self, kind: str = "step") -> Dict[str, np.ndarray]:
         """The curves as arrays: of every "step", or of every "validation".
 
-        >>> plt.plot(run.metrics()["step"], run.metrics()["loss"])
+        >>> steps, losses = run.metrics()["step"], run.metrics()["loss"]
         """
         with open(os.path.join(self.path, "metrics.jsonl"), encoding="utf-8") as file:
             lines = [line for line in map(json.loads, file) if line.pop("kind") == kind]
@@ -268,8 +268,9 @@ def _told(on_step: Optional[Callable[[Step], Optional[bool]]]) -> Optional[Calla
 class Learner:
     """A model in training, a step at a time, over NumPy arrays of tokens: for loops of your own.
 
+    >>> import itertools
     >>> learner = llm.Learner(vocabulary=2048, hidden=128, layers=4, heads=4, kv_heads=2)
-    >>> for tokens, targets in itertools.islice(data.batches(8, 256), 200):
+    >>> for tokens, targets in itertools.islice(data.batches(8, 64), 20):
     ...     loss = learner.step(tokens, targets, rate=1e-3)
     >>> learner.save("model", tokenizer=data)
     >>> llm.Model("model").generate("Once upon a time")
