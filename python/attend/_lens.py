@@ -196,8 +196,9 @@ class Observation:
         >>> whole = attend.observe(q, k, mask=attend.causal()).map(rows=8, cols=8)
         """
         area = self._area(queries, keys)
+        band = progress and (lambda first, mass, peak: progress(first, mass[0, 0], peak[0, 0]))
         mass, peak, finished = self._call("map", self._place(head, batch), area, whole(rows, "rows"),
-                                          whole(cols, "cols"), progress)
+                                          whole(cols, "cols"), band)
         mass, peak = mass[0, 0], peak[0, 0]
         begins = [first + np.arange(cells + 1) * count // cells
                   for first, count, cells in zip(area[::2], area[1::2], mass.shape)]
