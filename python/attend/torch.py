@@ -175,7 +175,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         if not isinstance(attn_mask, torch.Tensor):
             raise WrongType(f"attn_mask is a {type(attn_mask).__name__}, expected a tensor")
         refuse_subclass("attn_mask", attn_mask)
-    if query.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(query.device.type):
+    if isinstance(query, torch.Tensor) and query.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(query.device.type):
         query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
     check_tensors(gpu=True, query=query, key=key, value=value)
     rank = max(query.dim(), key.dim(), value.dim())
