@@ -32,7 +32,7 @@ kept=(http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_
   SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE)
 new_root() {
   rm -rf --one-file-system "$work/root"
-  cp -a "$work/base" "$work/root"
+  cp -ax "$work/base" "$work/root"  # -x: whatever may be mounted in it stays out
   local file
   for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
     [[ ! -f $file ]] || cp -L "$file" "$work/root$file"

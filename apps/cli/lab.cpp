@@ -48,10 +48,10 @@ std::map<std::string, std::string> parameters_in(const std::vector<std::string>&
 }
 
 labs::Report run_with_progress(const labs::Lab& lab, const labs::Arguments& arguments) {
-  ProgressBar bar(lab.name, 1000, "‰");
+  ProgressBar bar(lab.name, 100, "%");
   return labs::run_lab(lab, arguments, [&](double share) {
     check_interrupted();
-    bar.update(static_cast<std::int64_t>(share * 1000));
+    bar.update(static_cast<std::int64_t>(share * 100));
   });
 }
 
