@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 
 #include "attend/error.hpp"
 #include "draw/drawing.hpp"
@@ -36,6 +37,8 @@ struct Line {
   double weight;
   std::size_t head;
   std::int64_t query, key;
+
+  auto operator<=>(const Line&) const = default;
 };
 
 // The heaviest last, on top of the others.
@@ -48,7 +51,7 @@ std::vector<Line> lines_of(const TokenLines& lines) {
         if ((lines.query < 0 || lines.query == i) && std::isfinite(weights.at(i, j)) && weights.at(i, j) >= lines.least)
           all.push_back({weights.at(i, j), h, i, j});
   }
-  std::stable_sort(all.begin(), all.end(), [](const Line& a, const Line& b) { return a.weight < b.weight; });
+  std::sort(all.begin(), all.end());
   return all;
 }
 

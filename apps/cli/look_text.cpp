@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "attend/llm/store.hpp"
 #include "draw/columns.hpp"
@@ -247,8 +248,9 @@ void print_relations(const std::vector<llm::RelationReport>& reports, const draw
     }
     fmt::print("  chance    {:.3f} by always looking {:.0f} tokens back\n", report.chance, report.distance);
     std::vector<llm::RelationScore> order = report.heads;
-    std::stable_sort(order.begin(), order.end(),
-                     [](const llm::RelationScore& a, const llm::RelationScore& b) { return a.rate > b.rate; });
+    std::sort(order.begin(), order.end(), [](const llm::RelationScore& a, const llm::RelationScore& b) {
+      return std::tuple(-a.rate, a.layer, a.head) < std::tuple(-b.rate, b.layer, b.head);
+    });
     const std::int64_t holding = std::count_if(order.begin(), order.end(), [](const auto& s) { return s.holds; });
     constexpr std::int64_t kShown = 5;
     for (std::int64_t n = 0; n < std::min(kShown, std::ssize(order)); ++n) {

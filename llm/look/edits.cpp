@@ -57,10 +57,9 @@ bool HeadEdit::same_scores(const HeadEdit& o) const {
 Edits::Edits(const ModelConfig& config, std::span<const Switch> switches)
     : config_(config), heads_(static_cast<std::size_t>(config.layers * config.heads)) {
   // Those that name fewer heads are applied later, and so count.
-  std::vector<Switch> order(switches.begin(), switches.end());
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Switch& a, const Switch& b) { return narrowness(a) < narrowness(b); });
-  for (const Switch& one : order) apply(one);
+  for (const int fixed : {0, 1, 2})
+    for (const Switch& one : switches)
+      if (narrowness(one) == fixed) apply(one);
 }
 
 void Edits::apply(const Switch& one) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <tuple>
 
 #include "attend/error.hpp"
 #include "base/random.hpp"
@@ -111,8 +112,8 @@ int rank(const KindScore& s) {
 
 void decide(HeadType& type) {
   std::vector<KindScore> order = type.scores;
-  std::stable_sort(order.begin(), order.end(), [](const KindScore& a, const KindScore& b) {
-    return rank(a) != rank(b) ? rank(a) < rank(b) : ratio(a) > ratio(b);
+  std::sort(order.begin(), order.end(), [](const KindScore& a, const KindScore& b) {
+    return std::tuple(rank(a), -ratio(a), a.kind) < std::tuple(rank(b), -ratio(b), b.kind);
   });
   if (holds(order[0])) {
     type.kind = order[0];

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <cstddef>
 #include <numeric>
 
@@ -24,7 +25,10 @@ void top_row(std::span<const double> weights, int64_t first, int64_t count, int6
   std::vector<int64_t> order(weights.size());
   std::iota(order.begin(), order.end(), 0);
   const auto weight = [&](int64_t j) { return weights[static_cast<std::size_t>(j)]; };
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return weight(a) > weight(b); });
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    const std::weak_ordering heavier = std::weak_order(weight(b), weight(a));  // an order even where one is NaN
+    return heavier != 0 ? heavier < 0 : a < b;
+  });
   for (int64_t n = 0; n < count; ++n) {
     const bool there = n < std::ssize(order) && weight(order[static_cast<std::size_t>(n)]) > 0;
     keys[n] = there ? first + order[static_cast<std::size_t>(n)] : -1;
