@@ -32,3 +32,11 @@ function(attend_precompile target)
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   endif()
 endfunction()
+
+# attend_precompile_as(<target> <other>): the headers that were parsed for the other, which has the same flags.
+function(attend_precompile_as target other)
+  if(ATTEND_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM ${other})
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+endfunction()
