@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "attend/attention.hpp"
+#include "cpu/dispatch.hpp"
 #include "reference/attention.hpp"
 #include "support/buffer.hpp"
 
@@ -140,34 +140,57 @@ std::vector<std::string> check_truth(const Problem& problem, const Truth& truth)
   return failures;
 }
 
-std::vector<std::string> check_problem(const std::vector<Case>& cases) {
+namespace {
+
+struct ListedProblem {
+  std::vector<Case> cases;  // its dtypes and layouts
+  bool thinned = false;     // for the kernels that take a share of the problems too
+};
+
+// What the results of one problem are held to, whichever kernels compute them.
+struct Expected : ListedProblem {
+  std::optional<Problem> problem;
+  Truth truth;
+  std::map<DType, Results> naive;
   std::vector<std::string> failures;
-  const auto report = [&](const std::string& name, const std::vector<std::string>& texts) {
+
+  void report(const std::string& name, const std::vector<std::string>& texts) {
     for (const std::string& text : texts) failures.push_back(name + ": " + text);
-  };
-  try {
-    const Problem problem(cases.front());
-    const Truth truth = true_attention(problem);
-    if (work(problem.info) <= kReferenceWork) report(problem.info.problem_name(), check_truth(problem, truth));
-    std::map<DType, Results> naive;
+  }
+
+  void prepare(const ListedProblem& listed) {
+    static_cast<ListedProblem&>(*this) = listed;
+    try {
+      problem.emplace(cases.front());
+      truth = true_attention(*problem);
+      if (work(problem->info) <= kReferenceWork) report(problem->info.problem_name(), check_truth(*problem, truth));
+      for (const Case& c : cases)
+        if (!naive.contains(c.dtype))
+          naive[c.dtype] = c.dtype == DType::f64 ? truth.results : naive_attention(*problem, c.dtype);
+    } catch (const std::exception& error) {
+      report(cases.front().name(), {std::string("threw ") + error.what()});
+      cases.clear();
+    }
+  }
+
+  // With the kernels in use. f64 has no kernels: once is enough.
+  void check(bool with_f64) {
     for (const Case& c : cases) {
-      if (!naive.contains(c.dtype)) {
-        naive[c.dtype] = c.dtype == DType::f64 ? truth.results : naive_attention(problem, c.dtype);
-      }
+      if (c.dtype == DType::f64 && !with_f64) continue;
+      const std::string name = std::string(kernels().name) + ": " + c.name();
       try {
         std::vector<std::string> texts;
-        const Computed computed = compute(problem, c, texts);
-        report(c.name(), texts);
-        report(c.name(), compare(problem, truth, naive[c.dtype], computed));
+        const Computed computed = compute(*problem, c, texts);
+        report(name, texts);
+        report(name, compare(*problem, truth, naive[c.dtype], computed));
       } catch (const std::exception& error) {
-        report(c.name(), {std::string("threw ") + error.what()});
+        report(name, {std::string("threw ") + error.what()});
       }
     }
-  } catch (const std::exception& error) {
-    report(cases.front().name(), {std::string("threw ") + error.what()});
   }
-  return failures;
-}
+};
+
+}  // namespace
 
 std::string sweep_mode() {
   const char* mode = std::getenv("ATTEND_SWEEP");
@@ -185,23 +208,39 @@ void run_parallel(std::int64_t count, const std::function<void(std::int64_t)>& i
   for (std::thread& thread : threads) thread.join();
 }
 
-std::vector<std::string> check_cases(const std::vector<Case>& cases, bool progress) {
-  std::vector<std::vector<Case>> groups = group_by_problem(cases);
-  // The long ones first, so that no thread is left alone with one at the end.
-  std::sort(groups.begin(), groups.end(),
-            [](const auto& a, const auto& b) { return work(a.front()) > work(b.front()); });
+std::vector<std::string> check_cases(const std::vector<Case>& cases, const std::vector<KernelShare>& shares,
+                                     bool progress) {
+  std::vector<ListedProblem> problems;
+  for (const std::vector<Case>& group : group_by_problem(cases))
+    problems.push_back({group, problems.size() % kThinned == 0});
+  if (std::ranges::all_of(shares, &KernelShare::thinned))
+    std::erase_if(problems, [](const ListedProblem& problem) { return !problem.thinned; });
+  // Those of about the same length together, so that no thread is left alone with a long one.
+  std::sort(problems.begin(), problems.end(), [](const ListedProblem& a, const ListedProblem& b) {
+    return work(a.cases.front()) > work(b.cases.front());
+  });
+  // The kernels in use are the process's: all threads compute with the same ones, a few problems at a time.
+  const KernelTable& before = kernels();
   std::vector<std::string> failures;
-  std::mutex mutex;
-  std::size_t done = 0;
-  run_parallel(std::ssize(groups), [&](std::int64_t n) {
-    const std::vector<std::string> found = check_problem(groups[static_cast<std::size_t>(n)]);
-    const std::lock_guard lock(mutex);
-    failures.insert(failures.end(), found.begin(), found.end());
-    if (progress && ++done % 250 == 0) {
-      std::printf("  %zu of %zu problems, %zu failures\n", done, groups.size(), failures.size());
+  constexpr std::int64_t kTogether = 24;
+  for (std::int64_t first = 0; first < std::ssize(problems); first += kTogether) {
+    std::vector<Expected> some(static_cast<std::size_t>(std::min(kTogether, std::ssize(problems) - first)));
+    const auto of = [&](std::int64_t n) -> Expected& { return some[static_cast<std::size_t>(n)]; };
+    run_parallel(std::ssize(some),
+                 [&](std::int64_t n) { of(n).prepare(problems[static_cast<std::size_t>(first + n)]); });
+    for (const KernelShare& share : shares) {
+      use_kernels(*share.table);
+      run_parallel(std::ssize(some), [&](std::int64_t n) {
+        if (of(n).thinned || !share.thinned) of(n).check(&share == &shares.front());
+      });
+    }
+    for (const Expected& done : some) failures.insert(failures.end(), done.failures.begin(), done.failures.end());
+    if (progress && first % (10 * kTogether) == 0) {
+      std::printf("  %td of %zu problems, %zu failures\n", first + std::ssize(some), problems.size(), failures.size());
       std::fflush(stdout);
     }
-  });
+  }
+  use_kernels(before);
   std::sort(failures.begin(), failures.end());
   return failures;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/kernel_table.hpp"
 #include "support/compare.hpp"
 
 namespace attend::test {
@@ -18,10 +19,6 @@ using StrideRule = std::function<Strides(const Shape& shape, int flavour)>;
 Computed compute(const Problem& problem, const Case& c, std::vector<std::string>& failures);
 Computed compute(const Problem& problem, const Case& c, std::vector<std::string>& failures, const StrideRule& strides);
 
-// One problem in several dtypes and layouts. Each text opens with the name of its case. Problems that the reference
-// can do quickly are also used to pin the truth to it.
-std::vector<std::string> check_problem(const std::vector<Case>& cases);
-
 // The truth against src/reference, to a few roundings of double.
 std::vector<std::string> check_truth(const Problem& problem, const Truth& truth);
 
@@ -31,8 +28,18 @@ std::string sweep_mode();
 // item(n) for n in [0, count) on all CPUs. Items must not throw.
 void run_parallel(std::int64_t count, const std::function<void(std::int64_t)>& item);
 
-// All problems of the list, in parallel; with `progress` a line now and then. Returns every failure.
-std::vector<std::string> check_cases(const std::vector<Case>& cases, bool progress = false);
+// Kernels that are checked: with every problem of a list, or with one in kThinned.
+struct KernelShare {
+  const KernelTable* table = nullptr;
+  bool thinned = false;
+};
+inline constexpr std::size_t kThinned = 11;  // it shares no factor with the counts of the sweep's parameters
+
+// All problems of the list with each of the kernels, in parallel; with `progress` a line now and then. Returns every
+// failure, which opens with the kernels' name and that of its case. Problems that the reference can do quickly are also
+// used to pin the truth to it.
+std::vector<std::string> check_cases(const std::vector<Case>& cases, const std::vector<KernelShare>& shares,
+                                     bool progress = false);
 
 // The first failures and their number, for a test's message.
 std::string summary(const std::vector<std::string>& failures);
