@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs attend, moves the installed tree, and builds and runs the examples against it: in C and C++ with pkg-config and
 # with find_package, language models, with the ring where it was built; and the installed program.
-# usage: run.sh static <build folder> | run.sh shared <source folder> <folder to build in> <options of cmake>...
+# usage: run.sh static <build folder>
+#        run.sh shared <source folder> <folder to build in> <program> <options of cmake>...: the libraries alone
 #        run.sh fetched <source folder> <folder to build in> <options of cmake>...: the example that has CMake fetch and build
 #        attend
 set -euo pipefail
@@ -9,8 +10,8 @@ examples=$(cd -- "$(dirname -- "$0")/../../examples" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# How it is built and linked is what is tested, and compiling takes half the time so.
-quick="-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"
+# How it is built and linked is what is tested, and compiling takes a third of the time so.
+quick=("-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DATTEND_KERNELS=native)
 
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }; }
 # example <folder> <options of cmake>...: builds an example
@@ -21,7 +22,7 @@ example() {
 
 if [[ $1 == fetched ]]; then
   echo "--- FetchContent"
-  quietly cmake -S "$examples/fetch_content" -B "$3" -G Ninja -DCMAKE_BUILD_TYPE=Release "$quick" \
+  quietly cmake -S "$examples/fetch_content" -B "$3" -G Ninja -DCMAKE_BUILD_TYPE=Release "${quick[@]}" \
     -DFETCHCONTENT_SOURCE_DIR_ATTEND="$2" "${@:4}"
   quietly cmake --build "$3"
   "$3/attend_fetched"
@@ -35,8 +36,8 @@ fi
 
 if [[ $1 == shared ]]; then
   build=$3
-  quietly cmake -S "$2" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DATTEND_CUDA=OFF "$quick" \
-    -DATTEND_TESTS=OFF -DATTEND_BENCH=OFF "${@:4}"
+  quietly cmake -S "$2" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DATTEND_CUDA=OFF "${quick[@]}" \
+    -DATTEND_TESTS=OFF -DATTEND_BENCH=OFF -DATTEND_CLI=OFF -DATTEND_LLM=ON "${@:5}"
   quietly ninja -C "$build"
 else
   build=$2
@@ -87,7 +88,9 @@ c++ -Wall -Wextra -Wpedantic -Werror "$examples/llm/main.cpp" -o "$work/llm_pc" 
 example llm -DCMAKE_PREFIX_PATH="$prefix"
 # Without /proc, as in a bare chroot, the loader can't tell where a program lies, which its path to the library needs.
 if [[ ! -e /proc/self/exe ]]; then export LD_LIBRARY_PATH=$library; fi
-expected=$("$prefix/bin/attend" generate "$work/model" "once upon" -n 64 -q)
+attend=$prefix/bin/attend
+if [[ $1 == shared ]]; then attend=$4; fi
+expected=$("$attend" generate "$work/model" "once upon" -n 64 -q)
 for program in "$work/llm_pc" "$work/llm/attend_answers"; do
   got=$("$program" "$work/model" "once upon")
   [[ -n $got && $got == "$expected" ]] || { echo "$program said '$got', expected what attend generate says: '$expected'"; exit 1; }
@@ -101,9 +104,11 @@ if [[ -n $(find "$prefix" -name attendRingTargets.cmake) ]]; then
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$work/ring/attend_over_mpi"
 fi
 
-echo "--- the installed program ($1)"
+find "$prefix" -name LICENSE | grep -q . || { echo "the licence is not installed"; exit 1; }
+[[ $1 == static ]] || exit 0
+
+echo "--- the installed program"
 "$prefix/bin/attend" --version
 for made in bash-completion/completions/attend zsh/site-functions/_attend fish/vendor_completions.d/attend.fish man/man1/attend.1; do
   grep -q generate "$prefix/share/$made" || { echo "share/$made is not installed, or not made by the program"; exit 1; }
 done
-find "$prefix" -name LICENSE | grep -q . || { echo "the licence is not installed"; exit 1; }
