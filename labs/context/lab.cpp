@@ -12,7 +12,7 @@
 namespace attend::labs {
 namespace {
 
-constexpr std::int64_t kLayers = 2, kHeads = 4, kWidth = 64, kWords = 10;
+constexpr std::int64_t kLayers = 2, kHeads = 4, kWidth = 64;
 constexpr std::size_t kPlace = 2, kNoun = 5;  // the word that decides, and the word that is moved
 
 // Two nouns with two senses each. Only the word after "in the" tells which; the adjectives are shared.

@@ -19,7 +19,7 @@ namespace {
 // none it rests on the first token, which is nothing. Heads 0.1 and 1.1 are zero: they look at all tokens alike.
 class CopyingModel {
  public:
-  static constexpr std::int64_t kTokens = 32, kPlaces = 48, kHidden = kTokens + kPlaces + kTokens, kHead = kHidden / 2;
+  static constexpr std::int64_t kTokens = 32, kPlaces = 48, kHidden = kTokens + kPlaces + kTokens;
   static constexpr std::int64_t kPlace = kTokens, kBefore = kTokens + kPlaces;  // where the parts of a row begin
   static constexpr Token kFirst = 30;
 

@@ -268,7 +268,7 @@ TEST_F(Training, SaysWhatDoesNotFit) {
                                           {Stage::lora, Stage::dpo, "lora needs text or chat"},
                                           {Stage::distil, Stage::dpo, "distil needs text or chat"},
                                           {Stage::dpo, Stage::sft, "dpo needs preference pairs"}})
-    expect_in(with(stage, [&, kind = kind](TrainJob& j) { j.data = TrainingData::shared().of(kind); }), said);
+    expect_in(with(stage, [&, given = kind](TrainJob& j) { j.data = TrainingData::shared().of(given); }), said);
   for (const Stage stage : {Stage::sft, Stage::lora, Stage::dpo})
     expect_in(with(stage, [](TrainJob& j) { j.start.clear(); }), "goes on from a model: say which");
   expect_in(with(Stage::distil, [](TrainJob& j) { j.config.teacher.clear(); }), "name it with --teacher");
