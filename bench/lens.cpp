@@ -1,4 +1,4 @@
-// The lens beside a plain forward pass of the same inputs, in turns: CPU time, which other programs disturb least.
+// The lens beside a plain forward pass of the same inputs, interleaved: CPU time, which other programs disturb least.
 #include "lens.hpp"
 
 #include <fmt/core.h>
@@ -134,7 +134,7 @@ void map_cost(DType dtype, std::int64_t length, int rounds) {
 }  // namespace
 
 void run_lens(int rounds) {
-  fmt::print("{}, {} threads, kernels {}; CPU milliseconds, the best of {} rounds in turns\n\n", cpu_info().model,
+  fmt::print("{}, {} threads, kernels {}; CPU milliseconds, the best of {} rounds interleaved\n\n", cpu_info().model,
              threads(), kernel_name(), rounds);
   fmt::print("{:<58} {:>9} {:>9} {:>9}   {}\n", "", "forward", "looking", "wall", "ratio: of the best, median");
   for (const DType dtype : {DType::f32, DType::bf16})

@@ -101,7 +101,7 @@ class Parts {
     for (const auto& [in, out] : {std::pair{H_, Q_ + 2 * K_}, {Q_, H_}, {H_, 2 * F_}, {F_, H_}})
       linears_.push_back({filled(dtype, kTokens, in), filled(dtype, out, in), filled(dtype, kTokens, out),
                           Tensor(dtype, {1, 1, kTokens, in}), Tensor(DType::f32, {1, 1, out, in})});
-    turns_.fill(rope_turns(c), c.rope_style, positions());
+    rotation_.fill(rope_frequencies(c), c.rope_style, positions());
   }
 
   double products() {
@@ -127,8 +127,8 @@ class Parts {
   double rotations() {
     return timed([&] {
       for (const MutableView& x : {heads(dqkv_, 0, c_.heads), heads(dqkv_, Q_, c_.kv_heads)}) {
-        rope(x, x, turns_);
-        rope_backward(x, x, turns_);
+        rope(x, x, rotation_);
+        rope_backward(x, x, rotation_);
       }
     });
   }
@@ -197,7 +197,7 @@ class Parts {
   DType dtype_;
   std::int64_t Q_, K_, F_, H_;
   std::vector<Linear> linears_;  // qkv, o, gate and up, down
-  RopeTable turns_;
+  RopeTable rotation_;
   Tensor dqkv_ = filled(dtype_, kTokens, Q_ + 2 * K_), dwide_ = filled(dtype_, kTokens, 2 * F_),
          lse_{DType::f32, {1, c_.heads, kTokens, 1}}, residual_ = filled(DType::f32, kTokens, H_),
          dresidual_ = filled(DType::f32, kTokens, H_), weight_ = filled(DType::f32, 1, H_),

@@ -79,11 +79,11 @@ Tensor values(DType dtype, std::uint64_t tensor, std::int64_t B, std::int64_t H,
 }
 
 std::vector<std::int64_t> everything(std::int64_t length) {
-  return ring_positions(RingSplit::contiguous, 0, 1, length);
+  return ring_positions(RingSharding::contiguous, 0, 1, length);
 }
 
 // The whole from the parts of all ranks, on rank 0; empty on the others.
-Tensor gather(const World& world, const Tensor& part, RingSplit split) {
+Tensor gather(const World& world, const Tensor& part, RingSharding sharding) {
   Shape shape = part.shape();
   const auto bytes = static_cast<int>(part.bytes());
   shape[2] *= world.ranks;
@@ -93,7 +93,7 @@ Tensor gather(const World& world, const Tensor& part, RingSplit split) {
   Tensor whole(part.dtype(), shape);
   for (int rank = 0; rank < world.ranks; ++rank) {
     const View view{part.dtype(), all.data() + rank * part.bytes(), part.shape(), contiguous_strides(part.shape())};
-    ring_place(view, whole, split, rank, world.ranks);
+    ring_place(view, whole, sharding, rank, world.ranks);
   }
   return whole;
 }
@@ -123,7 +123,7 @@ class Run {
  public:
   Run(const World& world, const Settings& s, RingOptions options)
       : world_(world), s_(s), options_(std::move(options)), dtype_(dtype_of(s.dtype)) {
-    const auto positions = ring_positions(options_.split, world.rank, world.ranks, s.length);
+    const auto positions = ring_positions(options_.sharding, world.rank, world.ranks, s.length);
     if (s.layer) {
       layer_.emplace(MultiHeadAttentionConfig{.dtype = dtype_,
                                               .width = s.heads * s.dim,
@@ -182,7 +182,7 @@ class Run {
     return {make(1, s_.heads, s_.dim), make(2, kv_heads, s_.dim), make(3, kv_heads, s_.dim), make(4, s_.heads, s_.dim)};
   }
   bool agree(const char* what, const Tensor& part, const Tensor& expected) const {
-    const Tensor whole = gather(world_, part, options_.split);
+    const Tensor whole = gather(world_, part, options_.sharding);
     return world_.rank != 0 || compare(what, whole, expected, s_.length);
   }
 
@@ -323,7 +323,7 @@ bool measure(const Settings& s) {
   } else if (std::getenv("ATTEND_THREADS") == nullptr) {
     set_threads(threads_each());
   }
-  RingOptions options{.split = s.zigzag ? RingSplit::zigzag : RingSplit::contiguous,
+  RingOptions options{.sharding = s.zigzag ? RingSharding::zigzag : RingSharding::contiguous,
                       .timeout_seconds = s.timeout,
                       .progress = progress_of(s.progress),
                       .slice_work = s.slice_work};

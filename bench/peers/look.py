@@ -1,7 +1,7 @@
 """Looking at a model's attention: attend.look beside Transformers eager with output_attentions, by length.
 
 What a person has at the end is the same: every weight of one head of their choice, and each head's entropy. Each length
-and engine runs in a process of its own, in turns; time is CPU time and clock of the run, memory the most the process held
+and engine runs in a process of its own, interleaved; time is CPU time and clock of the run, memory the most the process held
 beyond what it held with the model loaded. An engine ends at the first length it cannot do within the memory limit.
 
 usage: look.py [MODEL] [--lengths 512,2048,8192,32768] [--memory-limit BYTES] [--rounds N]

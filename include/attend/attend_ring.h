@@ -21,7 +21,7 @@ ATTEND_INIT(attend_ring_times)
 
 typedef struct attend_ring_options {
   size_t struct_size;
-  int32_t split;
+  int32_t sharding;
   int32_t progress;
   const attend_attention_options* attention; /* NULL: the defaults */
   double timeout_seconds;
@@ -31,7 +31,7 @@ typedef struct attend_ring_options {
 ATTEND_INIT(attend_ring_options)
 
 /* The places of the rank's length / ranks tokens in the sequence. */
-ATTEND_API attend_status attend_ring_positions(int32_t split, int64_t rank, int64_t ranks, int64_t length,
+ATTEND_API attend_status attend_ring_positions(int32_t sharding, int64_t rank, int64_t ranks, int64_t length,
                                                int64_t* positions);
 
 /* comm: MPI_Comm_c2f(...), an MPI_Fint. lse: NULL unless wanted. options: NULL means the defaults. */

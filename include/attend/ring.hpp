@@ -21,21 +21,21 @@ struct RingCommunicator {
 };
 
 // Which tokens of a sequence of length L the P ranks hold. L must be a multiple of P, for zigzag of 2P.
-enum class RingSplit {
+enum class RingSharding {
   contiguous,  // rank r holds [r L/P, (r + 1) L/P)
   zigzag,      // of 2P chunks rank r holds chunk r, then chunk 2P - 1 - r: with a causal mask all have the same work
 };
 
 // The place in the sequence of each token that `rank` holds, in the order in which it holds them.
-ATTEND_API std::vector<std::int64_t> ring_positions(RingSplit split, std::int64_t rank, std::int64_t ranks,
+ATTEND_API std::vector<std::int64_t> ring_positions(RingSharding sharding, std::int64_t rank, std::int64_t ranks,
                                                     std::int64_t length);
 inline std::vector<std::int64_t> zigzag_positions(std::int64_t rank, std::int64_t ranks, std::int64_t length) {
-  return ring_positions(RingSplit::zigzag, rank, ranks, length);
+  return ring_positions(RingSharding::zigzag, rank, ranks, length);
 }
 
 // The rank's tokens of a whole [B, H, L, D], and these put back in their places in the whole.
-ATTEND_API Tensor ring_part(View whole, RingSplit split, std::int64_t rank, std::int64_t ranks);
-ATTEND_API void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank, std::int64_t ranks);
+ATTEND_API Tensor ring_part(View whole, RingSharding sharding, std::int64_t rank, std::int64_t ranks);
+ATTEND_API void ring_place(View part, MutableView whole, RingSharding sharding, std::int64_t rank, std::int64_t ranks);
 
 // Where the time of one rank went, in seconds; calls add to it.
 struct RingTimes {
@@ -54,7 +54,7 @@ enum class RingProgress {
 };
 
 struct RingOptions {
-  RingSplit split = RingSplit::contiguous;
+  RingSharding sharding = RingSharding::contiguous;
   // Counts positions in the whole sequence. Mask rules: causal, window, padding, prefix. Scale, soft-cap, ALiBi and
   // precision work too; a bias, a rule, sinks and dropout are refused.
   AttentionOptions attention{};

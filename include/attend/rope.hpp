@@ -37,11 +37,11 @@ struct RopeScaling {
 };
 
 // How fast each pair rotates, and what the result is multiplied by.
-struct RopeTurns {
+struct RopeFrequencies {
   std::vector<double> per_position;  // angle of pair i per position, [rotary_dim / 2]
   double magnitude = 1;
 };
-ATTEND_API RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& scaling = {});
+ATTEND_API RopeFrequencies rope_frequencies(std::int64_t rotary_dim, double theta, const RopeScaling& scaling = {});
 
 struct RopeOptions {
   RopeStyle style = RopeStyle::half_split;
@@ -58,22 +58,22 @@ class ATTEND_API RopeTable {
   RopeTable() = default;  // of no position
   // What rope() makes of these options for rows of `dim` numbers at `length` positions.
   RopeTable(std::int64_t dim, std::int64_t length, const RopeOptions& options = {});
-  RopeTable(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions);
+  RopeTable(const RopeFrequencies& frequencies, RopeStyle style, std::span<const std::int64_t> positions);
 
   // A new table in this one's memory.
-  void fill(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions);
+  void fill(const RopeFrequencies& frequencies, RopeStyle style, std::span<const std::int64_t> positions);
 
   RopeStyle style() const { return style_; }
   std::int64_t length() const { return static_cast<std::int64_t>(positions_.size()); }
-  std::int64_t pairs() const { return static_cast<std::int64_t>(turns_.per_position.size()); }
-  const RopeTurns& turns() const { return turns_; }
+  std::int64_t pairs() const { return static_cast<std::int64_t>(frequencies_.per_position.size()); }
+  const RopeFrequencies& frequencies() const { return frequencies_; }
   std::span<const std::int64_t> positions() const { return positions_; }
   const float* cosines() const { return cosines_.data(); }  // [length, pairs], times the magnitude
   const float* sines() const { return sines_.data(); }
 
  private:
   RopeStyle style_ = RopeStyle::half_split;
-  RopeTurns turns_;
+  RopeFrequencies frequencies_;
   std::vector<std::int64_t> positions_;
   std::vector<float> cosines_, sines_;
 };

@@ -168,7 +168,7 @@ void about_rope(std::vector<Question>& list) {
   list.push_back(predict("rope-zero", "rope",
                          say("At position 0, x = [3, 4]: the first number?", "位置 0，x = [3, 4]：第一个数是多少？"),
                          rotated_first(3, 4, 0, 10000), 1e-3, say("No rotation at 0.", "位置 0 不旋转。")));
-  const auto speeds = rope_turns(64, 1e6).per_position;
+  const auto speeds = rope_frequencies(64, 1e6).per_position;
   list.push_back(
       compute("rope-slow", "rope",
               say("d = 64, theta 1e6: about how many tokens does the pair number 16 need for one turn (within 5 %)?",

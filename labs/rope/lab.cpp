@@ -102,7 +102,8 @@ void yarn_part(const Arguments& a, Results& results) {
   const auto factor = static_cast<double>(a["factor"]);
   const RopeScaling yarn{
       .kind = RopeScaling::Kind::yarn, .factor = factor, .original_length = trained, .attention_factor = 1.0};
-  const std::vector<double> before = rope_turns(D, theta).per_position, after = rope_turns(D, theta, yarn).per_position;
+  const std::vector<double> before = rope_frequencies(D, theta).per_position,
+                            after = rope_frequencies(D, theta, yarn).per_position;
   const Ramp ramp = ramp_of(before, after, factor);
   const double longest = factor * static_cast<double>(trained);
   // A pair that made less than one turn in training has never shown its later angles; beyond it they are new.
@@ -146,7 +147,8 @@ void yarn_part(const Arguments& a, Results& results) {
   const RopeScaling minimind{
       .kind = RopeScaling::Kind::yarn, .factor = 16, .original_length = 2048, .attention_factor = 1.0};
   for (const std::int64_t dim : {64, 96}) {
-    const Ramp own = ramp_of(rope_turns(dim, theta).per_position, rope_turns(dim, theta, minimind).per_position, 16);
+    const Ramp own =
+        ramp_of(rope_frequencies(dim, theta).per_position, rope_frequencies(dim, theta, minimind).per_position, 16);
     results.put(fmt::format("minimind_low_{}", dim), own.last_kept);
     results.put(fmt::format("minimind_high_{}", dim), own.first_slowed);
   }

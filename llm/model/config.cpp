@@ -33,11 +33,11 @@ void check_config(const ModelConfig& c, const std::string& what) {
   if (!c.causal && c.window > 0) refuse("a sliding window in a model that is not causal is not supported");
 }
 
-RopeTurns rope_turns(const ModelConfig& config) {
+RopeFrequencies rope_frequencies(const ModelConfig& config) {
   if (config.positions != PositionKind::rope) return {};
-  RopeTurns turns = attend::rope_turns(config.rotary(), config.rope_theta, config.rope_scaling);
-  for (std::size_t i = 0; i < config.rope_slowdown.size(); ++i) turns.per_position[i] /= config.rope_slowdown[i];
-  return turns;
+  RopeFrequencies frequencies = attend::rope_frequencies(config.rotary(), config.rope_theta, config.rope_scaling);
+  for (std::size_t i = 0; i < config.rope_slowdown.size(); ++i) frequencies.per_position[i] /= config.rope_slowdown[i];
+  return frequencies;
 }
 
 std::int64_t row_in_style(const ModelConfig& config, RopeStyle to, std::int64_t r) {

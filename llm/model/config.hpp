@@ -93,7 +93,7 @@ std::string plain_family(const ModelConfig& config, std::string& why);
 std::string family_to_write(const ModelConfig& config);
 
 // How fast each pair of a row rotates; none without RoPE.
-RopeTurns rope_turns(const ModelConfig& config);
+RopeFrequencies rope_frequencies(const ModelConfig& config);
 // Rows of q and k in the order of another rotation: where row `r` comes from. The two of a rotated pair lie half a head
 // apart, or side by side.
 std::int64_t row_in_style(const ModelConfig& config, RopeStyle to, std::int64_t r);

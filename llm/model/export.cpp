@@ -266,11 +266,11 @@ class Exporter {
   }
 
   OutTensor rope_divisors() const {
-    const RopeTurns scaled = rope_turns(c_);
+    const RopeFrequencies scaled = rope_frequencies(c_);
     ModelConfig plain = c_;
     plain.rope_scaling = {};
     plain.rope_slowdown.clear();
-    const RopeTurns base = rope_turns(plain);
+    const RopeFrequencies base = rope_frequencies(plain);
     const std::int64_t count = std::ssize(base.per_position);
     OutTensor t{"rope_freqs.weight", WeightFormat::f32, {count}, {}};
     for (std::size_t i = 0; i < base.per_position.size(); ++i) {

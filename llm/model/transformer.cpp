@@ -72,9 +72,10 @@ struct Transformer::Batch {
 Transformer::Transformer(ModelConfig config, ModelWeights weights)
     : config_(std::move(config)),
       weights_(std::move(weights)),
-      turns_(rope_turns(config_)),
+      frequencies_(rope_frequencies(config_)),
       slopes_(position_slopes(config_)) {
-  for (std::size_t i = 0; i < weights_.rope_divisors.size(); ++i) turns_.per_position[i] /= weights_.rope_divisors[i];
+  for (std::size_t i = 0; i < weights_.rope_divisors.size(); ++i)
+    frequencies_.per_position[i] /= weights_.rope_divisors[i];
 }
 
 Transformer::Transformer(const ModelFiles& files, const LoadProgress& progress)
@@ -132,7 +133,7 @@ void Transformer::begin(std::span<const Token> tokens, std::span<const std::int6
     add(rows, type, rows);
   }
   if (!weights_.embedding_norm.weight.empty()) norm(weights_.embedding_norm, x, x, T);
-  if (config_.positions == PositionKind::rope) rotation_.fill(turns_, config_.rope_style, positions);
+  if (config_.positions == PositionKind::rope) rotation_.fill(frequencies_, config_.rope_style, positions);
 }
 
 View Transformer::forward(std::span<const Token> tokens, std::span<const Continuation> continuations,
@@ -306,7 +307,7 @@ void Transformer::rotate_sinks(std::int64_t sequence, ModelCache& cache) {
   const DType dtype = cache.dtype();
   std::vector<std::int64_t> positions(static_cast<std::size_t>(sinks));
   std::iota(positions.begin(), positions.end(), cache.forgotten(sequence));
-  rotation_.fill(turns_, config_.rope_style, positions);
+  rotation_.fill(frequencies_, config_.rope_style, positions);
   for (std::int64_t n = 0; n < config_.layers; ++n) {
     const float* kept = cache.sinks_of(sequence).data() + 2 * n * sinks * K;
     float* k = k_.of(sinks * K);

@@ -77,7 +77,7 @@ class Transformer {
 
   ModelConfig config_;
   ModelWeights weights_;
-  RopeTurns turns_;
+  RopeFrequencies frequencies_;
   Tensor slopes_;  // of ALiBi
   LayerObserver observer_;
   RopeTable rotation_;  // of the batch's positions

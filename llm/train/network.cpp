@@ -25,7 +25,7 @@ Network::Network(ModelConfig config, const NetworkOptions& options)
       layout_(config_),
       stored_(stored_type(options.compute)),
       compute_(options.compute),
-      turns_(rope_turns(config_)),
+      frequencies_(rope_frequencies(config_)),
       slopes_(position_slopes(config_)),
       parameters_(stored_, {1, 1, 1, layout_.count()}),
       gradients_(stored_, {1, 1, 1, options.frozen ? 0 : layout_.count()}),
@@ -85,7 +85,7 @@ void Network::begin(const TrainingBatch& batch) {
   if (batch.starts.empty() || batch.starts.front() != 0 || batch.starts.back() != T_)
     throw InvalidArgument("training: documents must begin at 0 and end at the last token");
   find_positions(batch);
-  if (config_.positions == PositionKind::rope) rope_.fill(turns_, config_.rope_style, positions_);
+  if (config_.positions == PositionKind::rope) rope_.fill(frequencies_, config_.rope_style, positions_);
 
   const auto table = [&](std::size_t place) {
     const Parameter& p = layout_.at(place);

@@ -154,7 +154,7 @@ class Network {
   NetworkOptions options_;
   ParameterLayout layout_;
   DType stored_, compute_;
-  RopeTurns turns_;
+  RopeFrequencies frequencies_;
   Tensor slopes_;  // of ALiBi
   Tensor parameters_, gradients_, halves_, memory_;
   Arena arena_;

@@ -121,7 +121,8 @@ void MpiRanks::run(const std::function<void()>& job) {
 void MpiRanks::Ring::forward(const View& q, const View& k, const View& v, const MutableView& out,
                              const MutableView& lse, const AttentionOptions& options) {
   ranks_.run([&] {
-    ring_attention({MPI_Comm_c2f(ranks_.comm_)}, q, k, v, out, {.split = RingSplit::zigzag, .attention = options}, lse);
+    ring_attention({MPI_Comm_c2f(ranks_.comm_)}, q, k, v, out, {.sharding = RingSharding::zigzag, .attention = options},
+                   lse);
   });
 }
 
@@ -130,7 +131,7 @@ void MpiRanks::Ring::backward(const View& dout, const View& q, const View& k, co
   ranks_.run([&] {
     ring_attention_backward({MPI_Comm_c2f(ranks_.comm_)}, dout, q, k, v, out, lse,
                             {gradients.dq, gradients.dk, gradients.dv},
-                            {.split = RingSplit::zigzag, .attention = options});
+                            {.sharding = RingSharding::zigzag, .attention = options});
   });
 }
 

@@ -30,7 +30,7 @@ from ._observers import Tile, attention_row_sums, visit_weights
 from ._operations import RopeTable, rope, rope_backward, softmax, softmax_backward
 from ._paged_kv_cache import PagedKvCache, paged_attention
 from ._positions import (
-    RopeScaling, add_positions, add_positions_backward, alibi_slopes, rope_turns, sinusoidal, t5_bias, t5_bias_backward,
+    RopeScaling, add_positions, add_positions_backward, alibi_slopes, rope_frequencies, sinusoidal, t5_bias, t5_bias_backward,
     t5_bucket,
 )
 from ._reformer import (
@@ -60,7 +60,7 @@ __all__ = [
     "left_padding", "linear_attention", "linear_attention_backward", "linear_attention_step", "linformer",
     "linformer_backward", "longformer", "no_mask", "observe", "padding", "paged_attention", "prefix", "project",
     "reformer", "reformer_backward", "reformer_factors", "reformer_hashes", "reformer_recall", "reformer_rotations",
-    "rms_norm", "rms_norm_backward", "rope", "rope_backward", "rope_turns", "segments", "set_threads", "sinusoidal",
+    "rms_norm", "rms_norm_backward", "rope", "rope_backward", "rope_frequencies", "segments", "set_threads", "sinusoidal",
     "softmax", "softmax_backward", "streaming", "strided", "t5_bias", "t5_bias_backward", "t5_bucket", "threads",
     "tokens", "version", "visit_weights", "weight_bytes", "window",
 ]

@@ -57,13 +57,13 @@ def _rope_scaling(kind, factor, original_length, *rest):
     return RopeScaling(kind, factor, original_length, **dict(zip(names, rest)))
 
 
-def rope_turns(rotary_dim: int, theta: float = 10000.0, scaling: Any = None) -> Tuple[np.ndarray, float]:
-    """How far each pair turns per position, [rotary_dim / 2] in float64, and what q and k are multiplied by.
+def rope_frequencies(rotary_dim: int, theta: float = 10000.0, scaling: Any = None) -> Tuple[np.ndarray, float]:
+    """The angle by which each pair rotates per position, [rotary_dim / 2] in float64, and what q and k are multiplied by.
 
-    >>> turns, magnitude = attend.rope_turns(64, scaling=attend.RopeScaling("linear", factor=4))
+    >>> angles, magnitude = attend.rope_frequencies(64, scaling=attend.RopeScaling("linear", factor=4))
     """
-    turns, magnitude = _core.rope_turns(whole(rotary_dim, "rotary_dim"), float(theta), scaling)
-    return np.array(turns), magnitude
+    angles, magnitude = _core.rope_frequencies(whole(rotary_dim, "rotary_dim"), float(theta), scaling)
+    return np.array(angles), magnitude
 
 
 def sinusoidal(length: int, dim: int, *, first_position: int = 0, theta: float = 10000.0,

@@ -7,8 +7,8 @@ variable ATTEND_RING_LIBRARY says where it lies, else the system's library path 
 >>> import attend.ring
 >>> comm = MPI.COMM_WORLD
 >>> mine = attend.ring.positions(comm.size, comm.rank, length, "zigzag")       # which tokens this rank holds
->>> out = attend.ring.attention(comm, q[:, :, mine], k[:, :, mine], v[:, :, mine], causal=True, split="zigzag")
->>> y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, split="zigzag", save=True)
+>>> out = attend.ring.attention(comm, q[:, :, mine], k[:, :, mine], v[:, :, mine], causal=True, sharding="zigzag")
+>>> y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, sharding="zigzag", save=True)
 >>> gradients = attend.ring.layer_backward(comm, dy[:, mine], saved)          # of the parameters: the same on all ranks
 
 Run it with `mpirun -n 4 python -m mpi4py script.py`: an exception in one rank then ends the others too.
@@ -31,7 +31,7 @@ from ._whole import whole
 __all__ = ["Gradients", "attention", "attention_backward", "layer", "layer_backward", "positions"]
 
 _DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
-_SPLITS = {"contiguous": 0, "zigzag": 1}
+_SHARDINGS = {"contiguous": 0, "zigzag": 1}
 _ROPES = {None: 0, "half_split": 1, "interleaved": 2}
 _LAST_KEY, _UNLIMITED, _INVALID_ARGUMENT = 1, -1, 1
 
@@ -51,7 +51,7 @@ class _AttentionOptions(ctypes.Structure):
 
 
 class _RingOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("split", ctypes.c_int32), ("progress", ctypes.c_int32),
+    _fields_ = [("struct_size", ctypes.c_size_t), ("sharding", ctypes.c_int32), ("progress", ctypes.c_int32),
                 ("attention", ctypes.POINTER(_AttentionOptions)), ("timeout_seconds", ctypes.c_double),
                 ("slice_work", ctypes.c_double), ("times", ctypes.c_void_p)]
 
@@ -112,10 +112,10 @@ def _initialised(struct):
     return made
 
 
-def _split(split):
-    if split not in _SPLITS:
-        raise ValueError(f'split is {split!r}, expected "contiguous" or "zigzag"')
-    return _SPLITS[split]
+def _sharding(sharding):
+    if sharding not in _SHARDINGS:
+        raise ValueError(f'sharding is {sharding!r}, expected "contiguous" or "zigzag"')
+    return _SHARDINGS[sharding]
 
 
 def _tensor(array, name, dims=4):
@@ -128,10 +128,10 @@ def _tensor(array, name, dims=4):
 class _Options:
     """The options of a call, and the mask they point to."""
 
-    def __init__(self, split, causal, window, scale, softcap, timeout):
+    def __init__(self, sharding, causal, window, scale, softcap, timeout):
         library = _library()
         self.attention, self.ring = _initialised(_AttentionOptions), _initialised(_RingOptions)
-        self.ring.split, self.ring.timeout_seconds = _split(split), float(timeout)
+        self.ring.sharding, self.ring.timeout_seconds = _sharding(sharding), float(timeout)
         self.ring.attention = ctypes.pointer(self.attention)
         self.attention.softcap = float(softcap)
         if scale is not None:
@@ -161,7 +161,7 @@ class _Handle:
             getattr(_library(), f"attend_{self.kind}_free")(self.pointer)
 
 
-def positions(ranks: int, rank: int, length: int, split: str = "contiguous") -> np.ndarray:
+def positions(ranks: int, rank: int, length: int, sharding: str = "contiguous") -> np.ndarray:
     """The places in the sequence of the tokens that `rank` holds.
 
     >>> attend.ring.positions(2, 0, 8, "zigzag")
@@ -169,24 +169,24 @@ def positions(ranks: int, rank: int, length: int, split: str = "contiguous") -> 
     """
     places = np.empty(max(0, whole(length, "length")) // max(1, whole(ranks, "ranks")), np.int64)
     _check(_library().attend_ring_positions(
-        ctypes.c_int32(_split(split)), ctypes.c_int64(rank), ctypes.c_int64(ranks), ctypes.c_int64(length),
+        ctypes.c_int32(_sharding(sharding)), ctypes.c_int64(rank), ctypes.c_int64(ranks), ctypes.c_int64(length),
         ctypes.c_void_p(places.ctypes.data or None)))
     return places
 
 
 def attention(comm: Any, q: Any, k: Any, v: Any, *, causal: bool = False, window: Any = None,
-              scale: Optional[float] = None, softcap: float = 0.0, split: str = "contiguous", return_lse: bool = False,
+              scale: Optional[float] = None, softcap: float = 0.0, sharding: str = "contiguous", return_lse: bool = False,
               timeout: float = 60.0) -> Any:
     """attend.attention over the ranks of `comm` (an mpi4py communicator), each with its part of q, k and v.
 
     q, k, v    [batch, heads, length / ranks, dim]: float32, float16 or bfloat16, the tokens of positions()
     window     tokens seen before one's own (and with causal=False after it), or a pair (left, right)
-    split      "contiguous" or "zigzag"
+    sharding   "contiguous" or "zigzag"
     timeout    seconds of silence after which a rank counts as gone, which ends the run
 
     >>> out, lse = attend.ring.attention(comm, q, k, v, causal=True, return_lse=True)
     """
-    options = _Options(split, causal, window, scale, softcap, timeout)
+    options = _Options(sharding, causal, window, scale, softcap, timeout)
     arrays = [describe(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))]
     tensors = [_tensor(array, name) for array, name in zip(arrays, "qkv")]
     kind, (B, H, M, _) = arrays[0].kind, arrays[0].shape
@@ -199,12 +199,12 @@ def attention(comm: Any, q: Any, k: Any, v: Any, *, causal: bool = False, window
 
 def attention_backward(comm: Any, dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False,
                        window: Any = None, scale: Optional[float] = None, softcap: float = 0.0,
-                       split: str = "contiguous", timeout: float = 60.0) -> Gradients:
+                       sharding: str = "contiguous", timeout: float = 60.0) -> Gradients:
     """The gradients of attention() for dout, with `out` and `lse` as it gave them and the same options.
 
     >>> gradients = attend.ring.attention_backward(comm, dout, q, k, v, out, lse, causal=True)
     """
-    options = _Options(split, causal, window, scale, softcap, timeout)
+    options = _Options(sharding, causal, window, scale, softcap, timeout)
     names = ("dout", "q", "k", "v", "out")
     arrays = [describe(x, name) for x, name in zip((dout, q, k, v, out), names)]
     lse_array = describe(lse, "lse")
@@ -249,15 +249,15 @@ def _rows(array, name):
 
 
 def layer(comm: Any, layer: MultiHeadAttention, x: Any, *, causal: bool = False, window: Any = None,
-          scale: Optional[float] = None, softcap: float = 0.0, split: str = "contiguous", save: bool = False,
+          scale: Optional[float] = None, softcap: float = 0.0, sharding: str = "contiguous", save: bool = False,
           timeout: float = 60.0) -> Any:
     """layer(x) over the ranks of `comm`, each with its tokens x [batch, length / ranks, width]: self-attention.
 
     The layer's parameters must be the same on all ranks. save adds what layer_backward needs.
 
-    >>> y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, split="zigzag", save=True)
+    >>> y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, sharding="zigzag", save=True)
     """
-    options, handle, saved = _Options(split, causal, window, scale, softcap, timeout), _engine_layer(layer), None
+    options, handle, saved = _Options(sharding, causal, window, scale, softcap, timeout), _engine_layer(layer), None
     array = describe(x, "x")
     rows = _rows(array, "x")
     out, out_array = empty(array.kind, layer.dtype, (*array.shape[:2], layer._core.output_width))

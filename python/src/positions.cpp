@@ -24,15 +24,15 @@ void bind_positions(nb::module_& m) {
             new (self)
                 RopeScaling{scaling_kind(kind), factor,   original_length,  low_frequency, high_frequency, beta_fast,
                             beta_slow,          truncate, attention_factor, mscale,        mscale_all_dim};
-            rope_turns(2, 1e4, *self);  // says now what makes no sense
+            rope_frequencies(2, 1e4, *self);  // says now what makes no sense
           },
           "kind"_a, "factor"_a, "original_length"_a, "low_frequency"_a, "high_frequency"_a, "beta_fast"_a,
           "beta_slow"_a, "truncate"_a, "attention_factor"_a.none(), "mscale"_a, "mscale_all_dim"_a);
   m.def(
-      "rope_turns",
+      "rope_frequencies",
       [](std::int64_t rotary_dim, double theta, const std::optional<RopeScaling>& scaling) {
-        const RopeTurns turns = rope_turns(rotary_dim, theta, scaling.value_or(RopeScaling{}));
-        return std::pair(turns.per_position, turns.magnitude);
+        const RopeFrequencies frequencies = rope_frequencies(rotary_dim, theta, scaling.value_or(RopeScaling{}));
+        return std::pair(frequencies.per_position, frequencies.magnitude);
       },
       "rotary_dim"_a, "theta"_a, "scaling"_a.none());
   m.def(

@@ -1,4 +1,4 @@
-// Attention forward on Hopper: one warp copies, two or three warpgroups of 64 rows multiply in turns.
+// Attention forward on Hopper: one warp copies, two or three warpgroups of 64 rows multiply alternately.
 #pragma once
 
 #include "cuda/score_terms.cuh"

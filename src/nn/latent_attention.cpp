@@ -48,7 +48,7 @@ LatentAttentionConfig checked(const LatentAttentionConfig& c) {
   if (c.rope_dim % 2 != 0) {
     fail(kOp, "rope_dim is " + std::to_string(c.rope_dim) + ", expected an even number (RoPE rotates pairs)");
   }
-  rope_turns(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
+  rope_frequencies(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
   if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
     fail(kOp, "norm_eps is " + std::to_string(c.norm_eps) + ", expected a finite number from 0 up");
   }

@@ -59,7 +59,7 @@ MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
   if (c.rope && (!(c.rope_theta > 0) || !std::isfinite(c.rope_theta))) {
     fail(kOp, "rope_theta is " + std::to_string(c.rope_theta) + ", expected a finite number above 0");
   }
-  if (c.rope) rope_turns(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
+  if (c.rope) rope_frequencies(2, c.rope_theta, c.rope_scaling);  // refuses a scaling that makes no sense
   if (!(c.norm_eps >= 0) || !std::isfinite(c.norm_eps)) {
     fail(kOp, "norm_eps is " + std::to_string(c.norm_eps) + ", expected a finite number from 0 up");
   }

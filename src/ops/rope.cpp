@@ -37,7 +37,7 @@ void check_options(const char* op, const char* what, std::int64_t dim, std::int6
     fail(op, "first_position is " + std::to_string(options.first_position) + ", expected " + std::to_string(length) +
                  " positions from it to fit in 63 bits");
   }
-  rope_turns(2, options.theta, options.scaling);  // refuses what makes no sense
+  rope_frequencies(2, options.theta, options.scaling);  // refuses what makes no sense
 }
 
 void check_rows(const char* op, const char* in, const View& x, const char* out, const MutableView& y) {
@@ -92,29 +92,29 @@ RopeTable::RopeTable(std::int64_t dim, std::int64_t length, const RopeOptions& o
     positions.resize(static_cast<std::size_t>(length));
     std::iota(positions.begin(), positions.end(), options.first_position);
   }
-  fill(rope_turns(options.rotary_dim == 0 ? dim : options.rotary_dim, options.theta, options.scaling), options.style,
-       positions);
+  fill(rope_frequencies(options.rotary_dim == 0 ? dim : options.rotary_dim, options.theta, options.scaling),
+       options.style, positions);
 }
 
-RopeTable::RopeTable(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions) {
+RopeTable::RopeTable(const RopeFrequencies& frequencies, RopeStyle style, std::span<const std::int64_t> positions) {
   check_style("RopeTable", style);
-  fill(turns, style, positions);
+  fill(frequencies, style, positions);
 }
 
 // Angles are made in double: a position far out would otherwise lose the fraction of its rotation.
-void RopeTable::fill(const RopeTurns& turns, RopeStyle style, std::span<const std::int64_t> positions) {
+void RopeTable::fill(const RopeFrequencies& frequencies, RopeStyle style, std::span<const std::int64_t> positions) {
   style_ = style;
-  turns_ = turns;
+  frequencies_ = frequencies;
   positions_.assign(positions.begin(), positions.end());
-  cosines_.resize(positions.size() * turns.per_position.size());
+  cosines_.resize(positions.size() * frequencies.per_position.size());
   sines_.resize(cosines_.size());
   for_each_row(length(), 2 * pairs(), [&](std::int64_t row) {
     const auto position = static_cast<double>(positions_[static_cast<std::size_t>(row)]);
     for (std::int64_t i = 0; i < pairs(); ++i) {
-      const double angle = position * turns_.per_position[static_cast<std::size_t>(i)];
+      const double angle = position * frequencies_.per_position[static_cast<std::size_t>(i)];
       const auto at = static_cast<std::size_t>(row * pairs() + i);
-      cosines_[at] = static_cast<float>(turns_.magnitude * std::cos(angle));
-      sines_[at] = static_cast<float>(turns_.magnitude * std::sin(angle));
+      cosines_[at] = static_cast<float>(frequencies_.magnitude * std::cos(angle));
+      sines_[at] = static_cast<float>(frequencies_.magnitude * std::sin(angle));
     }
   });
 }

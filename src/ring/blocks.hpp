@@ -155,8 +155,8 @@ void for_each_slice(std::int64_t heads, std::int64_t tokens, const SliceSize& si
 template <class F>
 void for_each_pair(const Link& link, const RingOptions& options, std::int64_t owner, std::int64_t local, const F& f) {
   if (!counts_positions(options.attention)) return f(Chunk{0, 0, local}, Chunk{0, 0, local});
-  for (const Chunk& queries : chunks_of(options.split, link.rank(), link.ranks(), local)) {
-    for (const Chunk& keys : chunks_of(options.split, owner, link.ranks(), local)) {
+  for (const Chunk& queries : chunks_of(options.sharding, link.rank(), link.ranks(), local)) {
+    for (const Chunk& keys : chunks_of(options.sharding, owner, link.ranks(), local)) {
       if (sees(options.attention.mask, queries, keys)) f(queries, keys);
     }
   }

@@ -34,7 +34,7 @@ RingOptions options_of(const char* op, const attend_ring_options* options, std::
   if (options == nullptr) return result;
   const attend_ring_options given = read_struct(op, "attend_ring_options", *options, default_options());
   if (given.times != nullptr) read_times(op, *given.times);  // refused now, not after the work
-  result.split = static_cast<attend::RingSplit>(given.split);
+  result.sharding = static_cast<attend::RingSharding>(given.sharding);
   result.progress = static_cast<attend::RingProgress>(given.progress);
   result.timeout_seconds = given.timeout_seconds;
   result.slice_work = given.slice_work;
@@ -79,9 +79,9 @@ void attend_ring_times_init_sized(attend_ring_times* times, size_t size) {
   attend::abi::write_struct(times, size, {});
 }
 
-attend_status attend_ring_positions(int32_t split, int64_t rank, int64_t ranks, int64_t length, int64_t* positions) {
+attend_status attend_ring_positions(int32_t sharding, int64_t rank, int64_t ranks, int64_t length, int64_t* positions) {
   return guard([&] {
-    const auto found = attend::ring_positions(static_cast<attend::RingSplit>(split), rank, ranks, length);
+    const auto found = attend::ring_positions(static_cast<attend::RingSharding>(sharding), rank, ranks, length);
     if (found.empty()) return;
     std::copy(found.begin(), found.end(), &require("attend_ring_positions", "positions", positions));
   });

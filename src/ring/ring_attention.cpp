@@ -107,7 +107,7 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
   check_readable(op, "q", q);
   if (q.dtype == DType::f64) fail(op, "q dtype is f64, expected f32, f16 or bf16");
   check_options(op, options, q.length());
-  check_equal(op, "k length", k.length(), q.length(), "q length: queries and keys are split alike");
+  check_equal(op, "k length", k.length(), q.length(), "q length: queries and keys are sharded alike");
   checked_product("ring: tokens of all ranks", {q.length(), 2, link.ranks()});
   const Chunk all{0, 0, q.length()};
   AttentionOptions local = local_options(options.attention, all, all, 0, q.heads());
@@ -120,7 +120,7 @@ void check_arguments(const char* op, const Link& link, const View& q, const View
            {"tokens", q.length()},
            {"head dim", q.dim()},
            {"value dim", v.dim()},
-           {"split", static_cast<std::int64_t>(options.split)},
+           {"sharding", static_cast<std::int64_t>(options.sharding)},
            {"options", hash_of(options), true}};
   check_rest(call);
 }

@@ -37,14 +37,14 @@ Tensor project(const View& x, const Tensor& weight, const std::optional<View>& b
 }
 
 std::vector<std::int64_t> positions_of(const Link& link, const RingOptions& options, std::int64_t local) {
-  return ring_positions(options.split, link.rank(), link.ranks(),
+  return ring_positions(options.sharding, link.rank(), link.ranks(),
                         checked_product("tokens of all ranks", {local, link.ranks()}));
 }
 
 // The rotations of the rank's tokens; empty without RoPE.
 RopeTable rotations(const Config& config, const std::vector<std::int64_t>& positions) {
   if (!config.rope) return {};
-  return {rope_turns(config.head_dim, config.rope_theta, config.rope_scaling), *config.rope, positions};
+  return {rope_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), *config.rope, positions};
 }
 
 // Norm and RoPE over the heads of `rows`, in place; `raw` keeps them as they were for backward.
@@ -101,7 +101,7 @@ Facts layer_facts(const Config& c, const View& x, const RingOptions& options) {
           {"output bias", c.output_bias ? 1 : 0},
           {"qk norm", c.qk_norm ? 1 : 0},
           {"rope style", c.rope ? 1 + static_cast<std::int64_t>(*c.rope) : 0},
-          {"split", static_cast<std::int64_t>(options.split)},
+          {"sharding", static_cast<std::int64_t>(options.sharding)},
           {"options", hash_of(options), true}};
 }
 

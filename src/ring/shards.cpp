@@ -100,8 +100,8 @@ void check_offsets(const char* op, const char* what, const Ints& offsets) {
 
 }  // namespace
 
-std::vector<Chunk> chunks_of(RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t local) {
-  if (split == RingSplit::contiguous) return {{rank * local, 0, local}};
+std::vector<Chunk> chunks_of(RingSharding sharding, std::int64_t rank, std::int64_t ranks, std::int64_t local) {
+  if (sharding == RingSharding::contiguous) return {{rank * local, 0, local}};
   const std::int64_t half = local / 2;
   return {{rank * half, 0, half}, {(2 * ranks - 1 - rank) * half, half, half}};
 }
@@ -117,10 +117,10 @@ void check_options(const char* op, const RingOptions& options, std::int64_t loca
   if (!(options.slice_work >= 1)) {
     fail(op, "slice_work is " + std::to_string(options.slice_work) + ", expected at least 1");
   }
-  if (options.split != RingSplit::contiguous && options.split != RingSplit::zigzag) {
-    fail(op, "split is " + std::to_string(static_cast<int>(options.split)) + ", expected contiguous or zigzag");
+  if (options.sharding != RingSharding::contiguous && options.sharding != RingSharding::zigzag) {
+    fail(op, "sharding is " + std::to_string(static_cast<int>(options.sharding)) + ", expected contiguous or zigzag");
   }
-  if (options.split == RingSplit::zigzag && local % 2 != 0) {
+  if (options.sharding == RingSharding::zigzag && local % 2 != 0) {
     fail(op, "a rank holds " + std::to_string(local) +
                  " tokens, expected an even number (zigzag gives each rank two chunks: the length must divide by twice "
                  "the number of ranks)");
@@ -199,7 +199,7 @@ AttentionOptions local_options(const AttentionOptions& options, const Chunk& que
 std::int64_t hash_of(const RingOptions& options) {
   Hash hash;
   const AttentionOptions& a = options.attention;
-  hash.add(static_cast<std::int64_t>(options.split));
+  hash.add(static_cast<std::int64_t>(options.sharding));
   hash.add(a.scale.value_or(std::numeric_limits<double>::quiet_NaN()));
   hash.add(a.softcap);
   hash.add(static_cast<std::int64_t>(a.precision));
@@ -237,15 +237,15 @@ std::int64_t hash_of(const RingOptions& options) {
 namespace attend {
 namespace {
 
-void check_split(const char* op, RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t length) {
+void check_sharding(const char* op, RingSharding sharding, std::int64_t rank, std::int64_t ranks, std::int64_t length) {
   if (ranks < 1) fail(op, "ranks is " + std::to_string(ranks) + ", expected at least 1");
   if (rank < 0 || rank >= ranks) {
     fail(op, "rank is " + std::to_string(rank) + ", expected 0 to " + std::to_string(ranks - 1));
   }
-  if (split != RingSplit::contiguous && split != RingSplit::zigzag) {
-    fail(op, "split is " + std::to_string(static_cast<int>(split)) + ", expected contiguous or zigzag");
+  if (sharding != RingSharding::contiguous && sharding != RingSharding::zigzag) {
+    fail(op, "sharding is " + std::to_string(static_cast<int>(sharding)) + ", expected contiguous or zigzag");
   }
-  const bool zigzag = split == RingSplit::zigzag;
+  const bool zigzag = sharding == RingSharding::zigzag;
   if (zigzag && ranks > std::numeric_limits<std::int64_t>::max() / 2) fail(op, "ranks are too many to count chunks");
   const std::int64_t parts = zigzag ? 2 * ranks : ranks;
   if (length < 0 || length % parts != 0) {
@@ -257,36 +257,37 @@ void check_split(const char* op, RingSplit split, std::int64_t rank, std::int64_
 
 }  // namespace
 
-std::vector<std::int64_t> ring_positions(RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t length) {
-  check_split("ring_positions", split, rank, ranks, length);
+std::vector<std::int64_t> ring_positions(RingSharding sharding, std::int64_t rank, std::int64_t ranks,
+                                         std::int64_t length) {
+  check_sharding("ring_positions", sharding, rank, ranks, length);
   std::vector<std::int64_t> positions;
   positions.reserve(static_cast<std::size_t>(length / ranks));
-  for (const ring::Chunk& chunk : ring::chunks_of(split, rank, ranks, length / ranks)) {
+  for (const ring::Chunk& chunk : ring::chunks_of(sharding, rank, ranks, length / ranks)) {
     for (std::int64_t i = 0; i < chunk.count; ++i) positions.push_back(chunk.first + i);
   }
   return positions;
 }
 
-Tensor ring_part(View whole, RingSplit split, std::int64_t rank, std::int64_t ranks) {
+Tensor ring_part(View whole, RingSharding sharding, std::int64_t rank, std::int64_t ranks) {
   check_readable("ring_part", "the whole", whole);
-  check_split("ring_part", split, rank, ranks, whole.length());
+  check_sharding("ring_part", sharding, rank, ranks, whole.length());
   const std::int64_t local = whole.length() / ranks;
   Tensor part(whole.dtype, {whole.batch(), whole.heads(), local, whole.dim()});
-  for (const ring::Chunk& chunk : ring::chunks_of(split, rank, ranks, local)) {
+  for (const ring::Chunk& chunk : ring::chunks_of(sharding, rank, ranks, local)) {
     copy_rows(slice(whole, 2, chunk.first, chunk.count), slice(part.view(), 2, chunk.at, chunk.count));
   }
   return part;
 }
 
-void ring_place(View part, MutableView whole, RingSplit split, std::int64_t rank, std::int64_t ranks) {
+void ring_place(View part, MutableView whole, RingSharding sharding, std::int64_t rank, std::int64_t ranks) {
   check_readable("ring_place", "the part", part);
   check_writable("ring_place", "the whole", whole);
-  check_split("ring_place", split, rank, ranks, whole.length());
+  check_sharding("ring_place", sharding, rank, ranks, whole.length());
   const std::int64_t local = whole.length() / ranks;
   check_shape("ring_place", "the part", part.shape, {whole.batch(), whole.heads(), local, whole.dim()});
   check_dtype("ring_place", "the part", part.dtype, whole.dtype);
   check_all_apart("ring_place", {{"the whole", whole}}, {{"the part", part}});
-  for (const ring::Chunk& chunk : ring::chunks_of(split, rank, ranks, local)) {
+  for (const ring::Chunk& chunk : ring::chunks_of(sharding, rank, ranks, local)) {
     copy_rows(slice(part, 2, chunk.at, chunk.count), slice(whole, 2, chunk.first, chunk.count));
   }
 }

@@ -16,7 +16,7 @@ struct Chunk {
 };
 
 // The chunks of a rank that holds `local` tokens.
-std::vector<Chunk> chunks_of(RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t local);
+std::vector<Chunk> chunks_of(RingSharding sharding, std::int64_t rank, std::int64_t ranks, std::int64_t local);
 
 // Refuses what the ring does not know: InvalidArgument.
 void check_options(const char* op, const RingOptions& options, std::int64_t local);

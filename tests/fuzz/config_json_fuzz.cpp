@@ -26,7 +26,7 @@ void use(const attend::llm::ModelConfig& c) {
   for (const std::int64_t id : c.eos) check(id >= 0 && id < c.vocabulary, "an id that ends");
   for (std::int64_t n = 0; n < std::min<std::int64_t>(c.layers, 8); ++n)
     check(c.window_of(n) >= 0 && (c.experts.count > 0 || !c.has_experts(n)), "a layer");
-  const attend::RopeTurns turns = attend::llm::rope_turns(c);
+  const attend::RopeFrequencies turns = attend::llm::rope_frequencies(c);
   if (c.positions == attend::llm::PositionKind::rope)
     check(2 * std::ssize(turns.per_position) == c.rotary() && c.rotary() <= c.head_dim, "the rotation's size");
   try {

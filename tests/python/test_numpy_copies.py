@@ -85,7 +85,7 @@ def test_masks_do_not_keep_themselves_alive():
 def test_rope_scaling(scaling, way):
     twin = WAYS[way](scaling)
     assert type(twin) is attend.RopeScaling
-    for a, b in zip(attend.rope_turns(64, scaling=twin), attend.rope_turns(64, scaling=scaling)):
+    for a, b in zip(attend.rope_frequencies(64, scaling=twin), attend.rope_frequencies(64, scaling=scaling)):
         assert np.array_equal(a, b)
 
 

@@ -31,7 +31,7 @@ def norm(x, weight, eps):
 
 
 def turn(x, config):
-    turns, magnitude = attend.rope_turns(config["rope_dim"], 1e4, config.get("rope_scaling"))
+    turns, magnitude = attend.rope_frequencies(config["rope_dim"], 1e4, config.get("rope_scaling"))
     angle = np.arange(x.shape[-2])[:, None] * turns
     half = config["rope_dim"] // 2
     a, b = (x[..., :half], x[..., half:]) if config.get("rope") == "half_split" else (x[..., 0::2], x[..., 1::2])

@@ -38,10 +38,10 @@ def test_alibi_slopes():
 @pytest.mark.parametrize("scaling", [None, attend.RopeScaling("linear", factor=4),
                                      attend.RopeScaling("llama3", factor=8, original_length=64),
                                      attend.RopeScaling("yarn", factor=4, original_length=64)])
-def test_rope_turns_by_what_rope_turns_says(scaling):
-    turns, magnitude = attend.rope_turns(8, 100.0, scaling)
+def test_rope_frequencies_by_what_rope_frequencies_says(scaling):
+    angles, magnitude = attend.rope_frequencies(8, 100.0, scaling)
     x = G.standard_normal((1, 2, 6, 8))
-    angle = (np.arange(6) + 50)[:, None] * turns
+    angle = (np.arange(6) + 50)[:, None] * angles
     z = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * angle) * magnitude
     y = attend.rope(x, theta=100.0, first_position=50, scaling=scaling)
     np.testing.assert_allclose(y, np.concatenate([z.real, z.imag], -1), atol=1e-12)
@@ -52,9 +52,9 @@ def test_rope_turns_by_what_rope_turns_says(scaling):
 def test_scaling_from_a_config():
     config = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0,
               "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1, "rope_theta": 10000}
-    turns, magnitude = attend.rope_turns(64, 1e4, attend.RopeScaling.from_config(config))
+    angles, magnitude = attend.rope_frequencies(64, 1e4, attend.RopeScaling.from_config(config))
     assert magnitude == 1
-    np.testing.assert_allclose(turns[[0, -1]], [1, 1e4 ** (-62 / 64) / 40])
+    np.testing.assert_allclose(angles[[0, -1]], [1, 1e4 ** (-62 / 64) / 40])
     with pytest.raises(ValueError, match="expected both"):
         attend.RopeScaling.from_config({"rope_type": "yarn"})
     with pytest.raises(ValueError, match='kind is "ntk"'):

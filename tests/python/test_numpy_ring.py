@@ -32,14 +32,14 @@ def plain(mask):
     return np.einsum("bhij,bhjd->bhid", p / p.sum(-1, keepdims=True), vv)
 
 i, j = np.arange(L)[:, None], np.arange(L)[None, :]
-for split in ("contiguous", "zigzag"):
-    mine = attend.ring.positions(comm.size, comm.rank, L, split)
+for sharding in ("contiguous", "zigzag"):
+    mine = attend.ring.positions(comm.size, comm.rank, L, sharding)
     part = lambda x: np.ascontiguousarray(x[:, :, mine])
     for options, mask in ((dict(), j >= 0), (dict(causal=True), j <= i), (dict(causal=True, window=5), (j <= i) & (j >= i - 5)),
                           (dict(window=(3, None)), j >= i - 3)):
-        out, lse = attend.ring.attention(comm, part(q), part(k), part(v), split=split, return_lse=True, **options)
+        out, lse = attend.ring.attention(comm, part(q), part(k), part(v), sharding=sharding, return_lse=True, **options)
         np.testing.assert_allclose(out, plain(mask)[:, :, mine], rtol=1e-4, atol=1e-5)
-        got = attend.ring.attention_backward(comm, part(dout), part(q), part(k), part(v), out, lse, split=split, **options)
+        got = attend.ring.attention_backward(comm, part(dout), part(q), part(k), part(v), out, lse, sharding=sharding, **options)
         whole = attend.causal() if options.get("causal") else attend.no_mask()
         if "window" in options:
             whole = attend.window(5, 0) if options.get("causal") else attend.window(3)
@@ -56,9 +56,9 @@ for dtype, close in (("f32", dict(rtol=1e-4, atol=1e-4)), ("bf16", dict(rtol=0.0
     x, dy = (rng.standard_normal((2, L, 32)).astype(kind) for _ in range(2))
     want, kept = layer(x, mask=attend.causal(), save=True)
     wanted = layer.backward(dy, kept)
-    for split in ("contiguous", "zigzag"):
-        mine = attend.ring.positions(comm.size, comm.rank, L, split)
-        y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, split=split, save=True)
+    for sharding in ("contiguous", "zigzag"):
+        mine = attend.ring.positions(comm.size, comm.rank, L, sharding)
+        y, saved = attend.ring.layer(comm, layer, x[:, mine], causal=True, sharding=sharding, save=True)
         got = attend.ring.layer_backward(comm, dy[:, mine], saved)
         floats = lambda a: np.asarray(a, np.float32)
         np.testing.assert_allclose(floats(y), floats(want)[:, mine], **close)

@@ -38,7 +38,7 @@ BAD = {
     "rope": ("first_position", lambda n: attend.rope(X, first_position=n)),
     "rope, rotary_dim": ("rotary_dim", lambda n: attend.rope(X, rotary_dim=n)),
     "rope, positions": ("positions", lambda n: attend.rope(X, [n] * 4)),
-    "rope_turns": ("rotary_dim", lambda n: attend.rope_turns(n)),
+    "rope_frequencies": ("rotary_dim", lambda n: attend.rope_frequencies(n)),
     "scaling": ("original_length", lambda n: attend.RopeScaling("yarn", 4, n)),
     "sinusoidal": ("dim", lambda n: attend.sinusoidal(4, n)),
     "add_positions": ("first_position", lambda n: attend.add_positions(X, TABLE[:, :4].repeat(2, 1), first_position=n)),
@@ -69,5 +69,5 @@ def test_whole_numbers_of_any_kind(number):
 def test_what_takes_memory_has_a_bound():
     for rotary_dim in (2**62, 2**21, 2**40):
         with pytest.raises(ValueError, match="rotary_dim is .*, expected an even number from 0 to 1048576"):
-            attend.rope_turns(rotary_dim)
-    assert len(attend.rope_turns(2**20)[0]) == 2**19
+            attend.rope_frequencies(rotary_dim)
+    assert len(attend.rope_frequencies(2**20)[0]) == 2**19

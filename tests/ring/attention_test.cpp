@@ -18,19 +18,20 @@ namespace attend::test {
 namespace {
 
 // The rank's part of contiguous values, in the layout of the case.
-Buffer part_of(const Case& c, const std::vector<float>& values, const Shape& shape, RingSplit split, int flavour) {
-  const Tensor part = ring_part(view_of(values.data(), shape), split, world_rank(), world_size());
+Buffer part_of(const Case& c, const std::vector<float>& values, const Shape& shape, RingSharding sharding,
+               int flavour) {
+  const Tensor part = ring_part(view_of(values.data(), shape), sharding, world_rank(), world_size());
   Buffer buffer(c.dtype, part.shape(), c.layout, flavour);
   buffer.fill(std::vector<float>(part.data<float>(), part.data<float>() + part.size()));
   return buffer;
 }
 
-Computed compute_ring(const Problem& problem, const Case& c, RingSplit split, double slice_work) {
-  const RingOptions options{.split = split, .attention = problem.options(c.dtype), .slice_work = slice_work};
-  const Buffer q = part_of(c, problem.q, problem.q_shape(), split, 0);
-  const Buffer k = part_of(c, problem.k, problem.k_shape(), split, 1);
-  const Buffer v = part_of(c, problem.v, problem.v_shape(), split, 2);
-  const Buffer dout = part_of(c, problem.dout, problem.out_shape(), split, 1);
+Computed compute_ring(const Problem& problem, const Case& c, RingSharding sharding, double slice_work) {
+  const RingOptions options{.sharding = sharding, .attention = problem.options(c.dtype), .slice_work = slice_work};
+  const Buffer q = part_of(c, problem.q, problem.q_shape(), sharding, 0);
+  const Buffer k = part_of(c, problem.k, problem.k_shape(), sharding, 1);
+  const Buffer v = part_of(c, problem.v, problem.v_shape(), sharding, 2);
+  const Buffer dout = part_of(c, problem.dout, problem.out_shape(), sharding, 1);
   Buffer out(c.dtype, dout.view().shape, c.layout, 3);
   Shape lse_shape = dout.view().shape;
   lse_shape[3] = 1;
@@ -41,7 +42,7 @@ Computed compute_ring(const Problem& problem, const Case& c, RingSplit split, do
   ring_attention_backward(world(), dout.view(), q.view(), k.view(), v.view(), out.view(), lse.view(),
                           {dq.view(), dk.view(), dv.view()}, options);
   for (const Buffer* x : {&out, &lse, &dq, &dk, &dv}) EXPECT_TRUE(x->gaps_are_whole());
-  const auto all = [&](const Buffer& x) { return values(gathered(x.view(), split)); };
+  const auto all = [&](const Buffer& x) { return values(gathered(x.view(), sharding)); };
   return {.dtype = c.dtype,
           .out = all(out),
           .lse = all(lse),
@@ -53,7 +54,7 @@ Computed compute_ring(const Problem& problem, const Case& c, RingSplit split, do
 }
 
 // All dtypes and layouts of one problem.
-void check(Case c, RingSplit split, double slice_work = RingOptions{}.slice_work) {
+void check(Case c, RingSharding sharding, double slice_work = RingOptions{}.slice_work) {
   c.M = c.N;
   c.backward = true;
   const Problem problem(c);
@@ -62,10 +63,10 @@ void check(Case c, RingSplit split, double slice_work = RingOptions{}.slice_work
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     c.dtype = dtype;
     c.layout = dtype == DType::f32 ? Layout::blhd : dtype == DType::bf16 ? Layout::odd : Layout::bhld;
-    const Computed computed = compute_ring(problem, c, split, slice_work);
+    const Computed computed = compute_ring(problem, c, sharding, slice_work);
     if (world_rank() != 0) continue;
     for (const std::string& text : compare(problem, *truth, naive_attention(problem, dtype), computed)) {
-      ADD_FAILURE() << c.name() << ", " << name(split) << " over " << world_size() << " ranks: " << text;
+      ADD_FAILURE() << c.name() << ", " << name(sharding) << " over " << world_size() << " ranks: " << text;
     }
   }
 }
@@ -84,20 +85,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, RingMask, testing::ValuesIn(kMasks), [](const au
 
 TEST_P(RingMask, KeepsTheBoundsOfOneProcess) {
   const std::int64_t P = world_size();
-  for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
-    check({.B = 2, .H = 4, .Hk = 2, .N = 2 * P * 9, .D = 16, .E = 24, .mask = GetParam()}, split);
-    check({.B = 1, .H = 2, .Hk = 2, .N = 2 * P * 70, .D = 64, .E = 64, .mask = GetParam(), .softcap = 4}, split);
+  for (const RingSharding sharding : {RingSharding::contiguous, RingSharding::zigzag}) {
+    check({.B = 2, .H = 4, .Hk = 2, .N = 2 * P * 9, .D = 16, .E = 24, .mask = GetParam()}, sharding);
+    check({.B = 1, .H = 2, .Hk = 2, .N = 2 * P * 70, .D = 64, .E = 64, .mask = GetParam(), .softcap = 4}, sharding);
     check({.B = 2, .H = 3, .Hk = 1, .N = 2 * P, .D = 5, .E = 3, .mask = GetParam(), .slopes = SlopesKind::by_batch},
-          split);
+          sharding);
   }
   check({.B = 1, .H = 1, .Hk = 1, .N = P * 33, .D = 40, .E = 8, .mask = GetParam(), .scale = 0.3},
-        RingSplit::contiguous);
+        RingSharding::contiguous);
 }
 
 TEST(RingAttention, HeadsShareKeysAndValues) {
   for (const auto& [H, Hk] : {std::pair{8, 8}, {8, 2}, {6, 1}}) {
     check({.B = 1, .H = H, .Hk = Hk, .N = 2 * world_size() * 17, .D = 32, .E = 32, .mask = MaskKind::causal_last},
-          RingSplit::zigzag);
+          RingSharding::zigzag);
   }
 }
 
@@ -106,7 +107,7 @@ TEST(RingAttention, SlicesKeepTheBounds) {
   for (const std::int64_t H : {1, 3}) {
     for (const double slice_work : {1.0, 3e5}) {
       check({.B = 1, .H = H, .Hk = H, .N = world_size() * 300, .D = 16, .E = 16, .mask = MaskKind::causal_last},
-            RingSplit::zigzag, slice_work);
+            RingSharding::zigzag, slice_work);
     }
   }
 }
@@ -115,7 +116,7 @@ TEST(RingAttention, SlicesKeepTheBounds) {
 TEST(RingAttention, LargeScoresKeepTheirBounds) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const float scale : {1e3F, 1e6F, 1e20F}) {
-      for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
+      for (const RingSharding sharding : {RingSharding::contiguous, RingSharding::zigzag}) {
         LargeScores p;
         p.dtype = dtype;
         p.scale = scale;
@@ -123,22 +124,22 @@ TEST(RingAttention, LargeScoresKeepTheirBounds) {
         p.M = p.N = 2 * world_size() * 20;
         p.D = p.E = scale == 1e6F ? 32 : 3;  // few dimensions: many keys score alike
         p.draw(9);
-        if (split == RingSplit::zigzag) p.mask = causal();
-        p.name = std::string(name(dtype)) + " scale " + std::to_string(scale) + ", " + name(split);
+        if (sharding == RingSharding::zigzag) p.mask = causal();
+        p.name = std::string(name(dtype)) + " scale " + std::to_string(scale) + ", " + name(sharding);
         const auto part = [&](const std::vector<double>& x, const Shape& shape) {
           return to_tensor(dtype, shape, std::vector<float>(x.begin(), x.end()));
         };
-        const auto own = [&](const Tensor& x) { return ring_part(x, split, world_rank(), world_size()); };
+        const auto own = [&](const Tensor& x) { return ring_part(x, sharding, world_rank(), world_size()); };
         const Tensor q = own(part(p.q, {1, p.H, p.M, p.D})), k = own(part(p.k, {1, p.Hk, p.N, p.D}));
         const Tensor v = own(part(p.v, {1, p.Hk, p.N, p.E})), dout = own(part(p.dout, {1, p.H, p.M, p.E}));
         Tensor out(dtype, dout.shape()), lse(DType::f32, {1, p.H, q.shape()[2], 1});
         Tensor dq(dtype, q.shape()), dk(dtype, k.shape()), dv(dtype, v.shape());
-        RingOptions options{.split = split};
+        RingOptions options{.sharding = sharding};
         options.attention.scale = static_cast<double>(scale);
         options.attention.mask = p.mask;
         ring_attention(world(), q, k, v, out, options, lse.view());
         ring_attention_backward(world(), dout, q, k, v, out, lse, {dq, dk, dv}, options);
-        const auto all = [&](const Tensor& x) { return values(gathered(x, split)); };
+        const auto all = [&](const Tensor& x) { return values(gathered(x, sharding)); };
         const LargeResults got{all(out), all(lse), {}, all(dq), all(dk), all(dv), {}, {}};
         if (world_rank() != 0) continue;
         for (const std::string& text : compare_large(p, large_truth(p), got)) ADD_FAILURE() << text;
@@ -157,7 +158,7 @@ Results run(DType dtype, const RingOptions& options, RingCommunicator comm = wor
   const auto P = static_cast<std::int64_t>(world_size());
   const auto part = [&](std::int64_t heads, std::int64_t dim, std::uint64_t key) {
     return ops::to_dtype(
-        ring_part(ops::random_tensor(DType::f32, {2, heads, 2 * P * 45, dim}, key), options.split, world_rank(), P),
+        ring_part(ops::random_tensor(DType::f32, {2, heads, 2 * P * 45, dim}, key), options.sharding, world_rank(), P),
         dtype);
   };
   const Tensor q = part(4, 48, 1), k = part(2, 48, 2), v = part(2, 40, 3), dout = part(4, 40, 4);
@@ -176,8 +177,8 @@ bool same(const Results& a, const Results& b) {
 TEST(RingAttention, TheSameBitsEveryTimeAndForAnyThreads) {
   const int before = threads();
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
-      RingOptions options{.split = split, .attention = {.mask = causal()}};
+    for (const RingSharding sharding : {RingSharding::contiguous, RingSharding::zigzag}) {
+      RingOptions options{.sharding = sharding, .attention = {.mask = causal()}};
       set_threads(1);
       const Results first = run(dtype, options);
       for (const int count : {1, 2, 3}) {
@@ -212,7 +213,7 @@ TEST(RingAttention, OneRankWithoutAMaskIsPlainAttention) {
 
 TEST(RingAttention, EmptySequencesAreFine) {
   Tensor q(DType::f32, {1, 2, 0, 8}), lse(DType::f32, {1, 2, 0, 1}), out(DType::f32, {1, 2, 0, 8});
-  ring_attention(world(), q, q, q, out, {.split = RingSplit::zigzag, .attention = {.mask = causal()}}, lse);
+  ring_attention(world(), q, q, q, out, {.sharding = RingSharding::zigzag, .attention = {.mask = causal()}}, lse);
   Tensor none(DType::f32, {0, 2, 4, 8}), result(DType::f32, {0, 2, 4, 8});
   ring_attention(world(), none, none, none, result);
 }
@@ -237,13 +238,13 @@ TEST(RingCommunicators, MayBeMadeUsedAndFreed) {
     MPI_Comm_rank(half, &rank);
     MPI_Comm_size(half, &ranks);
     const Tensor q = ops::random_tensor(DType::f32, {1, 2, 12 * ranks, 8}, 6);
-    const Tensor mine = ring_part(q, RingSplit::zigzag, rank, ranks);
+    const Tensor mine = ring_part(q, RingSharding::zigzag, rank, ranks);
     Tensor out(DType::f32, mine.shape());
     ring_attention({MPI_Comm_c2f(half)}, mine, mine, mine, out,
-                   {.split = RingSplit::zigzag, .attention = {.mask = causal()}});
+                   {.sharding = RingSharding::zigzag, .attention = {.mask = causal()}});
     const AttentionResult plain = attention(q, q, q, {.mask = causal()});
     ops::expect_within(
-        out, ring_part(plain.out, RingSplit::zigzag, rank, ranks), [](auto, auto, auto, auto) { return 1e-5; },
+        out, ring_part(plain.out, RingSharding::zigzag, rank, ranks), [](auto, auto, auto, auto) { return 1e-5; },
         "half of the ranks");
     MPI_Comm_free(&half);
   }
@@ -328,7 +329,7 @@ TEST(RingArguments, WhatARingCannotDoIsRefusedWithAReason) {
     return refusal_of([&] { ring_attention(self, q, q, q, out, options); });
   };
   EXPECT_EQ(
-      text(odd, {.split = RingSplit::zigzag}),
+      text(odd, {.sharding = RingSharding::zigzag}),
       "ring_attention: a rank holds 7 tokens, expected an even number (zigzag gives each rank two chunks: the length "
       "must divide by twice the number of ranks)");
   EXPECT_NE(text(x, {.attention = {.bias = bias}}).find("a bias is not for a ring"), std::string::npos);
@@ -346,30 +347,30 @@ TEST(RingArguments, WhatARingCannotDoIsRefusedWithAReason) {
             std::string::npos);
   Tensor out(DType::f32, x.shape());
   EXPECT_EQ(refusal_of([&] { ring_attention(self, x, odd, odd, out); }),
-            "ring_attention: k length is 7, expected 8 (q length: queries and keys are split alike)");
+            "ring_attention: k length is 7, expected 8 (q length: queries and keys are sharded alike)");
 }
 
-TEST(RingSplits, PositionsAreThoseOfTheSplit) {
+TEST(RingShardings, PositionsAreThoseOfTheSplit) {
   using Positions = std::vector<std::int64_t>;
-  EXPECT_EQ(ring_positions(RingSplit::contiguous, 1, 3, 6), (Positions{2, 3}));
+  EXPECT_EQ(ring_positions(RingSharding::contiguous, 1, 3, 6), (Positions{2, 3}));
   EXPECT_EQ(zigzag_positions(0, 2, 8), (Positions{0, 1, 6, 7}));
   EXPECT_EQ(zigzag_positions(1, 2, 8), (Positions{2, 3, 4, 5}));
-  const auto text = [](RingSplit split, std::int64_t rank, std::int64_t ranks, std::int64_t length) {
-    return refusal_of([&] { ring_positions(split, rank, ranks, length); });
+  const auto text = [](RingSharding sharding, std::int64_t rank, std::int64_t ranks, std::int64_t length) {
+    return refusal_of([&] { ring_positions(sharding, rank, ranks, length); });
   };
-  EXPECT_EQ(text(RingSplit::contiguous, 0, 3, 10),
+  EXPECT_EQ(text(RingSharding::contiguous, 0, 3, 10),
             "ring_positions: length is 10, expected a multiple of 3 (a part for each of 3 ranks)");
-  EXPECT_EQ(text(RingSplit::zigzag, 0, 3, 9),
+  EXPECT_EQ(text(RingSharding::zigzag, 0, 3, 9),
             "ring_positions: length is 9, expected a multiple of 6 (zigzag: two chunks for each of 3 ranks)");
-  EXPECT_EQ(text(RingSplit::contiguous, 3, 3, 9), "ring_positions: rank is 3, expected 0 to 2");
-  EXPECT_EQ(text(RingSplit::contiguous, 0, 0, 9), "ring_positions: ranks is 0, expected at least 1");
+  EXPECT_EQ(text(RingSharding::contiguous, 3, 3, 9), "ring_positions: rank is 3, expected 0 to 2");
+  EXPECT_EQ(text(RingSharding::contiguous, 0, 0, 9), "ring_positions: ranks is 0, expected at least 1");
 }
 
-TEST(RingSplits, PartsAndTheWholeAreInverse) {
+TEST(RingShardings, PartsAndTheWholeAreInverse) {
   const Tensor whole = ops::random_tensor(DType::bf16, {2, 3, 24, 5}, 9);
-  for (const RingSplit split : {RingSplit::contiguous, RingSplit::zigzag}) {
+  for (const RingSharding sharding : {RingSharding::contiguous, RingSharding::zigzag}) {
     Tensor again(DType::bf16, whole.shape());
-    for (int rank = 0; rank < 4; ++rank) ring_place(ring_part(whole, split, rank, 4), again, split, rank, 4);
+    for (int rank = 0; rank < 4; ++rank) ring_place(ring_part(whole, sharding, rank, 4), again, sharding, rank, 4);
     EXPECT_TRUE(ops::same_bits(again, whole));
   }
 }

@@ -16,14 +16,14 @@ int world_handle() {
 }
 
 Tensor part(const Shape& whole, std::uint64_t key) {
-  return ring_part(ops::random_tensor(DType::f32, whole, key), RingSplit::zigzag, world_rank(), world_size());
+  return ring_part(ops::random_tensor(DType::f32, whole, key), RingSharding::zigzag, world_rank(), world_size());
 }
 
 TEST(RingCAbi, AttentionHasTheBitsOfCpp) {
   const std::int64_t L = 2 * world_size() * 10;
   Tensor q = part({1, 4, L, 16}, 1), k = part({1, 2, L, 16}, 2), v = part({1, 2, L, 8}, 3),
          dout = part({1, 4, L, 8}, 4);
-  const RingOptions options{.split = RingSplit::zigzag, .attention = {.mask = causal()}};
+  const RingOptions options{.sharding = RingSharding::zigzag, .attention = {.mask = causal()}};
   Tensor out(DType::f32, dout.shape()), lse(DType::f32, {1, 4, L / world_size(), 1}), dq(DType::f32, q.shape()),
       dk(DType::f32, k.shape()), dv(DType::f32, v.shape());
   ring_attention(world(), q, k, v, out, options, lse);
@@ -40,7 +40,7 @@ TEST(RingCAbi, AttentionHasTheBitsOfCpp) {
   attend_ring_times_init(&times);
   attend_ring_options given;
   attend_ring_options_init(&given);
-  given.split = ATTEND_RING_ZIGZAG;
+  given.sharding = ATTEND_RING_ZIGZAG;
   given.attention = &attention;
   given.times = &times;
   const attend_tensor tq = seen(q), tk = seen(k), tv = seen(v), tdout = seen(dout), tout = seen(c_out),
@@ -72,14 +72,14 @@ TEST(RingCAbi, TheLayerHasTheBitsOfCpp) {
   ASSERT_TRUE(is_ok(attend_layer_create(&config, &c_layer)));
   ASSERT_TRUE(is_ok(attend_layer_initialise(c_layer, 5)));
   Tensor x = part({2, 1, L, 16}, 6), dout = part({2, 1, L, 16}, 7), c_y(DType::f32, x.shape());
-  const RingOptions options{.split = RingSplit::zigzag};
+  const RingOptions options{.sharding = RingSharding::zigzag};
   MultiHeadAttentionSaved saved;
   const Tensor y = ring_multi_head_attention(world(), layer, x, options, &saved);
   const MultiHeadAttentionGradients g = ring_multi_head_attention_backward(world(), layer, dout, saved, options);
 
   attend_ring_options given;
   attend_ring_options_init(&given);
-  given.split = ATTEND_RING_ZIGZAG;
+  given.sharding = ATTEND_RING_ZIGZAG;
   const attend_tensor tx = seen(x), tdout = seen(dout), ty = seen(c_y);
   attend_layer_saved* kept = nullptr;
   attend_layer_gradients* gradients = nullptr;
@@ -133,7 +133,7 @@ TEST(RingCAbi, PositionsAreGiven) {
   EXPECT_EQ(positions[3], 7);
   EXPECT_TRUE(is_refused(attend_ring_positions(ATTEND_RING_ZIGZAG, 0, 2, 6, positions), "a multiple of 4"));
   EXPECT_TRUE(is_refused(attend_ring_positions(ATTEND_RING_ZIGZAG, 0, 2, 8, nullptr), "positions is null"));
-  EXPECT_TRUE(is_refused(attend_ring_positions(7, 0, 2, 8, positions), "split is 7"));
+  EXPECT_TRUE(is_refused(attend_ring_positions(7, 0, 2, 8, positions), "sharding is 7"));
 }
 
 // One rank forgets an argument: nobody waits for it.

@@ -17,13 +17,13 @@ struct RingLayerResult {
 
 RingLayerResult run(const LayerProblem& p, const RingOptions& options) {
   const int rank = world_rank(), P = world_size();
-  const Tensor x = ring_part(p.x, options.split, rank, P), dout = ring_part(p.dout, options.split, rank, P);
+  const Tensor x = ring_part(p.x, options.sharding, rank, P), dout = ring_part(p.dout, options.sharding, rank, P);
   MultiHeadAttentionSaved saved;
   const Tensor y = ring_multi_head_attention(world(), p.layer, x, options, &saved);
   RingLayerResult r;
   r.gradients = ring_multi_head_attention_backward(world(), p.layer, dout, saved, options);
-  r.y = gathered(y, options.split);
-  r.dx = gathered(r.gradients.dx, options.split);
+  r.y = gathered(y, options.sharding);
+  r.dx = gathered(r.gradients.dx, options.sharding);
   return r;
 }
 
@@ -46,7 +46,7 @@ TEST_P(RingLayer, MatchesTheReference) {
   for (const DType dtype : kFloats) {
     const LayerProblem p(c, dtype);
     const bool zigzag = GetParam() % 2 == 0 || GetParam() > 24;
-    const RingOptions options{.split = zigzag ? RingSplit::zigzag : RingSplit::contiguous,
+    const RingOptions options{.sharding = zigzag ? RingSharding::zigzag : RingSharding::contiguous,
                               .attention = {.mask = GetParam() % 3 == 2 ? no_mask() : causal()}};
     const RingLayerResult got = run(p, options);
     const auto reference_backward = [&](const AttentionOptions& with) {
@@ -84,7 +84,7 @@ TEST(RingLayerBits, AreTheSameEveryTimeAndForAnyThreads) {
   LayerCase c = layer_case(27);
   c.M = c.N = 2 * world_size() * 12;
   const LayerProblem p(c, DType::f32);
-  const RingOptions options{.split = RingSplit::zigzag, .attention = {.mask = causal()}};
+  const RingOptions options{.sharding = RingSharding::zigzag, .attention = {.mask = causal()}};
   const int before = threads();
   set_threads(1);
   const RingLayerResult first = run(p, options);

@@ -30,7 +30,7 @@ inline RingCommunicator world() {
 }
 
 // The whole [B, H, L, D] from the parts of all ranks, on all ranks, as double.
-inline Tensor gathered(const View& part, RingSplit split) {
+inline Tensor gathered(const View& part, RingSharding sharding) {
   const auto& [B, H, M, D] = part.shape;
   const int P = world_size();
   Tensor local(DType::f64, part.shape), whole(DType::f64, {B, H, M * P, D});
@@ -46,7 +46,7 @@ inline Tensor gathered(const View& part, RingSplit split) {
   MPI_Allgather(local.data<double>(), static_cast<int>(n), MPI_DOUBLE, all.data(), static_cast<int>(n), MPI_DOUBLE,
                 MPI_COMM_WORLD);
   for (int rank = 0; rank < P; ++rank) {
-    ring_place(view_of(all.data() + rank * n, part.shape), whole, split, rank, P);
+    ring_place(view_of(all.data() + rank * n, part.shape), whole, sharding, rank, P);
   }
   return whole;
 }
@@ -78,8 +78,8 @@ std::string refusal_of(const F& f) {
   return own;
 }
 
-inline const char* name(RingSplit split) {
-  return split == RingSplit::zigzag ? "zigzag" : "contiguous";
+inline const char* name(RingSharding sharding) {
+  return sharding == RingSharding::zigzag ? "zigzag" : "contiguous";
 }
 
 }  // namespace attend::test

@@ -230,7 +230,7 @@ TEST(ModelConfig, APartOfAHeadTurns) {
   for (const char* nothing : {"0", "0.0", "0.1"}) {
     const ModelConfig none = config({{"partial_rotary_factor", nothing}});
     EXPECT_EQ(none.positions, PositionKind::none) << nothing;
-    EXPECT_TRUE(rope_turns(none).per_position.empty()) << nothing;
+    EXPECT_TRUE(rope_frequencies(none).per_position.empty()) << nothing;
   }
   EXPECT_NE(error_of(with(kLlama, {{"partial_rotary_factor", "0.4"}})).find("the rotation covers 3 of 8"),
             std::string::npos);
@@ -254,21 +254,22 @@ TEST(ModelConfig, OtherFamiliesAreNotMiniMind) {
 }
 
 TEST(ModelConfig, TurnsFollowTheirFormulas) {
-  const RopeTurns plain = rope_turns(read(with(kLlama, {{"rope_theta", "100"}})));
+  const RopeFrequencies plain = rope_frequencies(read(with(kLlama, {{"rope_theta", "100"}})));
   ASSERT_EQ(plain.per_position.size(), 4U);
   EXPECT_EQ(plain.magnitude, 1);
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_NEAR(plain.per_position[i], std::pow(100.0, -static_cast<double>(i) / 4), 1e-15);
   const auto scaled = [](const std::string& fields) {
-    return rope_turns(read(with(kLlama, {{"rope_theta", "100"}, {"rope_scaling", "{" + fields + "}"}})));
+    return rope_frequencies(read(with(kLlama, {{"rope_theta", "100"}, {"rope_scaling", "{" + fields + "}"}})));
   };
-  const RopeTurns linear = scaled(R"("rope_type": "linear", "factor": 4)");
+  const RopeFrequencies linear = scaled(R"("rope_type": "linear", "factor": 4)");
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(linear.per_position[i], plain.per_position[i] / 4);
   // MiniMind's YaRN: the ramp runs over pairs 8 to 21 of 48, and nothing is multiplied.
   const Raw minimind3 = {{"model_type", "\"minimind\""}, {"hidden_size", "768"}, {"num_attention_heads", "8"},
                          {"num_key_value_heads", "4"},   {"head_dim", "96"},     {"max_position_embeddings", "32768"}};
-  const RopeTurns before = rope_turns(read(with(kLlama, minimind3)));
-  const RopeTurns after = rope_turns(read(with(with(kLlama, minimind3), {{"inference_rope_scaling", "true"}})));
+  const RopeFrequencies before = rope_frequencies(read(with(kLlama, minimind3)));
+  const RopeFrequencies after =
+      rope_frequencies(read(with(with(kLlama, minimind3), {{"inference_rope_scaling", "true"}})));
   EXPECT_EQ(after.magnitude, 1);
   for (std::size_t i = 0; i < 48; ++i) {
     const double ramp = std::min(std::max((static_cast<double>(i) - 8) / 13, 0.0), 1.0);
@@ -287,7 +288,8 @@ const char* const kLater = R"({"beta_fast": 32, "beta_slow": 1, "factor": 16, "a
                                "original_max_position_embeddings": 2048, "type": "yarn"})";
 
 std::vector<double> slowdown(const Raw& fields) {
-  const RopeTurns plain = rope_turns(read(kMiniMind2)), turns = rope_turns(read(with(kMiniMind2, fields)));
+  const RopeFrequencies plain = rope_frequencies(read(kMiniMind2)),
+                        turns = rope_frequencies(read(with(kMiniMind2, fields)));
   std::vector<double> times;
   for (std::size_t i = 0; i < plain.per_position.size(); ++i)
     times.push_back(plain.per_position[i] / turns.per_position.at(i));
@@ -321,7 +323,7 @@ TEST(MiniMindYarn, StretchesOnlyWhereItsCodeDoes) {
   const ModelConfig louder = read(with(kMiniMind2, {{"inference_rope_scaling", "true"},
                                                     {"rope_scaling", R"({"attention_factor": 1.5, "type": "yarn"})"},
                                                     {"max_position_embeddings", "2048"}}));
-  EXPECT_EQ(rope_turns(louder).magnitude, 1.5);  // its code multiplies all the same
+  EXPECT_EQ(rope_frequencies(louder).magnitude, 1.5);  // its code multiplies all the same
 }
 
 TEST(MiniMindYarn, SaysWhatDoesNotTellTheFormula) {

@@ -181,7 +181,7 @@ TEST(Rope, PartOfATable) {
 }
 
 TEST(Rope, ATableOfOtherTurnsAndPositions) {
-  RopeTurns turns = rope_turns(8, 1e4);
+  RopeFrequencies turns = rope_frequencies(8, 1e4);
   const std::vector<std::int64_t> positions = {3, -1};
   RopeTable table(4, 2);
   table.fill(turns, RopeStyle::interleaved, positions);
@@ -224,7 +224,7 @@ TEST(Rope, TheMagnitudeOfYarn) {
   const auto magnitude = [](RopeScaling s) {
     s.kind = RopeScaling::Kind::yarn;
     s.original_length = 64;
-    return rope_turns(8, 1e4, s).magnitude;
+    return rope_frequencies(8, 1e4, s).magnitude;
   };
   const double log40 = std::log(40.0);
   EXPECT_NEAR(magnitude({.factor = 40}), 0.1 * log40 + 1, 1e-15);

@@ -44,7 +44,7 @@ def test_deepseek_v3(q_rank, scaling):
     x = torch.randn(2, 20, 64, dtype=torch.float64, requires_grad=True)
     rotary = DeepseekV3RotaryEmbedding(config)
     # Its own angles are f32: the same frequencies in double stand in for them.
-    turns, magnitude = attend.rope_turns(8, 1e4, None if scaling is None else attend.RopeScaling.from_config(scaling))
+    turns, magnitude = attend.rope_frequencies(8, 1e4, None if scaling is None else attend.RopeScaling.from_config(scaling))
     torch.testing.assert_close(rotary.inv_freq.double(), torch.from_numpy(turns), rtol=2e-6, atol=0)
     assert rotary.attention_scaling == pytest.approx(magnitude, rel=1e-12)
     angle = torch.arange(20, dtype=torch.float64)[:, None] * torch.from_numpy(turns)

@@ -31,7 +31,7 @@ def test_rope_scaling(scaling, dim, theta):
     config = LlamaConfig(hidden_size=dim * 2, num_attention_heads=2, head_dim=dim, max_position_embeddings=131072,
                          rope_parameters={**scaling, "rope_theta": theta})
     frequencies, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, "cpu")
-    turns, magnitude = attend.rope_turns(dim, theta, attend.RopeScaling.from_config(scaling))
+    turns, magnitude = attend.rope_frequencies(dim, theta, attend.RopeScaling.from_config(scaling))
     np.testing.assert_allclose(turns, frequencies.double().numpy(), rtol=2e-6)
     assert magnitude == pytest.approx(factor, rel=1e-12)
 

@@ -85,7 +85,7 @@ double yarn_magnitude(const RopeScaling& s) {
 
 }  // namespace
 
-RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& scaling) {
+RopeFrequencies rope_frequencies(std::int64_t rotary_dim, double theta, const RopeScaling& scaling) {
   using Kind = RopeScaling::Kind;
   constexpr std::int64_t kMost = 1 << 20;  // wider than any head; the angles take memory
   if (rotary_dim < 0 || rotary_dim > kMost || rotary_dim % 2 != 0) {
@@ -94,12 +94,12 @@ RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& s
   }
   check_positive("theta", theta);
   check_scaling(theta, scaling);
-  RopeTurns turns;
+  RopeFrequencies frequencies;
   const auto R = static_cast<double>(rotary_dim);
   std::optional<Ramp> ramp;
   if (scaling.kind == Kind::yarn) {
     ramp.emplace(R, theta, scaling);
-    turns.magnitude = yarn_magnitude(scaling);
+    frequencies.magnitude = yarn_magnitude(scaling);
   }
   for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {
     double turn = std::pow(theta, -2.0 * static_cast<double>(i) / R);
@@ -109,9 +109,9 @@ RopeTurns rope_turns(std::int64_t rotary_dim, double theta, const RopeScaling& s
       const double part = (*ramp)(static_cast<double>(i));
       turn = turn / scaling.factor * part + turn * (1 - part);
     }
-    turns.per_position.push_back(turn);
+    frequencies.per_position.push_back(turn);
   }
-  return turns;
+  return frequencies;
 }
 
 }  // namespace attend
