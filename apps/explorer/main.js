@@ -12,6 +12,7 @@ import {showStrip} from "./strip.js";
 import {showSwitches} from "./switches.js";
 import {showTabs} from "./tabs.js";
 import {showTimeline} from "./timeline.js";
+import {showTraining} from "./training.js";
 import {decode, encode, version} from "./permalink.js";
 import {openSource} from "./source.js";
 import {start} from "./loader.js";
@@ -63,7 +64,7 @@ function showAll() {
   document.title = t("title");
   for (const node of document.querySelectorAll("[data-text]")) node.textContent = t(node.dataset.text);
   for (const show of [showHead, showPrompt, showStrip, showSwitches, showTabs, showGrid, showPattern, showNext,
-                      showInspector, showTimeline, showBanner]) show();
+                      showInspector, showTimeline, showTraining, showBanner]) show();
 }
 
 // For the console, and for tests.
@@ -100,7 +101,7 @@ async function main() {
     if (location.hash === written) return;
     written = location.hash;
     const next = await readAddress();
-    set({...structuredClone(defaults), lang: state.lang, theme: state.theme, ...next.state});
+    set({...structuredClone(defaults), text: data.about?.example ?? "", lang: state.lang, theme: state.theme, ...next.state});
   });
   on("about", () => {
     if (!data.about) return;

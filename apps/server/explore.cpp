@@ -1,10 +1,12 @@
 // The worker behind /explore/v1: reads requests, answers them on the model's thread.
 #include "apps/server/explore.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -139,8 +141,8 @@ RunPath run_path(const Request& request) {
 }  // namespace
 
 struct ExploreWork {
-  ExploreWork(std::string model_name, std::function<llm::Model()> open_model, const ExploreLimits& bounds)
-      : name(std::move(model_name)), open(std::move(open_model)), limits(bounds), thread([this] { loop(); }) {}
+  ExploreWork(ExploredModels what, const ExploreLimits& bounds)
+      : models(std::move(what)), limits(bounds), thread([this] { loop(); }) {}
   ~ExploreWork() {
     {
       const std::lock_guard lock(mutex);
@@ -161,7 +163,7 @@ struct ExploreWork {
   std::string about_json(ExploreRuns& runs) {
     const llm::ModelInfo& info = runs.model().info();
     io::JsonObject shape, bounds, out;
-    shape.string("name", name);
+    shape.string("name", models.name);
     shape.string("family", info.family);
     shape.number("layers", info.layers);
     shape.number("heads", info.heads);
@@ -182,7 +184,9 @@ struct ExploreWork {
     out.put("limits", bounds.text());
     out.string("kernel", kernel_name());
     out.string("dtype", "f32");
-    out.string("example", name == llm::embedded_model() ? kStory : kExample);
+    const std::string example = models.example ? models.example() : "";
+    out.string("example", !example.empty() ? example : models.name == llm::embedded_model() ? kStory : kExample);
+    out.truth("training", static_cast<bool>(models.steps));
     return out.text();
   }
 
@@ -242,11 +246,10 @@ struct ExploreWork {
 
   void handle(Job& job) {
     const auto stopped = [gone = job.gone, this] { return gone->load() || ending.load(); };
-    if (!opened) opened.emplace(open(), limits);
-    ExploreRuns& runs = *opened;
-    if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs)});
+    if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs_of(newest()))});
     if (job.request.path == "/explore/v1/runs") {
       const io::Json body = body_of(job.request);
+      ExploreRuns& runs = runs_of(step_of(body));
       const RunWish wish{.text = text_of(body, limits),
                          .generated = generated_of(body),
                          .switches = switches_of(body),
@@ -258,6 +261,7 @@ struct ExploreWork {
       return job.reply->send({.body = text});
     }
     const RunPath path = run_path(job.request);
+    ExploreRuns& runs = runs_with(path.id);
     ExploreRun& run = runs.find(path.id);
     if (path.what == "step") return step(job, runs, run, stopped);
     const llm::Look& look = run.look;
@@ -282,6 +286,46 @@ struct ExploreWork {
     if (path.what == "map") return begin_map(job, look, layer, head);
     throw RequestError(
         {404, "there is nothing called " + io::json_quoted(path.what.substr(0, 40)) + " of a run", "", "not_found"});
+  }
+
+  // The model of a step, open; the one that was not asked for the longest is closed where there are too many.
+  ExploreRuns& runs_of(std::int64_t step) {
+    for (auto at = opened.begin(); at != opened.end(); ++at)
+      if (at->first == step) {
+        opened.splice(opened.begin(), opened, at);
+        return opened.front().second;
+      }
+    if (std::ssize(opened) >= limits.models) opened.pop_back();
+    const std::string prefix = models.steps ? "s" + std::to_string(step) + "." : "";
+    ExploreLimits each = limits;
+    each.bytes /= models.steps ? limits.models : 1;
+    opened.emplace_front(std::piecewise_construct, std::forward_as_tuple(step),
+                         std::forward_as_tuple(models.open(step), each, prefix));
+    return opened.front().second;
+  }
+
+  // The one that made this run; where it was closed, the newest, which says that it knows no such run.
+  ExploreRuns& runs_with(const std::string& id) {
+    std::int64_t step = -1;
+    if (models.steps && id.starts_with('s')) (void)std::from_chars(id.data() + 1, id.data() + id.size(), step);
+    for (auto& [of, runs] : opened)
+      if (of == step) return runs_of(step);
+    return runs_of(newest());
+  }
+
+  std::int64_t newest() const {
+    if (!models.steps) return -1;
+    const std::vector<std::int64_t> kept = models.steps();
+    return kept.empty() ? -1 : kept.back();
+  }
+
+  std::int64_t step_of(const io::Json& body) const {
+    const auto asked = static_cast<std::int64_t>(number_of(body, "step", 0, 1e15, -1));
+    if (asked < 0) return newest();
+    const std::vector<std::int64_t> kept = models.steps ? models.steps() : std::vector<std::int64_t>();
+    if (std::find(kept.begin(), kept.end(), asked) == kept.end())
+      throw RequestError({404, "the model of step " + std::to_string(asked) + " was not kept", "step", "no_step"});
+    return asked;
   }
 
   // The run may be shorter than the page believes, when another page has gone back in it: that page asks anew.
@@ -322,10 +366,9 @@ struct ExploreWork {
     job.map.emplace(std::move(map));
   }
 
-  std::string name;
-  std::function<llm::Model()> open;
+  ExploredModels models;
   ExploreLimits limits;
-  std::optional<ExploreRuns> opened;  // by the first request
+  std::list<std::pair<std::int64_t, ExploreRuns>> opened;  // by step, the last asked for first
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> queue;
@@ -333,8 +376,8 @@ struct ExploreWork {
   std::thread thread;  // last: it uses all of the above
 };
 
-Explorer::Explorer(std::string name, std::function<llm::Model()> open, const ExploreLimits& limits)
-    : work_(std::make_unique<ExploreWork>(std::move(name), std::move(open), limits)) {}
+Explorer::Explorer(ExploredModels models, const ExploreLimits& limits)
+    : work_(std::make_unique<ExploreWork>(std::move(models), limits)) {}
 
 Explorer::~Explorer() = default;
 

@@ -86,7 +86,8 @@ double mean_relative_entropy(const llm::Look& look, std::int64_t layer, std::int
 
 }  // namespace
 
-ExploreRuns::ExploreRuns(llm::Model model, const ExploreLimits& limits) : model_(std::move(model)), limits_(limits) {}
+ExploreRuns::ExploreRuns(llm::Model model, const ExploreLimits& limits, std::string prefix)
+    : model_(std::move(model)), limits_(limits), prefix_(std::move(prefix)) {}
 
 ExploreRun& ExploreRuns::find(const std::string& id) {
   for (auto at = runs_.begin(); at != runs_.end(); ++at)
@@ -139,7 +140,7 @@ ExploreRun& ExploreRuns::run(const RunWish& wish, const std::function<bool()>& s
   }
   make_room(llm::plan_look(model_, length, options).total(), nullptr);
   try {
-    runs_.push_front({.id = "r" + std::to_string(++made_),
+    runs_.push_front({.id = prefix_ + "r" + std::to_string(++made_),
                       .text = wish.text,
                       .switches = wish.switches,
                       .generated = {},

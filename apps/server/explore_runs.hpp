@@ -39,7 +39,8 @@ struct GenerateWish {
 // For one thread. `stopped` ends a run that nobody waits for any more.
 class ExploreRuns {
  public:
-  ExploreRuns(llm::Model model, const ExploreLimits& limits);
+  // Ids of runs begin with `prefix`: other models have runs too.
+  ExploreRuns(llm::Model model, const ExploreLimits& limits, std::string prefix = "");
 
   llm::Model& model() { return model_; }
   const ExploreLimits& limits() const { return limits_; }
@@ -59,6 +60,7 @@ class ExploreRuns {
   llm::Model model_;
   llm::LookSession session_{model_};
   ExploreLimits limits_;
+  std::string prefix_;
   std::list<ExploreRun> runs_;  // the last asked for comes first
   std::int64_t made_ = 0;
 };

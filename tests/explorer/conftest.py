@@ -26,7 +26,10 @@ class Server:
         self.start()
 
     def start(self):
-        command = [PROGRAM, "explore", *([MODEL] if MODEL else []), "--no-open", "--port", str(self.port), *self.arguments]
+        self.begin([PROGRAM, "explore", *([MODEL] if MODEL else []), "--no-open", "--port", str(self.port), *self.arguments])
+
+    def begin(self, command):
+        command = [str(word) for word in command]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         said = ""
         for line in self.process.stdout:
