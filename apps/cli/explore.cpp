@@ -6,6 +6,7 @@
 
 #include "apps/server/assets.hpp"
 #include "apps/server/explore.hpp"
+#include "apps/server/labs_api.hpp"
 #include "apps/server/listener.hpp"
 #include "apps/server/training.hpp"
 #include "attend/llm/store.hpp"
@@ -57,12 +58,19 @@ int run_explore(const Arguments& a) {
     model = load(a, name);  // here, where its progress and its errors are seen
     models.open = [&, others = models.open](std::int64_t step) { return step < 0 ? std::move(*model) : others(step); };
   }
+  models.labs = true;
+  const std::string key = server::new_key();
+  server::LabsService labs(key);
+  labs.add_routes(router);
   server::Explorer explorer(std::move(models), limits);
   explorer.add_routes(router);
   server::Listener listener(router, {.port = static_cast<std::uint16_t>(a.port)}, log);
   const std::string url = fmt::format("http://127.0.0.1:{}/", listener.port());
   fmt::print("{} is open to view: {}\n{}", name, url,
-             a.quiet ? "" : "Only this machine can reach it. Ctrl-C ends it.\n");
+             a.quiet ? ""
+                     : fmt::format("Only this machine can reach it. Ctrl-C ends it. Labs and a quiz: {}labs.html\n"
+                                   "The page asks for this key where it is to run an exercise that you wrote: {}\n",
+                                   url, key));
   (void)std::fflush(stdout);
   if (!a.no_open) open_browser(url);
   (void)signals.wait();

@@ -1,5 +1,5 @@
 // Curves over two axes, linear or logarithmic, for training runs and labs.
-import {number} from "./format.js";
+import {count, number} from "./format.js";
 import {theme} from "./colours.js";
 
 // Blue, vermilion, green, purple, orange, sky, black-or-white: told apart by colour-blind eyes too.
@@ -12,8 +12,9 @@ export function ticks(low, high, log, most) {
   const out = [];
   if (log) {
     const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
-    const step = Math.max(1, Math.ceil((last - first + 1) / most));
-    for (let n = first; n <= last; n += step) out.push(10 ** n);
+    const step = Math.max(1, Math.ceil((last - first + 1) / most)), parts = last - first < 3 && most >= 5 ? [1, 2, 5] : [1];
+    for (let n = first - 1; n <= last; n += step)
+      for (const part of parts) if (part * 10 ** n >= low * 0.999 && part * 10 ** n <= high * 1.001) out.push(part * 10 ** n);
     if (out.length >= 2) return out;
     out.length = 0;
   }
@@ -35,26 +36,35 @@ function span(values, log, padded) {
   return [low >= 0 && low < room * 4 ? 0 : low - room, high + room];
 }
 
-const places = {left: 52, right: 14, top: 10, bottom: 34};
+// So many digits that two neighbours read differently.
+function labels(at) {
+  const step = at.length > 1 ? Math.min(...at.slice(1).map((x, n) => Math.abs(x - at[n]))) : 0;
+  const digits = (x) => (step > 0 && x !== 0 ? Math.max(1, Math.min(8, Math.floor(Math.log10(Math.abs(x))) - Math.floor(Math.log10(step)) + 1)) : 3);
+  return at.map((x) => (x >= 1000 && x < 1e6 ? count(x) : number(x, digits(x))));
+}
 
-// figure: {across, up, logX, logY, curves: [{name, points, colour, width, alpha, dots}], levels: [{name, value, below}], marks: [x],
-// at: x, legend}. Gives how numbers become pixels and back.
+const places = {left: 52, right: 14, top: 20, bottom: 34};
+
+// figure: {across, up, logX, logY, curves: [{name, points, colour, width, alpha, dots}], levels: [{name, value, below}], marks: [x], at: x}. Gives how numbers become pixels and back.
 export function paintCurves(painter, figure) {
-  const {curves, levels = [], marks = [], at = null, logX = false, logY = false, legend = true} = figure;
-  const {left, right, top, bottom} = {...places, ...figure.room}, {width, height} = painter;
+  const {curves, levels = [], marks = [], at = null, logX = false, logY = false} = figure;
+  const {left, right, bottom} = places, {width, height} = painter;
+  const named = curves.filter((c) => c.name), top = places.top + legendRows(painter, named, left, width - right) * 16;
   const xs = curves.flatMap((c) => c.points.map((p) => p[0])), ys = curves.flatMap((c) => c.points.map((p) => p[1]));
   const [x0, x1] = span(figure.rangeX ?? xs, logX, false), [y0, y1] = span([...ys, ...levels.map((l) => l.value)], logY, true);
   const part = (x, a, b, log) => (log ? Math.log(x / a) / Math.log(b / a) : (x - a) / (b - a));
   const px = (x) => left + part(x, x0, x1, logX) * (width - left - right);
   const py = (y) => height - bottom - part(y, y0, y1, logY) * (height - top - bottom);
   const grid = theme("line"), muted = theme("muted");
-  for (const y of ticks(y0, y1, logY, Math.max(2, Math.floor((height - top - bottom) / 34)))) {
+  const ups = ticks(y0, y1, logY, Math.max(2, Math.floor((height - top - bottom) / 34))), upLabels = labels(ups);
+  for (const [n, y] of ups.entries()) {
     painter.line(left, py(y), width - right, py(y), grid);
-    painter.text(number(y, 3), left - 6, py(y), {size: 10.5, colour: muted, align: "right"});
+    painter.text(upLabels[n], left - 6, py(y), {size: 10.5, colour: muted, align: "right"});
   }
-  for (const x of ticks(x0, x1, logX, Math.max(2, Math.floor((width - left - right) / 70)))) {
+  const across = ticks(x0, x1, logX, Math.max(2, Math.floor((width - left - right) / 70))), acrossLabels = labels(across);
+  for (const [n, x] of across.entries()) {
     painter.line(px(x), height - bottom, px(x), height - bottom + 4, theme("line-strong"));
-    painter.text(number(x, 4), px(x), height - bottom + 12, {size: 10.5, colour: muted, align: "center"});
+    painter.text(acrossLabels[n], px(x), height - bottom + 12, {size: 10.5, colour: muted, align: "center"});
   }
   painter.text(figure.across, width - right, height - 7, {size: 10.5, colour: muted, align: "right"});
   for (const x of marks) painter.line(px(x), height - bottom - 5, px(x), height - bottom, theme("o"), {width: 2});
@@ -70,8 +80,11 @@ export function paintCurves(painter, figure) {
     painter.rect(width - right - wide - 6, y - 7, wide + 4, 14, theme("panel"), {alpha: 0.8});
     painter.text(name, width - right - 4, y, {size: 10.5, colour: muted, align: "right", room: width - left - right - 8});
   }
-  painter.text(figure.up, left + 4, top + 6, {size: 10.5, colour: muted, room: width - left - right});
-  if (legend) paintLegend(painter, curves.filter((c) => c.name), left + 4, top + 22, width - right);
+  painter.text(figure.up, 4, 9, {size: 10.5, colour: muted, room: width - right});
+  eachLegend(painter, named, left, width - right, (curve, x, row) => {
+    painter.line(x, 26 + row * 16, x + 14, 26 + row * 16, curve.colour ?? curveColour(curves.indexOf(curve)), {width: 3});
+    painter.text(curve.name, x + 19, 26 + row * 16, {size: 11, room: width - right - x - 19});
+  });
   const fromPixel = (p) => {
     const t = (p - left) / (width - left - right);
     return logX ? x0 * (x1 / x0) ** t : x0 + (x1 - x0) * t;
@@ -79,13 +92,18 @@ export function paintCurves(painter, figure) {
   return {px, py, fromPixel};
 }
 
-function paintLegend(painter, curves, left, top, right) {
-  let x = left, y = top;
-  curves.forEach((curve, n) => {
+// Names beside short lines, in as many rows as they need.
+function eachLegend(painter, curves, left, right, show) {
+  let x = left, row = 0;
+  for (const curve of curves) {
     const wide = painter.measure(curve.name, 11) + 34;
-    if (x + wide > right && x > left) x = left, y += 16;
-    painter.line(x, y, x + 14, y, curve.colour ?? curveColour(n), {width: 3});
-    painter.text(curve.name, x + 19, y, {size: 11, room: right - x - 19});
+    if (x + wide > right && x > left) x = left, row += 1;
+    show(curve, x, row);
     x += wide;
-  });
+  }
+  return curves.length ? row + 1 : 0;
+}
+
+function legendRows(painter, curves, left, right) {
+  return eachLegend(painter, curves, left, right, () => {});
 }

@@ -56,6 +56,7 @@ export function showHead() {
       if (data.live === false) model.append(el("em", {}, ` — ${t("embedded_note")}`));
     }
     tools.replaceChildren(
+      ...(data.about?.labs && data.live !== false ? [el("a", {class: "tool", href: "labs.html", title: t("labs_hint")}, t("labs"))] : []),
       el("button", {class: "tool", lang: language() === "zh" ? "en" : "zh-Hans", title: t("language_hint"),
                     onclick: () => set({lang: language() === "zh" ? "en" : "zh"})}, t("language")),
       el("button", {class: "tool icon", title: t("theme"), "aria-label": t("theme"),

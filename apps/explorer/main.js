@@ -14,31 +14,11 @@ import {showTabs} from "./tabs.js";
 import {showTimeline} from "./timeline.js";
 import {showTraining} from "./training.js";
 import {decode, encode, version} from "./permalink.js";
+import {applyTheme, remember, remembered} from "./preferences.js";
 import {openSource} from "./source.js";
 import {start} from "./loader.js";
 import {data, defaults, on, put, set, state} from "./store.js";
 import {t, useLanguage} from "./texts.js";
-
-function remembered(name) {
-  try {
-    return localStorage.getItem(`attend.${name}`) ?? "";
-  } catch {
-    return "";  // a page without storage: an exported file, a notebook
-  }
-}
-
-function remember(name, value) {
-  try {
-    localStorage.setItem(`attend.${name}`, value);
-  } catch {
-    // then it lasts as long as the page
-  }
-}
-
-function applyTheme() {
-  if (state.theme) document.documentElement.dataset.theme = state.theme;
-  else delete document.documentElement.dataset.theme;
-}
 
 async function readAddress() {
   const link = await decode(location.hash);
@@ -75,7 +55,7 @@ async function main() {
   const link = await readAddress();
   Object.assign(state, {lang: remembered("lang"), theme: remembered("theme")}, source.state ?? {}, link.state);
   useLanguage(state.lang);
-  applyTheme();
+  applyTheme(state.theme);
   showAll();
   attachKeys();
   announce();
@@ -88,7 +68,7 @@ async function main() {
   });
   on("theme", () => {
     remember("theme", state.theme);
-    applyTheme();
+    applyTheme(state.theme);
     put({look: state.theme});
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => put({look: "system"}));

@@ -260,7 +260,6 @@ const en = {
   training_sample: "What it writes at step {step}",
   training_no_sample: "No sample up to here: one comes with every validation that is the best so far.",
   training_shown: "heads of step {step}",
-  training_newest: "newest",
   training_follow: "Follow",
   training_follow_hint: "Always show the newest model",
   training_slider: "Step whose model is shown",
@@ -270,6 +269,8 @@ const en = {
   training_at: "step {step}: loss {loss}, gradient {gradient}, rate {rate}",
   training_said: "Training loss {loss} at step {step} of {steps}; validation loss {validation}.",
   training_no_steps: "The steps of this run were not kept: attend train … --watch keeps them.",
+  labs: "Labs",
+  labs_hint: "Experiments that conclude from their own run, exercises and a quiz",
 };
 
 const zh = {
@@ -532,7 +533,6 @@ const zh = {
   training_sample: "第 {step} 步时写出的文字",
   training_no_sample: "到这一步还没有样例：每次取得最好的验证损失时写一段。",
   training_shown: "第 {step} 步的头",
-  training_newest: "最新",
   training_follow: "跟随",
   training_follow_hint: "始终显示最新的模型",
   training_slider: "显示哪一步的模型",
@@ -542,6 +542,8 @@ const zh = {
   training_at: "第 {step} 步：损失 {loss}，梯度 {gradient}，学习率 {rate}",
   training_said: "第 {step} 步（共 {steps} 步）训练损失 {loss}；验证损失 {validation}。",
   training_no_steps: "此次训练没有保留各步的模型：用 attend train … --watch 保留。",
+  labs: "实验",
+  labs_hint: "从自己的运行得出结论的实验、练习和测验",
 };
 
 export const languages = {en, zh};
@@ -556,6 +558,12 @@ export function useLanguage(chosen) {
 
 export function language() {
   return current;
+}
+
+// Words of a page that has more of them.
+export function addTexts(english, chinese) {
+  Object.assign(en, english);
+  Object.assign(zh, chinese);
 }
 
 export function t(key, values = {}) {

@@ -2,17 +2,13 @@
 #include "apps/server/explore.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
-#include <condition_variable>
-#include <deque>
 #include <list>
-#include <mutex>
 #include <optional>
-#include <thread>
 
 #include "apps/server/explore_maps.hpp"
 #include "apps/server/explore_runs.hpp"
+#include "apps/server/reply_queue.hpp"
 #include "attend/attend.hpp"
 #include "attend/error.hpp"
 #include "attend/llm/store.hpp"
@@ -142,21 +138,13 @@ RunPath run_path(const Request& request) {
 
 struct ExploreWork {
   ExploreWork(ExploredModels what, const ExploreLimits& bounds)
-      : models(std::move(what)), limits(bounds), thread([this] { loop(); }) {}
-  ~ExploreWork() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    changed.notify_all();
-    thread.join();
-  }
+      : models(std::move(what)), limits(bounds), queue(bounds.waiting) {}
 
+  using Stopped = ReplyQueue::Stopped;
   // One request under way: a map in bands comes back into the queue until it is done.
   struct Job {
     Request request;
-    std::shared_ptr<Reply> reply;
-    std::shared_ptr<std::atomic<bool>> gone;
+    Reply* reply = nullptr;
     std::optional<MapInBands> map{};
   };
 
@@ -187,65 +175,28 @@ struct ExploreWork {
     const std::string example = models.example ? models.example() : "";
     out.string("example", !example.empty() ? example : models.name == llm::embedded_model() ? kStory : kExample);
     out.truth("training", static_cast<bool>(models.steps));
+    out.truth("labs", models.labs);
     return out.text();
   }
 
   void submit(const Request& request, const std::shared_ptr<Reply>& reply) {
-    Job job{request, reply, std::make_shared<std::atomic<bool>>(false)};
-    reply->when_gone([gone = job.gone] { *gone = true; });
-    {
-      const std::lock_guard lock(mutex);
-      if (std::ssize(queue) >= limits.waiting)
-        throw RequestError({503, "too many requests wait already; ask again in a moment", "", "busy"});
-      queue.push_back(std::move(job));
-    }
-    changed.notify_one();
-  }
-
-  void loop() {
-    for (;;) {
-      Job job;
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return ending || !queue.empty(); });
-        if (ending) return;
-        job = std::move(queue.front());
-        queue.pop_front();
+    queue.submit(reply, [this, job = std::make_shared<Job>(Job{request})](Reply& to, const Stopped& stopped) {
+      job->reply = &to;
+      if (!job->map) {
+        handle(*job, stopped);
+        return !job->map;
       }
-      if (*job.gone) continue;
-      answer(job);
-      if (!job.map || job.map->done()) continue;
-      const std::lock_guard lock(mutex);  // others first, then the next band
-      queue.push_back(std::move(job));
-    }
-  }
-
-  void answer(Job& job) {
-    if (job.map) {
       try {
-        if (!job.reply->write(job.map->next())) *job.gone = true;
-        if (job.map->done()) job.reply->end();
+        if (to.write(job->map->next()) && !job->map->done()) return false;
       } catch (const std::exception&) {
-        job.reply->end();  // the page sees that rows are missing and asks again
-        job.map.reset();
+        // the page sees that rows are missing and asks again
       }
-      return;
-    }
-    try {
-      handle(job);
-    } catch (const RequestError& error) {
-      job.reply->send(error_response(error.error));
-    } catch (const InvalidArgument& error) {
-      job.reply->send(error_response({400, error.what(), "", "bad_argument"}));
-    } catch (const std::bad_alloc&) {
-      job.reply->send(error_response({503, "out of memory; ask for less", "", "out_of_memory"}));
-    } catch (const std::exception& error) {
-      job.reply->send(error_response({500, error.what(), "", "internal_error"}));
-    }
+      to.end();
+      return true;
+    });
   }
 
-  void handle(Job& job) {
-    const auto stopped = [gone = job.gone, this] { return gone->load() || ending.load(); };
+  void handle(Job& job, const Stopped& stopped) {
     if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs_of(newest()))});
     if (job.request.path == "/explore/v1/runs") {
       const io::Json body = body_of(job.request);
@@ -369,11 +320,7 @@ struct ExploreWork {
   ExploredModels models;
   ExploreLimits limits;
   std::list<std::pair<std::int64_t, ExploreRuns>> opened;  // by step, the last asked for first
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Job> queue;
-  std::atomic<bool> ending = false;
-  std::thread thread;  // last: it uses all of the above
+  ReplyQueue queue;                                        // last: its thread uses all of the above
 };
 
 Explorer::Explorer(ExploredModels models, const ExploreLimits& limits)

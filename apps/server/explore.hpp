@@ -28,6 +28,7 @@ struct ExploredModels {
   std::string name;
   std::function<llm::Model(std::int64_t step)> open;   // on the explorer's thread, when somebody asks
   std::function<std::vector<std::int64_t>()> steps{};  // rising; empty: there is one model, and its step is -1
+  bool labs = false;                                   // the server has them too
   std::function<std::string()> example{};              // a text to begin with; none, or "": the explorer's own
 };
 
