@@ -12,10 +12,11 @@ export function ticks(low, high, log, most) {
   const out = [];
   if (log) {
     const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
-    const step = Math.max(1, Math.ceil((last - first + 1) / most)), parts = last - first < 3 && most >= 5 ? [1, 2, 5] : [1];
-    for (let n = first - 1; n <= last; n += step)
-      for (const part of parts) if (part * 10 ** n >= low * 0.999 && part * 10 ** n <= high * 1.001) out.push(part * 10 ** n);
-    if (out.length >= 2) return out;
+    for (let n = first - 1; n <= last; ++n)
+      for (const part of last - first < 3 ? [1, 2, 5] : [1])
+        if (part * 10 ** n >= low * 0.999 && part * 10 ** n <= high * 1.001) out.push(part * 10 ** n);
+    const every = Math.ceil(out.length / (2 * most));
+    if (out.length >= 2) return out.filter((_, n) => n % every === 0);
     out.length = 0;
   }
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
@@ -31,7 +32,7 @@ function span(values, log, padded) {
   if (low > high) return log ? [1, 10] : [0, 1];
   if (low === high) return log ? [low / 2, low * 2] : [low - 0.5, high + 0.5];
   if (!padded) return [low, high];
-  if (log) return [low / 1.15, high * 1.15];
+  if (log) return [low / Math.max(1.15, (high / low) ** 0.12), high * 1.1];
   const room = (high - low) * 0.05;
   return [low >= 0 && low < room * 4 ? 0 : low - room, high + room];
 }

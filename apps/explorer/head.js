@@ -61,7 +61,8 @@ export function showHead() {
                     onclick: () => set({lang: language() === "zh" ? "en" : "zh"})}, t("language")),
       el("button", {class: "tool icon", title: t("theme"), "aria-label": t("theme"),
                     onclick: () => set({theme: dark() ? "light" : "dark"})}, dark() ? "☀" : "☾"),
-      el("button", {class: "tool", title: t("share_hint"), onclick: share}, t("share")),
+      // A notebook's frame has no address to hand on.
+      ...(location.protocol === "about:" ? [] : [el("button", {class: "tool", title: t("share_hint"), onclick: share}, t("share"))]),
       menu(t("export"), [[t("export_png"), exportPng], [t("export_svg"), exportSvg], [t("export_json"), exportJson],
                          ...(data.live === false ? [] : [[t("export_html"), exportHtml]])]),
       el("button", {class: "tool icon", title: t("help"), "aria-label": t("help"), onclick: openHelp}, "?"));

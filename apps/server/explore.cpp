@@ -6,13 +6,14 @@
 #include <list>
 #include <optional>
 
-#include "apps/server/explore_maps.hpp"
 #include "apps/server/explore_runs.hpp"
 #include "apps/server/reply_queue.hpp"
 #include "attend/attend.hpp"
 #include "attend/error.hpp"
 #include "attend/llm/store.hpp"
 #include "io/json.hpp"
+#include "llm/look/look_frames.hpp"
+#include "llm/look/look_json.hpp"
 
 namespace attend::server {
 namespace {
@@ -145,30 +146,18 @@ struct ExploreWork {
   struct Job {
     Request request;
     Reply* reply = nullptr;
-    std::optional<MapInBands> map{};
+    std::optional<llm::MapInBands> map{};
   };
 
   std::string about_json(ExploreRuns& runs) {
-    const llm::ModelInfo& info = runs.model().info();
-    io::JsonObject shape, bounds, out;
-    shape.string("name", models.name);
-    shape.string("family", info.family);
-    shape.number("layers", info.layers);
-    shape.number("heads", info.heads);
-    shape.number("kv_heads", info.kv_heads);
-    shape.number("head_dim", info.head_dim);
-    shape.number("vocabulary", info.vocabulary);
-    shape.number("context", runs.model().context());
-    shape.number("parameters", info.parameters);
-    shape.truth("causal", info.generates);
-    shape.string("positions", info.family == "gpt2" || info.family == "bert" ? "added" : "rope");
+    io::JsonObject bounds, out;
     bounds.number("text_bytes", static_cast<std::int64_t>(limits.text_bytes));
     bounds.number("tokens", runs.model().context());
     bounds.number("exact", limits.exact);
     bounds.number("runs", limits.runs);
     out.number("protocol", std::int64_t{1});
     out.string("version", version());
-    out.put("model", shape.text());
+    out.put("model", llm::model_json(runs.model(), models.name));
     out.put("limits", bounds.text());
     out.string("kernel", kernel_name());
     out.string("dtype", "f32");
@@ -219,20 +208,22 @@ struct ExploreWork {
     if (path.what == "thumbs") {
       const auto [first, end] = pair_argument(job.request, "layers", ':', 0, look.layers());
       if (first >= end) throw RequestError(bad("layers", argument(job.request, "layers"), "first:end"));
-      return job.reply->send({.content_type = kBinary,
-                              .body = thumbs_frame(look, first, end, whole_argument(job.request, "cells", 1, 128))});
+      return job.reply->send(
+          {.content_type = kBinary,
+           .body = llm::thumbs_frame(look, first, end, whole_argument(job.request, "cells", 1, 128))});
     }
     const std::int64_t layer = whole_argument(job.request, "layer", 0, look.layers() - 1);
     if (!look.kept(layer))
       throw RequestError(
           {404, "layer " + std::to_string(layer) + " was not kept of this run", "layer", "layer_not_kept"});
-    if (path.what == "tensors") return job.reply->send({.content_type = kBinary, .body = tensor_frames(look, layer)});
+    if (path.what == "tensors")
+      return job.reply->send({.content_type = kBinary, .body = llm::tensor_frames(look, layer)});
     const std::int64_t head = whole_argument(job.request, "head", 0, look.heads() - 1);
     if (path.what == "values")
-      return job.reply->send({.content_type = kBinary, .body = values_frame(look, layer, head)});
+      return job.reply->send({.content_type = kBinary, .body = llm::values_frame(look, layer, head)});
     if (path.what == "cell") {
       const std::int64_t query = position(job.request, "query", look), key = position(job.request, "key", look);
-      return job.reply->send({.body = cell_json(look, layer, head, query, key)});
+      return job.reply->send({.body = llm::cell_json(look, layer, head, query, key)});
     }
     if (path.what == "map") return begin_map(job, look, layer, head);
     throw RequestError(
@@ -310,7 +301,7 @@ struct ExploreWork {
           {404, "the area lies beyond the run's " + std::to_string(look.length()) + " tokens", "", "no_run"});
     if (q0 >= q1 || k0 >= k1)
       throw RequestError({400, "the area is empty: expected first:end, end above first", "queries", "bad_argument"});
-    MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, limits.band_weights);
+    llm::MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, limits.band_weights);
     std::string first = map.next();
     if (map.done()) return job.reply->send({.content_type = kBinary, .body = std::move(first)});
     job.reply->begin({.content_type = kBinary, .body = std::move(first)});

@@ -55,7 +55,6 @@ class ExploreRuns {
  private:
   void grow(ExploreRun& run, const std::vector<llm::Token>& generated);
   void make_room(std::int64_t bytes, const ExploreRun* keep);
-  std::string heads_json(const llm::Look& look);
 
   llm::Model model_;
   llm::LookSession session_{model_};
