@@ -206,6 +206,7 @@ int run_stage(const Arguments& a, llm::Ranks& ranks) {
   int code = kSuccess;
   if (a.what == "tokenizer") {
     ranks.agree([&] {
+      if (a.watch) throw UsageError("--watch shows a model that learns; a tokenizer is made at once");
       check_places(a);
       if (ranks.rank() == 0) code = train_tokenizer(a);
     });

@@ -391,7 +391,10 @@ void Run::write_model_to(const fs::path& folder) {
 
 void Run::keep_model() {
   if (!is_first() || !events_.keep_model) return;
-  if (const fs::path folder = events_.keep_model(state_.step); !folder.empty()) write_model_to(folder);
+  const fs::path folder = events_.keep_model(state_.step);
+  if (folder.empty()) return;
+  fs::create_directories(folder.parent_path());
+  write_model_to(folder);
 }
 
 void Run::write_best() {
