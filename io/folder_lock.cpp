@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 
 #include "io/file_error.hpp"
 
@@ -17,10 +19,22 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& b
   const std::filesystem::path path = folder / ".lock";
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) throw FileError("cannot write " + path.string() + ": " + std::generic_category().message(errno));
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd_);
-    throw FileError(busy);
+  // Somebody who only asks (is_held) has it for a moment.
+  for (int tries = 0; ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if (tries == 3) {
+      ::close(fd_);
+      throw FileError(busy);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+bool FolderLock::is_held(const std::filesystem::path& folder) {
+  const int fd = ::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0;
+  ::close(fd);
+  return held;
 }
 
 FolderLock::~FolderLock() {

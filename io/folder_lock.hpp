@@ -15,6 +15,8 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  static bool is_held(const std::filesystem::path& folder);  // by anybody, now
+
  private:
   int fd_ = -1;
 };

@@ -1,18 +1,18 @@
 // `attend explore`: serves the explorer for one model on this machine alone, and opens it.
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "apps/server/assets.hpp"
 #include "apps/server/explore.hpp"
+#include "apps/server/labs_api.hpp"
 #include "apps/server/listener.hpp"
+#include "apps/server/training.hpp"
 #include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "io/readable.hpp"
+#include "open_browser.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -23,21 +23,6 @@ struct Arguments {
   std::int64_t port = 0, context = 0, memory_mb = 2048;
   bool no_open = false, quiet = false;
 };
-
-// The user's browser, where there is a screen; whether it opens is its own affair.
-void open_browser(const std::string& url) {
-  if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr) return;
-  // A child of a child: nobody waits for the browser.
-  const pid_t child = fork();
-  if (child == 0) {
-    if (fork() == 0) {
-      execlp("xdg-open", "xdg-open", url.c_str(), static_cast<char*>(nullptr));
-      _exit(1);
-    }
-    _exit(0);
-  }
-  if (child > 0) (void)waitpid(child, nullptr, 0);
-}
 
 llm::Model load(const Arguments& a, const std::string& name) {
   std::unique_ptr<ProgressBar> bar;
@@ -62,15 +47,32 @@ int run_explore(const Arguments& a) {
   server::Log log;
   server::Router router;
   server::add_assets(router);
-  llm::Model model = load(a, name);  // here, where its progress and its errors are seen
-  server::Explorer explorer(name, [&] { return std::move(model); }, limits);
+  const server::TrainingFolder run(name);
+  server::ExploredModels models{name, {}};
+  if (server::TrainingFolder::is_one(name)) {
+    models = run.models(a.context);
+    run.add_routes(router);
+  }
+  std::optional<llm::Model> model;
+  if (!models.steps || run.steps().empty()) {
+    model = load(a, name);  // here, where its progress and its errors are seen
+    models.open = [&, others = models.open](std::int64_t step) { return step < 0 ? std::move(*model) : others(step); };
+  }
+  models.labs = true;
+  const std::string key = server::new_key();
+  server::LabsService labs(key);
+  labs.add_routes(router);
+  server::Explorer explorer(std::move(models), limits);
   explorer.add_routes(router);
   server::Listener listener(router, {.port = static_cast<std::uint16_t>(a.port)}, log);
   const std::string url = fmt::format("http://127.0.0.1:{}/", listener.port());
   fmt::print("{} is open to view: {}\n{}", name, url,
-             a.quiet ? "" : "Only this machine can reach it. Ctrl-C ends it.\n");
+             a.quiet ? ""
+                     : fmt::format("Only this machine can reach it. Ctrl-C ends it. Labs and a quiz: {}labs.html\n"
+                                   "The page asks for this key where it is to run an exercise that you wrote: {}\n",
+                                   url, key));
   (void)std::fflush(stdout);
-  if (!a.no_open && isatty(STDOUT_FILENO) != 0) open_browser(url);
+  if (!a.no_open) open_browser(url);
   (void)signals.wait();
   (void)listener.drain(std::chrono::milliseconds(500));
   return kSuccess;
@@ -106,7 +108,7 @@ Command add_explore(Program& program) {
       "\nExamples:\n"
       "  attend explore                    the model inside, or one that was pulled\n"
       "  attend explore smollm2            attend pull smollm2 brings it\n"
-      "  attend explore run                a training run's folder\n"
+      "  attend explore run                a training run's folder: its model, and its curves where it was watched\n"
       "  attend explore smollm2 --context 32768 --memory 8192    long texts\n"
       "\nThe link's fragment holds the whole state: what you send is what they see.");
   return {app, [a] { return run_explore(*a); }};

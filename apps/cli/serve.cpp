@@ -140,7 +140,8 @@ int run_serve(const Arguments& a) {
   server::add_api(router, context);
   server::add_assets(router);
   // A copy of the first model with its weights, made when somebody opens the page.
-  server::Explorer explorer(first, [&] { return llm::Model::open(names.front(), {.context = a.context}); });
+  server::Explorer explorer(
+      {first, [&](std::int64_t) { return llm::Model::open(names.front(), {.context = a.context}); }});
   explorer.add_routes(router);
   server::StopSignals signals;
   server::Listener listener(router, {.address = a.host, .port = static_cast<std::uint16_t>(a.port)}, log);

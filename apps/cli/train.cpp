@@ -16,6 +16,7 @@
 #include "llm/train_mpi/start_ranks.hpp"
 #include "train_progress.hpp"
 #include "train_screen.hpp"
+#include "train_watch.hpp"
 
 namespace attend::cli {
 namespace {
@@ -27,7 +28,8 @@ struct Arguments {
   std::string what, out, start, config, shape;
   std::vector<std::string> inputs;
   std::int64_t vocabulary = 2048;
-  bool force = false;
+  bool force = false, watch = false;
+  std::int64_t port = 0;
   std::map<std::string, std::string> settings;  // by their names; "" if not given
 };
 
@@ -87,7 +89,7 @@ llm::TrainEvents shown_on(TrainScreen& screen) {
   return events;
 }
 
-int run_job(const llm::TrainJob& job, llm::Ranks& ranks) {
+int run_job(const Arguments& a, const llm::TrainJob& job, llm::Ranks& ranks) {
   TrainScreen screen;
   llm::TrainEvents events;
   if (ranks.rank() == 0) events = shown_on(screen);
@@ -100,6 +102,8 @@ int run_job(const llm::TrainJob& job, llm::Ranks& ranks) {
     }
     return interrupted.has_value();
   };
+  std::optional<TrainWatch> watch;
+  if (a.watch && ranks.rank() == 0) watch.emplace(job, static_cast<std::uint16_t>(a.port)).listen(events);
   const llm::TrainResult result = llm::train(job, events, ranks);
   if (ranks.rank() > 0) return kSuccess;
   draw_losses({job.run}, job.run / "loss");
@@ -115,6 +119,7 @@ int run_job(const llm::TrainJob& job, llm::Ranks& ranks) {
   if (result.state.best_step > 0)
     fmt::print("; best validation loss {:.4f} at step {}", result.state.best, result.state.best_step);
   fmt::print("\n{}/model is the model, {}/loss.png its curve: attend generate {}/model \"...\"\n", run, run, run);
+  if (watch) watch->stay();
   return kSuccess;
 }
 
@@ -201,6 +206,7 @@ int run_stage(const Arguments& a, llm::Ranks& ranks) {
   int code = kSuccess;
   if (a.what == "tokenizer") {
     ranks.agree([&] {
+      if (a.watch) throw UsageError("--watch shows a model that learns; a tokenizer is made at once");
       check_places(a);
       if (ranks.rank() == 0) code = train_tokenizer(a);
     });
@@ -208,7 +214,7 @@ int run_stage(const Arguments& a, llm::Ranks& ranks) {
   }
   llm::TrainJob job;
   ranks.agree([&] { job = job_of(a, ranks); });
-  return run_job(job, ranks);
+  return run_job(a, job, ranks);
 }
 
 int run_train(const Arguments& a) {
@@ -251,6 +257,12 @@ Command add_train(Program& program) {
       .type_name("N")
       .show_default();
   app.add_flag("--force", a->force, "tokenizer: replace what is at the folder");
+  app.add_flag("--watch", a->watch,
+               "Show the run in the browser: losses, samples, and every head at the steps that are kept");
+  app.add_option("--port", a->port, "Of that page; 0: any that is free")
+      .check(whole_number(0, 65535))
+      .type_name("N")
+      .show_default();
   const llm::TrainConfig defaults = llm::default_config(Stage::pretrain);
   llm::visit_fields(defaults, [&](const char* field, const auto& value, auto&&... rest) {
     const char* about = std::get<sizeof...(rest) - 1>(std::tuple(rest...));
@@ -267,6 +279,7 @@ Command add_train(Program& program) {
       "with any number of threads. Memory is planned and told before the first step.\n"
       "\nExamples:\n"
       "  attend train pretrain stories -o run                       from nothing to a model that tells stories\n"
+      "  attend train pretrain stories -o run --watch               and see it learn, in the browser\n"
       "  attend train sft stories --start run -o chat               it learns to talk about them: attend chat chat\n"
       "  attend train pretrain book.txt -o run                      your own text\n"
       "  attend train sft chats.jsonl --start run/model -o chat     your own conversations\n"

@@ -8,6 +8,7 @@ function sentence(problem) {
     empty: () => t("problem_empty"),
     too_long: () => t("problem_too_long", {tokens: count(problem.tokens), context: count(problem.context)}),
     too_large: () => t("problem_too_large", {size: bytes(problem.size), limit: bytes(problem.limit)}),
+    no_step: () => t("problem_no_step", problem),
     not_kept: () => t("problem_not_kept", problem),
     link_version: () => t("problem_link_version"),
     link_broken: () => t("problem_link_broken", problem),

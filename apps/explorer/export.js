@@ -34,6 +34,7 @@ function paintSheet(painter) {
       const method = target[name];
       if (typeof method !== "function") return method;
       const places = {rect: [1], frame: [1], hatch: [1], circle: [1], line: [1, 3], curve: [1, 3], text: [2], image: [2]}[name] ?? [];
+      if (name === "path") return (points, ...rest) => target.path(points.map(([x, y]) => [x, y + 70]), ...rest);
       return (...given) => (places.forEach((at) => (given[at] += 70)), method.apply(target, given));
     },
   });

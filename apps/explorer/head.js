@@ -56,11 +56,13 @@ export function showHead() {
       if (data.live === false) model.append(el("em", {}, ` — ${t("embedded_note")}`));
     }
     tools.replaceChildren(
+      ...(data.about?.labs && data.live !== false ? [el("a", {class: "tool", href: "labs.html", title: t("labs_hint")}, t("labs"))] : []),
       el("button", {class: "tool", lang: language() === "zh" ? "en" : "zh-Hans", title: t("language_hint"),
                     onclick: () => set({lang: language() === "zh" ? "en" : "zh"})}, t("language")),
       el("button", {class: "tool icon", title: t("theme"), "aria-label": t("theme"),
                     onclick: () => set({theme: dark() ? "light" : "dark"})}, dark() ? "☀" : "☾"),
-      el("button", {class: "tool", title: t("share_hint"), onclick: share}, t("share")),
+      // A notebook's frame has no address to hand on.
+      ...(location.protocol === "about:" ? [] : [el("button", {class: "tool", title: t("share_hint"), onclick: share}, t("share"))]),
       menu(t("export"), [[t("export_png"), exportPng], [t("export_svg"), exportSvg], [t("export_json"), exportJson],
                          ...(data.live === false ? [] : [[t("export_html"), exportHtml]])]),
       el("button", {class: "tool icon", title: t("help"), "aria-label": t("help"), onclick: openHelp}, "?"));

@@ -3,6 +3,7 @@
 import {clamp} from "./format.js";
 import {NotKept} from "./source_embedded.js";
 import {Lost, ServerError} from "./source_server.js";
+import {followTraining} from "./training_data.js";
 import {data, length, on, put, set, state, switched} from "./store.js";
 
 const thumbCells = 24, mapCells = 512, manyTokens = 1024;
@@ -70,12 +71,28 @@ export async function start(opened, hasText) {
     throw error;
   }
   if (!hasText && state.text === "") set({text: source.live ? data.about.example : source.state.text ?? ""});
-  on("text generated switches", (changed) => loadRun(changed));
+  on("text generated switches step", (changed) => loadRun(changed));
   on("run layer head window shown compare pin base", loadMap);
   on("run layer head query key hover shown", loadCell);
   on("run layer head measure", loadValues);
   on("layer", () => data.run && data.run.tokens.length > manyTokens && loadThumbs());
+  if (source.live && data.about.training) await followTraining(source, failed);
+  checkStep();
+  on("step", checkStep);
+  on("training", (changed) => stepNow() !== data.run?.trained && loadRun(changed));
   await loadRun();
+}
+
+// The step whose model is looked at: the chosen one, where it was kept, else the newest. Null: there is but one model.
+export function stepNow() {
+  const kept = data.training?.kept ?? [];
+  return kept.includes(state.step) ? state.step : kept.at(-1) ?? null;
+}
+
+function checkStep() {
+  if (state.step === null || stepNow() === state.step) return;
+  put({problem: {kind: "no_step", step: state.step}});
+  set({step: null});
 }
 
 function tooLarge(text) {
@@ -100,10 +117,11 @@ async function loadRun(changed = null) {
   const key = runKey();
   if (key === coming || (data.run && data.run.of === key && changed)) return;  // it is under way, or a step has brought it
   coming = key;
-  const {text, generated, switches} = state;
-  const run = await latest("run", (signal) => source.run(text, generated, switches, layerNow(), signal));
+  const {text, generated, switches} = state, step = stepNow();
+  const run = await latest("run", (signal) => source.run({text, generated, switches, layer: layerNow(), step}, signal));
   if (coming === key) coming = null;
   if (!run) return;
+  run.trained = step;
   arrived(run, key, changed?.has("text"));
   if (switched() && state.compare === "before") loadBase();
 }
@@ -116,7 +134,7 @@ function layerNow() {
 }
 
 function runKey() {
-  return JSON.stringify([state.text, state.generated, state.switches]);
+  return JSON.stringify([state.text, state.generated, state.switches, stepNow()]);
 }
 
 function arrived(run, key, newText) {
@@ -152,7 +170,8 @@ function mostToSee(run) {
 
 async function loadBase() {
   const {text, generated} = state;
-  const base = await latest("base", (signal) => source.run(text, generated, [], layerNow(), signal));
+  const wish = {text, generated, switches: [], layer: layerNow(), step: stepNow()};
+  const base = await latest("base", (signal) => source.run(wish, signal));
   if (base) put({base});
 }
 
@@ -256,7 +275,7 @@ export async function step(token = null) {
   steps[generated.length] = {...grown.step, next: grown.next};
   put({steps});
   set({generated: chosen, shown: null, query: grown.tokens.length - 1, key: null, window: null});
-  arrived(grown, JSON.stringify([state.text, chosen, state.switches]), false);
+  arrived({...grown, trained: run.trained}, runKey(), false);
   return grown.step;
 }
 

@@ -12,32 +12,13 @@ import {showStrip} from "./strip.js";
 import {showSwitches} from "./switches.js";
 import {showTabs} from "./tabs.js";
 import {showTimeline} from "./timeline.js";
+import {showTraining} from "./training.js";
 import {decode, encode, version} from "./permalink.js";
+import {applyTheme, remember, remembered} from "./preferences.js";
 import {openSource} from "./source.js";
 import {start} from "./loader.js";
 import {data, defaults, on, put, set, state} from "./store.js";
 import {t, useLanguage} from "./texts.js";
-
-function remembered(name) {
-  try {
-    return localStorage.getItem(`attend.${name}`) ?? "";
-  } catch {
-    return "";  // a page without storage: an exported file, a notebook
-  }
-}
-
-function remember(name, value) {
-  try {
-    localStorage.setItem(`attend.${name}`, value);
-  } catch {
-    // then it lasts as long as the page
-  }
-}
-
-function applyTheme() {
-  if (state.theme) document.documentElement.dataset.theme = state.theme;
-  else delete document.documentElement.dataset.theme;
-}
 
 async function readAddress() {
   const link = await decode(location.hash);
@@ -63,7 +44,7 @@ function showAll() {
   document.title = t("title");
   for (const node of document.querySelectorAll("[data-text]")) node.textContent = t(node.dataset.text);
   for (const show of [showHead, showPrompt, showStrip, showSwitches, showTabs, showGrid, showPattern, showNext,
-                      showInspector, showTimeline, showBanner]) show();
+                      showInspector, showTimeline, showTraining, showBanner]) show();
 }
 
 // For the console, and for tests.
@@ -74,7 +55,7 @@ async function main() {
   const link = await readAddress();
   Object.assign(state, {lang: remembered("lang"), theme: remembered("theme")}, source.state ?? {}, link.state);
   useLanguage(state.lang);
-  applyTheme();
+  applyTheme(state.theme);
   showAll();
   attachKeys();
   announce();
@@ -87,7 +68,7 @@ async function main() {
   });
   on("theme", () => {
     remember("theme", state.theme);
-    applyTheme();
+    applyTheme(state.theme);
     put({look: state.theme});
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => put({look: "system"}));
@@ -100,7 +81,7 @@ async function main() {
     if (location.hash === written) return;
     written = location.hash;
     const next = await readAddress();
-    set({...structuredClone(defaults), lang: state.lang, theme: state.theme, ...next.state});
+    set({...structuredClone(defaults), text: data.about?.example ?? "", lang: state.lang, theme: state.theme, ...next.state});
   });
   on("about", () => {
     if (!data.about) return;

@@ -210,24 +210,49 @@ function paintChoice(p, plot, g, chosen) {
   }
 }
 
+// What a number is called beside a legend.
+function legendValue(value) {
+  return value === 0 ? "0" : state.measure === "value" ? number(value, 2) : percent(value).replace("<0.01 %", "0").replace(" %", "%");
+}
+
+function paintMasked(p, g, x, y) {
+  if (x + 60 >= g.width) return;
+  p.frame(x, y - 1, 12, 11, theme("line"));
+  p.hatch(x, y - 1, 12, 11, theme("hatch"));
+  p.text(t("legend_masked"), x + 18, y + 5, {size: 10.5, colour: theme("muted")});
+}
+
+// Dots and lines have no colours to read: some of them, as large as in the plot, with their weights.
+function paintSizes(p, plot, g, kind) {
+  const y = g.height - 18, start = kind === "dots" ? Math.max(12, g.left) : Math.max(12, g.width / 2 - 130), most = state.range === "row" && kind === "dots" && !plot.diff ? 1 : plot.what.most;
+  const muted = theme("muted"), shares = plot.diff ? [-1, -0.25, 0.25, 1] : [0.02, 0.1, 0.25, 0.5, 1], largest = Math.min(12, g.cell / 2 - 1);
+  let x = start;
+  for (const share of shares) {
+    const size = Math.sqrt(Math.abs(share)), colour = plot.diff ? css(differences(), share < 0 ? 0.12 : 0.88) : kind === "dots" ? theme("dot") : theme("thread");
+    if (kind === "dots") p.circle(x + largest, y, Math.max(0.6, size * largest), colour);
+    else p.line(x, y, x + 22, y, colour, {width: 0.5 + 3.5 * size, alpha: 0.05 + 0.4 * size + 0.4});
+    x += (kind === "dots" ? 2 * largest : 22) + 5;
+    const text = legendValue(share * most);
+    p.text(text, x, y, {size: 10.5, colour: muted});
+    x += p.measure(text, 10.5) + 12;
+  }
+  const told = [t(`measure_${state.measure}`), t(kind === "dots" ? "legend_area" : "legend_width"), state.range === "row" && kind === "dots" ? t("range_row") : ""].filter(Boolean).join(" · ");
+  p.text(told, x, y, {size: 10.5, colour: muted});
+  if (kind === "dots") paintMasked(p, g, x + p.measure(told, 10.5) + 20, y - 5);
+}
+
 function paintLegend(p, plot, g) {
   const width = 150, y = g.height - 22, x = Math.max(12, g.left), colours = colourTable(plot), steps = 60;
   for (let n = 0; n < steps; ++n) p.rect(x + n * width / steps, y, width / steps + 0.5, 9, css(colours, n / (steps - 1)));
   const most = plot.what.most, muted = theme("muted"), style = {size: 10.5, colour: muted, align: "center"};
   const value = (t_) => plot.diff ? Math.sign(t_ - 0.5) * uncurve(state.colour, Math.abs(t_ - 0.5) * 2) * most : uncurve(state.colour, t_) * most;
-  const show = (v) => v === 0 ? "0" : state.measure === "value" ? number(v, 2) : percent(v).replace("<0.01 %", "0").replace(" %", "%");
   for (const at of [0, 0.5, 1]) {
     const v = state.range === "row" && !plot.diff ? uncurve(state.colour, at) : value(at);
-    p.text(show(v), x + at * width, y + 17, style);
+    p.text(legendValue(v), x + at * width, y + 17, style);
   }
   const name = state.range === "row" ? t("range_row") : state.range === "head" ? t("range_head") : "";
   p.text([t(`measure_${state.measure}`), t(`colour_${state.colour}`), name].filter(Boolean).join(" · "), x + width + 14, y + 5, {size: 10.5, colour: muted});
-  const far = x + width + 170;
-  if (far + 60 < g.width) {
-    p.frame(far, y - 1, 12, 11, theme("line"));
-    p.hatch(far, y - 1, 12, 11, theme("hatch"));
-    p.text(t("legend_masked"), far + 18, y + 5, {size: 10.5, colour: muted});
-  }
+  paintMasked(p, g, x + width + 170, y);
 }
 
 // Everything; gives the geometry, for the pointer.
@@ -236,6 +261,7 @@ export function paint(p, plot, view, chosen) {
   g.apartTop = g.transpose ? g.apart : 0, g.apartLeft = g.transpose ? 0 : g.apart;
   if (view === "lines") {
     paintLines(p, plot, g, chosen);
+    paintSizes(p, plot, g, "lines");
     return g;
   }
   if (view === "dots") paintDots(p, plot, g);
@@ -243,6 +269,7 @@ export function paint(p, plot, view, chosen) {
   paintGutter(p, plot, g);
   paintAxes(p, plot, g, chosen);
   paintChoice(p, plot, g, chosen);
-  paintLegend(p, plot, g);
+  if (view === "dots") paintSizes(p, plot, g, "dots");
+  else paintLegend(p, plot, g);
   return g;
 }

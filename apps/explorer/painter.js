@@ -32,15 +32,24 @@ export class CanvasPainter {
     this.to.stroke();
     this.to.setLineDash([]);
   }
-  line(x0, y0, x1, y1, colour, {width = 1, alpha = 1} = {}) {
+  line(x0, y0, x1, y1, colour, {width = 1, alpha = 1, dash = null} = {}) {
+    this.path([[x0, y0], [x1, y1]], colour, {width, alpha, dash});
+  }
+  path(points, colour, {width = 1, alpha = 1, dash = null} = {}) {
     this.to.globalAlpha = alpha;
     this.to.strokeStyle = colour;
     this.to.lineWidth = width;
+    this.to.setLineDash(dash ?? []);
+    this.to.lineJoin = "round";
     this.to.beginPath();
-    this.to.moveTo(x0, y0);
-    this.to.lineTo(x1, y1);
+    points.forEach(([x, y], n) => (n ? this.to.lineTo(x, y) : this.to.moveTo(x, y)));
     this.to.stroke();
+    this.to.setLineDash([]);
     this.to.globalAlpha = 1;
+  }
+  measure(text, size, weight = 400) {
+    this.to.font = `${weight} ${size}px ${sans}`;
+    return this.to.measureText(text).width;
   }
   // From left to right, leaving and arriving level.
   curve(x0, y0, x1, y1, colour, {width = 1, alpha = 1} = {}) {
@@ -114,8 +123,17 @@ export class SvgPainter {
     this.parts.push(`<rect x="${n(x)}" y="${n(y)}" width="${n(w)}" height="${n(h)}" fill="none" stroke="${colour}" ` +
       `stroke-width="${width}"${radius ? ` rx="${n(radius)}"` : ""}${dash ? ` stroke-dasharray="${dash}"` : ""}/>`);
   }
-  line(x0, y0, x1, y1, colour, {width = 1, alpha = 1} = {}) {
-    this.parts.push(`<path d="M${n(x0)} ${n(y0)}L${n(x1)} ${n(y1)}" stroke="${colour}" stroke-width="${n(width)}" opacity="${n(alpha)}"/>`);
+  line(x0, y0, x1, y1, colour, {width = 1, alpha = 1, dash = null} = {}) {
+    this.path([[x0, y0], [x1, y1]], colour, {width, alpha, dash});
+  }
+  path(points, colour, {width = 1, alpha = 1, dash = null} = {}) {
+    const d = points.map(([x, y], at) => `${at ? "L" : "M"}${n(x)} ${n(y)}`).join("");
+    this.parts.push(`<path d="${d}" fill="none" stroke="${colour}" stroke-width="${n(width)}" opacity="${n(alpha)}"` +
+      `${dash ? ` stroke-dasharray="${dash}"` : ""}/>`);
+  }
+  measure(text, size, weight = 400) {
+    this.ruler.font = `${weight} ${size}px ${sans}`;
+    return this.ruler.measureText(text).width;
   }
   curve(x0, y0, x1, y1, colour, {width = 1, alpha = 1} = {}) {
     const m = n((x0 + x1) / 2);

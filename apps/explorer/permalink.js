@@ -13,7 +13,7 @@ const pair = (x) => wholes(x) && x.length === 2;
 
 // How each field is written, and what it has to be when it is read.
 const fields = {
-  text: isText, generated: wholes, shown: whole, layer: whole, head: whole, query: whole, key: whole,
+  text: isText, step: whole, generated: wholes, shown: whole, layer: whole, head: whole, query: whole, key: whole,
   view: oneOf("auto", "heat", "dots", "lines", "tiles"), sheared: (x) => typeof x === "boolean",
   transpose: (x) => typeof x === "boolean", colour: oneOf("linear", "sqrt", "log"), range: oneOf("row", "head", "global"),
   measure: oneOf("weight", "value"), plane: oneOf("mass", "peak"), sink: oneOf("show", "split", "renorm"),

@@ -49,8 +49,12 @@ export class ServerSource {
       method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body), signal});
     return response.json();
   }
-  run(text, generated, switches, layer, signal) {
-    return this.#post("runs", {text, generated, switches, layer}, signal);
+  run({text, generated, switches, layer, step}, signal) {
+    return this.#post("runs", {text, generated, switches, layer, step}, signal);
+  }
+  // What a training run is, and its lines from these bytes on.
+  async training(metrics, samples) {
+    return (await reach(`${this.base}/training?${new URLSearchParams({metrics, samples})}`)).json();
   }
   step(run, request, signal) {
     return this.#post(`runs/${run.run}/step`, request, signal);

@@ -2,6 +2,7 @@
 
 export const defaults = Object.freeze({
   text: "",
+  step: null,             // of a training run, whose model is looked at; null: the newest
   generated: [],          // ids of tokens appended to the text
   shown: null,            // so many tokens are shown; null: all
   layer: null,
@@ -46,6 +47,7 @@ export const data = {
   lost: false,            // the server does not answer
   steps: [],              // of generation: {token, ms, next}
   playing: false,
+  training: null,         // of a training run: what it is, its curves, its samples, the steps whose models were kept
 };
 
 const listeners = [];

@@ -113,6 +113,8 @@ const en = {
   find_none: "not found",
   find_at: "{n} of {all}",
   legend_masked: "masked",
+  legend_area: "by area",
+  legend_width: "by width",
   compare: "Difference",
   compare_off: "off",
   compare_before: "to the unchanged model",
@@ -218,6 +220,7 @@ const en = {
   problem_too_large: "The text is {size}; at most {limit} are taken. The beginning was kept.",
   problem_other: "This did not work: {message}",
   problem_not_kept: "This file does not hold layer {layer}, head {head}. “attend explore” shows all.",
+  problem_no_step: "The model of step {step} was not kept: this is the newest.",
   problem_link_version: "The link was made by another version: opened as far as it is understood.",
   problem_link_broken: "The link is damaged: opened as far as it goes ({fields}).",
   problem_model: "The link was made with the model {other}; this is {name}. Layers and heads differ.",
@@ -241,6 +244,35 @@ const en = {
   key_escape: "free the choice",
   key_help: "this list",
   help_mouse: "Hover previews, click chooses, Esc frees. Double-click a head to hear it alone; shift-click knocks it out as well.",
+  training: "Training",
+  training_about: "{stage} of {run}: step {step} of {steps}",
+  training_running: "{left} left",
+  training_ended: "the run has ended",
+  training_paused: "the run was stopped",
+  training_loss: "loss, nats a token",
+  training_step: "step",
+  training_train: "training",
+  training_validation: "validation",
+  training_entropy: "entropy of the texts {x}: no model can do better",
+  training_trigram: "counting three words {x}",
+  training_unigram: "counting words {x}",
+  training_rate: "learning rate",
+  training_gradient: "gradient norm",
+  training_speed: "tokens a second",
+  training_sample: "What it writes at step {step}",
+  training_no_sample: "No sample up to here: one comes with every validation that is the best so far.",
+  training_shown: "heads of step {step}",
+  training_follow: "Follow",
+  training_follow_hint: "Always show the newest model",
+  training_slider: "Step whose model is shown",
+  training_play: "Play the steps",
+  training_earlier: "Earlier step",
+  training_later: "Later step",
+  training_at: "step {step}: loss {loss}, gradient {gradient}, rate {rate}",
+  training_said: "Training loss {loss} at step {step} of {steps}; validation loss {validation}.",
+  training_no_steps: "The steps of this run were not kept: attend train … --watch keeps them.",
+  labs: "Labs",
+  labs_hint: "Experiments that conclude from their own run, exercises and a quiz",
 };
 
 const zh = {
@@ -356,6 +388,8 @@ const zh = {
   find_none: "没有找到",
   find_at: "{n} / {all}",
   legend_masked: "被遮盖",
+  legend_area: "按面积",
+  legend_width: "按粗细",
   compare: "差异",
   compare_off: "关",
   compare_before: "与未改动的模型",
@@ -461,6 +495,7 @@ const zh = {
   problem_too_large: "文本大小为 {size}，最多接受 {limit}。保留了开头。",
   problem_other: "没有成功：{message}",
   problem_not_kept: "此文件不含第 {layer} 层第 {head} 头。“attend explore”可显示全部。",
+  problem_no_step: "第 {step} 步的模型没有保留：这里显示最新的。",
   problem_link_version: "链接来自另一版本：能理解的部分已打开。",
   problem_link_broken: "链接已损坏：能打开的部分已打开（{fields}）。",
   problem_model: "链接用的模型是 {other}，这里是 {name}，层和头不同。",
@@ -484,6 +519,35 @@ const zh = {
   key_escape: "取消选择",
   key_help: "本列表",
   help_mouse: "悬停预览，点击选中，Esc 取消。双击一个头只留它；按住 Shift 点击再敲除一个。",
+  training: "训练",
+  training_about: "{run}（{stage}）：第 {step} 步，共 {steps} 步",
+  training_running: "剩余 {left}",
+  training_ended: "训练已结束",
+  training_paused: "训练已中断",
+  training_loss: "损失（奈特/词元）",
+  training_step: "步",
+  training_train: "训练",
+  training_validation: "验证",
+  training_entropy: "文本的熵 {x}：任何模型都不能更低",
+  training_trigram: "三元组计数 {x}",
+  training_unigram: "单词计数 {x}",
+  training_rate: "学习率",
+  training_gradient: "梯度范数",
+  training_speed: "词元/秒",
+  training_sample: "第 {step} 步时写出的文字",
+  training_no_sample: "到这一步还没有样例：每次取得最好的验证损失时写一段。",
+  training_shown: "第 {step} 步的头",
+  training_follow: "跟随",
+  training_follow_hint: "始终显示最新的模型",
+  training_slider: "显示哪一步的模型",
+  training_play: "逐步播放",
+  training_earlier: "上一个保存的步",
+  training_later: "下一个保存的步",
+  training_at: "第 {step} 步：损失 {loss}，梯度 {gradient}，学习率 {rate}",
+  training_said: "第 {step} 步（共 {steps} 步）训练损失 {loss}；验证损失 {validation}。",
+  training_no_steps: "此次训练没有保留各步的模型：用 attend train … --watch 保留。",
+  labs: "实验",
+  labs_hint: "从自己的运行得出结论的实验、练习和测验",
 };
 
 export const languages = {en, zh};
@@ -498,6 +562,12 @@ export function useLanguage(chosen) {
 
 export function language() {
   return current;
+}
+
+// Words of a page that has more of them.
+export function addTexts(english, chinese) {
+  Object.assign(en, english);
+  Object.assign(zh, chinese);
 }
 
 export function t(key, values = {}) {

@@ -1,20 +1,19 @@
 // The worker behind /explore/v1: reads requests, answers them on the model's thread.
 #include "apps/server/explore.hpp"
 
-#include <atomic>
+#include <algorithm>
 #include <charconv>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
+#include <list>
 #include <optional>
-#include <thread>
 
-#include "apps/server/explore_maps.hpp"
 #include "apps/server/explore_runs.hpp"
+#include "apps/server/reply_queue.hpp"
 #include "attend/attend.hpp"
 #include "attend/error.hpp"
 #include "attend/llm/store.hpp"
 #include "io/json.hpp"
+#include "llm/look/look_frames.hpp"
+#include "llm/look/look_json.hpp"
 
 namespace attend::server {
 namespace {
@@ -139,114 +138,58 @@ RunPath run_path(const Request& request) {
 }  // namespace
 
 struct ExploreWork {
-  ExploreWork(std::string model_name, std::function<llm::Model()> open_model, const ExploreLimits& bounds)
-      : name(std::move(model_name)), open(std::move(open_model)), limits(bounds), thread([this] { loop(); }) {}
-  ~ExploreWork() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    changed.notify_all();
-    thread.join();
-  }
+  ExploreWork(ExploredModels what, const ExploreLimits& bounds)
+      : models(std::move(what)), limits(bounds), queue(bounds.waiting) {}
 
+  using Stopped = ReplyQueue::Stopped;
   // One request under way: a map in bands comes back into the queue until it is done.
   struct Job {
     Request request;
-    std::shared_ptr<Reply> reply;
-    std::shared_ptr<std::atomic<bool>> gone;
-    std::optional<MapInBands> map{};
+    Reply* reply = nullptr;
+    std::optional<llm::MapInBands> map{};
   };
 
   std::string about_json(ExploreRuns& runs) {
-    const llm::ModelInfo& info = runs.model().info();
-    io::JsonObject shape, bounds, out;
-    shape.string("name", name);
-    shape.string("family", info.family);
-    shape.number("layers", info.layers);
-    shape.number("heads", info.heads);
-    shape.number("kv_heads", info.kv_heads);
-    shape.number("head_dim", info.head_dim);
-    shape.number("vocabulary", info.vocabulary);
-    shape.number("context", runs.model().context());
-    shape.number("parameters", info.parameters);
-    shape.truth("causal", info.generates);
-    shape.string("positions", info.family == "gpt2" || info.family == "bert" ? "added" : "rope");
+    io::JsonObject bounds, out;
     bounds.number("text_bytes", static_cast<std::int64_t>(limits.text_bytes));
     bounds.number("tokens", runs.model().context());
     bounds.number("exact", limits.exact);
     bounds.number("runs", limits.runs);
     out.number("protocol", std::int64_t{1});
     out.string("version", version());
-    out.put("model", shape.text());
+    out.put("model", llm::model_json(runs.model(), models.name));
     out.put("limits", bounds.text());
     out.string("kernel", kernel_name());
     out.string("dtype", "f32");
-    out.string("example", name == llm::embedded_model() ? kStory : kExample);
+    const std::string example = models.example ? models.example() : "";
+    out.string("example", !example.empty() ? example : models.name == llm::embedded_model() ? kStory : kExample);
+    out.truth("training", static_cast<bool>(models.steps));
+    out.truth("labs", models.labs);
     return out.text();
   }
 
   void submit(const Request& request, const std::shared_ptr<Reply>& reply) {
-    Job job{request, reply, std::make_shared<std::atomic<bool>>(false)};
-    reply->when_gone([gone = job.gone] { *gone = true; });
-    {
-      const std::lock_guard lock(mutex);
-      if (std::ssize(queue) >= limits.waiting)
-        throw RequestError({503, "too many requests wait already; ask again in a moment", "", "busy"});
-      queue.push_back(std::move(job));
-    }
-    changed.notify_one();
-  }
-
-  void loop() {
-    for (;;) {
-      Job job;
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return ending || !queue.empty(); });
-        if (ending) return;
-        job = std::move(queue.front());
-        queue.pop_front();
+    queue.submit(reply, [this, job = std::make_shared<Job>(Job{request})](Reply& to, const Stopped& stopped) {
+      job->reply = &to;
+      if (!job->map) {
+        handle(*job, stopped);
+        return !job->map;
       }
-      if (*job.gone) continue;
-      answer(job);
-      if (!job.map || job.map->done()) continue;
-      const std::lock_guard lock(mutex);  // others first, then the next band
-      queue.push_back(std::move(job));
-    }
-  }
-
-  void answer(Job& job) {
-    if (job.map) {
       try {
-        if (!job.reply->write(job.map->next())) *job.gone = true;
-        if (job.map->done()) job.reply->end();
+        if (to.write(job->map->next()) && !job->map->done()) return false;
       } catch (const std::exception&) {
-        job.reply->end();  // the page sees that rows are missing and asks again
-        job.map.reset();
+        // the page sees that rows are missing and asks again
       }
-      return;
-    }
-    try {
-      handle(job);
-    } catch (const RequestError& error) {
-      job.reply->send(error_response(error.error));
-    } catch (const InvalidArgument& error) {
-      job.reply->send(error_response({400, error.what(), "", "bad_argument"}));
-    } catch (const std::bad_alloc&) {
-      job.reply->send(error_response({503, "out of memory; ask for less", "", "out_of_memory"}));
-    } catch (const std::exception& error) {
-      job.reply->send(error_response({500, error.what(), "", "internal_error"}));
-    }
+      to.end();
+      return true;
+    });
   }
 
-  void handle(Job& job) {
-    const auto stopped = [gone = job.gone, this] { return gone->load() || ending.load(); };
-    if (!opened) opened.emplace(open(), limits);
-    ExploreRuns& runs = *opened;
-    if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs)});
+  void handle(Job& job, const Stopped& stopped) {
+    if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs_of(newest()))});
     if (job.request.path == "/explore/v1/runs") {
       const io::Json body = body_of(job.request);
+      ExploreRuns& runs = runs_of(step_of(body));
       const RunWish wish{.text = text_of(body, limits),
                          .generated = generated_of(body),
                          .switches = switches_of(body),
@@ -258,30 +201,73 @@ struct ExploreWork {
       return job.reply->send({.body = text});
     }
     const RunPath path = run_path(job.request);
+    ExploreRuns& runs = runs_with(path.id);
     ExploreRun& run = runs.find(path.id);
     if (path.what == "step") return step(job, runs, run, stopped);
     const llm::Look& look = run.look;
     if (path.what == "thumbs") {
       const auto [first, end] = pair_argument(job.request, "layers", ':', 0, look.layers());
       if (first >= end) throw RequestError(bad("layers", argument(job.request, "layers"), "first:end"));
-      return job.reply->send({.content_type = kBinary,
-                              .body = thumbs_frame(look, first, end, whole_argument(job.request, "cells", 1, 128))});
+      return job.reply->send(
+          {.content_type = kBinary,
+           .body = llm::thumbs_frame(look, first, end, whole_argument(job.request, "cells", 1, 128))});
     }
     const std::int64_t layer = whole_argument(job.request, "layer", 0, look.layers() - 1);
     if (!look.kept(layer))
       throw RequestError(
           {404, "layer " + std::to_string(layer) + " was not kept of this run", "layer", "layer_not_kept"});
-    if (path.what == "tensors") return job.reply->send({.content_type = kBinary, .body = tensor_frames(look, layer)});
+    if (path.what == "tensors")
+      return job.reply->send({.content_type = kBinary, .body = llm::tensor_frames(look, layer)});
     const std::int64_t head = whole_argument(job.request, "head", 0, look.heads() - 1);
     if (path.what == "values")
-      return job.reply->send({.content_type = kBinary, .body = values_frame(look, layer, head)});
+      return job.reply->send({.content_type = kBinary, .body = llm::values_frame(look, layer, head)});
     if (path.what == "cell") {
       const std::int64_t query = position(job.request, "query", look), key = position(job.request, "key", look);
-      return job.reply->send({.body = cell_json(look, layer, head, query, key)});
+      return job.reply->send({.body = llm::cell_json(look, layer, head, query, key)});
     }
     if (path.what == "map") return begin_map(job, look, layer, head);
     throw RequestError(
         {404, "there is nothing called " + io::json_quoted(path.what.substr(0, 40)) + " of a run", "", "not_found"});
+  }
+
+  // The model of a step, open; the one that was not asked for the longest is closed where there are too many.
+  ExploreRuns& runs_of(std::int64_t step) {
+    for (auto at = opened.begin(); at != opened.end(); ++at)
+      if (at->first == step) {
+        opened.splice(opened.begin(), opened, at);
+        return opened.front().second;
+      }
+    if (std::ssize(opened) >= limits.models) opened.pop_back();
+    const std::string prefix = models.steps ? "s" + std::to_string(step) + "." : "";
+    ExploreLimits each = limits;
+    each.bytes /= models.steps ? limits.models : 1;
+    opened.emplace_front(std::piecewise_construct, std::forward_as_tuple(step),
+                         std::forward_as_tuple(models.open(step), each, prefix));
+    return opened.front().second;
+  }
+
+  // The one that made this run; where it was closed, the newest, which says that it knows no such run.
+  ExploreRuns& runs_with(const std::string& id) {
+    std::int64_t step = -1;
+    if (models.steps && id.starts_with('s')) (void)std::from_chars(id.data() + 1, id.data() + id.size(), step);
+    for (auto& [of, runs] : opened)
+      if (of == step) return runs_of(step);
+    return runs_of(newest());
+  }
+
+  std::int64_t newest() const {
+    if (!models.steps) return -1;
+    const std::vector<std::int64_t> kept = models.steps();
+    return kept.empty() ? -1 : kept.back();
+  }
+
+  std::int64_t step_of(const io::Json& body) const {
+    const auto asked = static_cast<std::int64_t>(number_of(body, "step", 0, 1e15, -1));
+    if (asked < 0) return newest();
+    const std::vector<std::int64_t> kept = models.steps ? models.steps() : std::vector<std::int64_t>();
+    if (std::find(kept.begin(), kept.end(), asked) == kept.end())
+      throw RequestError({404, "the model of step " + std::to_string(asked) + " was not kept", "step", "no_step"});
+    return asked;
   }
 
   // The run may be shorter than the page believes, when another page has gone back in it: that page asks anew.
@@ -315,26 +301,21 @@ struct ExploreWork {
           {404, "the area lies beyond the run's " + std::to_string(look.length()) + " tokens", "", "no_run"});
     if (q0 >= q1 || k0 >= k1)
       throw RequestError({400, "the area is empty: expected first:end, end above first", "queries", "bad_argument"});
-    MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, limits.band_weights);
+    llm::MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, limits.band_weights);
     std::string first = map.next();
     if (map.done()) return job.reply->send({.content_type = kBinary, .body = std::move(first)});
     job.reply->begin({.content_type = kBinary, .body = std::move(first)});
     job.map.emplace(std::move(map));
   }
 
-  std::string name;
-  std::function<llm::Model()> open;
+  ExploredModels models;
   ExploreLimits limits;
-  std::optional<ExploreRuns> opened;  // by the first request
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Job> queue;
-  std::atomic<bool> ending = false;
-  std::thread thread;  // last: it uses all of the above
+  std::list<std::pair<std::int64_t, ExploreRuns>> opened;  // by step, the last asked for first
+  ReplyQueue queue;                                        // last: its thread uses all of the above
 };
 
-Explorer::Explorer(std::string name, std::function<llm::Model()> open, const ExploreLimits& limits)
-    : work_(std::make_unique<ExploreWork>(std::move(name), std::move(open), limits)) {}
+Explorer::Explorer(ExploredModels models, const ExploreLimits& limits)
+    : work_(std::make_unique<ExploreWork>(std::move(models), limits)) {}
 
 Explorer::~Explorer() = default;
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/server/router.hpp"
 #include "attend/llm/model.hpp"
@@ -19,6 +20,16 @@ struct ExploreLimits {
   std::int64_t exact = 1024;                          // tokens a side up to which a map is single weights
   std::int64_t waiting = 64;                          // requests; then they are refused
   std::int64_t band_weights = std::int64_t{1} << 26;  // weights behind each piece of a map that comes in pieces
+  std::int64_t models = 3;                            // of a training run's steps that are open at once
+};
+
+// What can be looked at: one model, or that of a training run at the steps that were kept.
+struct ExploredModels {
+  std::string name;
+  std::function<llm::Model(std::int64_t step)> open;   // on the explorer's thread, when somebody asks
+  std::function<std::vector<std::int64_t>()> steps{};  // rising; empty: there is one model, and its step is -1
+  bool labs = false;                                   // the server has them too
+  std::function<std::string()> example{};              // a text to begin with; none, or "": the explorer's own
 };
 
 struct ExploreWork;
@@ -27,8 +38,7 @@ struct ExploreWork;
 // them others are answered.
 class Explorer {
  public:
-  // `open` is called on that thread, when the first request comes.
-  Explorer(std::string name, std::function<llm::Model()> open, const ExploreLimits& limits = {});
+  explicit Explorer(ExploredModels models, const ExploreLimits& limits = {});
   ~Explorer();  // ends what runs
   Explorer(const Explorer&) = delete;
   Explorer& operator=(const Explorer&) = delete;

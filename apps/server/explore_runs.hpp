@@ -39,7 +39,8 @@ struct GenerateWish {
 // For one thread. `stopped` ends a run that nobody waits for any more.
 class ExploreRuns {
  public:
-  ExploreRuns(llm::Model model, const ExploreLimits& limits);
+  // Ids of runs begin with `prefix`: other models have runs too.
+  ExploreRuns(llm::Model model, const ExploreLimits& limits, std::string prefix = "");
 
   llm::Model& model() { return model_; }
   const ExploreLimits& limits() const { return limits_; }
@@ -54,11 +55,11 @@ class ExploreRuns {
  private:
   void grow(ExploreRun& run, const std::vector<llm::Token>& generated);
   void make_room(std::int64_t bytes, const ExploreRun* keep);
-  std::string heads_json(const llm::Look& look);
 
   llm::Model model_;
   llm::LookSession session_{model_};
   ExploreLimits limits_;
+  std::string prefix_;
   std::list<ExploreRun> runs_;  // the last asked for comes first
   std::int64_t made_ = 0;
 };

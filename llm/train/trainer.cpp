@@ -63,6 +63,8 @@ class Run {
   void one_step();
   void validate();
   void write_best();
+  void write_model_to(const fs::path& folder);
+  void keep_model();
   void sample();
   void save();
   void set_last_words();
@@ -382,10 +384,22 @@ void Run::validate() {
   if (best) ranks_.agree([&] { write_best(); });
 }
 
+void Run::write_model_to(const fs::path& folder) {
+  write_trained(folder, model_, network_->layout(), network_->parameters(),
+                start_ && has_tokenizer(start_->path()) ? start_->path() : job_.data);
+}
+
+void Run::keep_model() {
+  if (!is_first() || !events_.keep_model) return;
+  const fs::path folder = events_.keep_model(state_.step);
+  if (folder.empty()) return;
+  fs::create_directories(folder.parent_path());
+  write_model_to(folder);
+}
+
 void Run::write_best() {
   if (!is_first()) return;
-  write_trained(job_.run / "model", model_, network_->layout(), network_->parameters(),
-                start_ && has_tokenizer(start_->path()) ? start_->path() : job_.data);
+  write_model_to(job_.run / "model");
   if (adapters_ != nullptr) adapters_->write(job_.run / "adapter", start_->path().string());
   if (job_.config.sample_tokens > 0 && events_.sample && model_.causal) sample();
 }
@@ -440,6 +454,7 @@ void Run::begin() {
   if (events_.begin) events_.begin(model_, network_->layout().parameters(), memory, steps_, state_.step);
   if (const std::string cut = cut_pairs(); !cut.empty() && events_.note) events_.note(cut);
   if (scale && events_.scale) events_.scale(*scale, data_.info().nats / static_cast<double>(data_.info().tokens));
+  keep_model();
 }
 
 TrainResult Run::run() {
@@ -452,6 +467,7 @@ TrainResult Run::run() {
       return {TrainEnd::stopped, state_, last_loss_};
     }
     one_step();
+    keep_model();
     if (is_time(validate_every_)) validate();
     if (is_time(save_every_)) save();
     if (no_better() && !saved_) save();

@@ -51,6 +51,8 @@ struct TrainEvents {
   std::function<void(const StepReport& report)> step{};
   std::function<void(std::int64_t step, const Measured& measured, bool best)> validation{};
   std::function<void(std::int64_t step, const std::string& prompt, const std::string& text)> sample{};
+  // Before the first step and behind each: a folder that gets the model as it is then; "": none.
+  std::function<std::filesystem::path(std::int64_t step)> keep_model{};
   std::function<bool()> stop{};  // asked before every step: true, on any rank, saves and ends the run
 };
 

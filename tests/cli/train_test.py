@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 
 PROGRAM = ""
 TINY = ["--hidden", "16", "--layers", "2", "--heads", "2", "--kv-heads", "1", "--head-dim", "8", "--feed-forward", "24",
@@ -149,6 +150,35 @@ class TrainTest(unittest.TestCase):
             self.env["ATTEND_THREADS"] = "1"
             self.assertIn("going on behind", self.ok("train", "resume", "stopped"))
         self.assertEqual(self.bits("stopped"), self.bits("whole"))
+
+    def test_a_watched_run_has_the_same_bits_and_tells_of_itself(self):
+        self.stories()
+        self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
+        job = ["train", "pretrain", "data", *SHORT, "--steps", "20"]
+        self.ok(*job, "-o", "plain")
+        process = subprocess.Popen([PROGRAM, *job, "-o", "run", "--watch"], cwd=self.folder, env=self.env, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        url = ""
+        for line in process.stdout:
+            url = line.split()[1] if line.startswith("watch    http") else url
+            if "stays open" in line:
+                break
+        asked = urllib.request.urlopen(url + "explore/v1/training?metrics=0&samples=0", timeout=30)
+        told = json.load(asked)
+        self.assertFalse(told["running"])
+        self.assertEqual(told["kept"], [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20])
+        written = (self.folder / "run/metrics.jsonl").read_text()
+        self.assertEqual(told["metrics"]["lines"], [json.loads(line) for line in written.splitlines()])
+        self.assertEqual(told["metrics"]["next"], len(written))
+        self.assertEqual(told["about"]["steps"], 20)
+        self.assertTrue(told["samples"]["lines"][0]["text"])
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out + err)  # the run was over: nothing was cut short
+        self.assertEqual(self.names("run"), (RUN - {"data"}) | {"watch"})
+        self.assertEqual(self.bits("run"), self.bits("plain"))
+        last = self.folder / "run/watch/20/model.safetensors"
+        self.assertEqual(last.stat().st_size, (self.folder / "run/model/model.safetensors").stat().st_size)
 
     def test_bad_input_has_its_own_sentence(self):
         self.stories()

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 import urllib.request
 
@@ -26,14 +27,21 @@ class Server:
         self.start()
 
     def start(self):
-        command = [PROGRAM, "explore", *([MODEL] if MODEL else []), "--no-open", "--port", str(self.port), *self.arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.begin([PROGRAM, "explore", *([MODEL] if MODEL else []), "--no-open", "--port", str(self.port), *self.arguments])
+
+    def begin(self, command):
+        command = [str(word) for word in command]
+        self.home = tempfile.TemporaryDirectory()  # the quiz keeps its progress there
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        env={**os.environ, "XDG_STATE_HOME": self.home.name})
         said = ""
         for line in self.process.stdout:
             said += line
             found = re.search(r"http://[\w.\[\]:]+:(\d+)", line)
             if found:
                 self.url, self.port = found.group(0), int(found.group(1))
+                if "explore" in command:
+                    self.key = (self.process.stdout.readline() + self.process.stdout.readline()).split()[-1]
                 return
         raise RuntimeError(f"{' '.join(command)} gave no address:\n{said}")
 

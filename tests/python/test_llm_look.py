@@ -1,11 +1,18 @@
 """attend.look on the golden models: what it gives is what the model computes, and switches change it as they say."""
 
+import base64
+import html
+import json
+import re
+import struct
+
 import numpy as np
 import pytest
 from llm_models import write_decoder
 
 import attend
 from attend import llm
+from attend.llm import _look_page
 
 TEXT = "abcdefgabcdefg hij abc"
 
@@ -63,12 +70,57 @@ def test_switches(model):
         attend.look(model, TEXT, knock="zero@7")
 
 
-def test_types_and_html(model):
+def test_types(model):
     seen = attend.look(model, TEXT)
     assert len(seen.types) == seen.layers * seen.heads
     for one in seen.types:
         assert one.rows + one.left_out == len(seen) - 2
         assert one.kind.kind != one.runner_up.kind
+
+
+def embedded(page):
+    """What the page's script reads, with the numbers of each frame."""
+    data = json.loads(re.search(r'<script type="application/json" id="attend-data">(.*?)</script>', page, re.DOTALL).group(1))
+    for name, text in data["frames"].items():
+        raw = base64.b64decode(text)
+        assert raw[:4] == b"AEX1"
+        size = struct.unpack_from("<I", raw, 4)[0]
+        head = json.loads(raw[8:8 + size])
+        kind = {"f32": np.float32, "u8": np.uint8}[head["dtype"]]
+        data["frames"][name] = np.frombuffer(raw, kind, int(np.prod(head["shape"])), 8 + size).reshape(head["shape"])
+    return data
+
+
+def test_a_notebook_shows_the_explorer_with_the_same_numbers(model):
+    seen = attend.look(model, TEXT)
+    frame = seen._repr_html_()
+    assert frame.startswith("<iframe") and "http://" not in frame.replace("http://www.w3.org/2000/svg", "") and "https://" not in frame
+    page = html.unescape(re.search(r'srcdoc="([^"]*)"', frame).group(1))
+    data = embedded(page)
+    for layer in range(seen.layers):
+        assert np.array_equal(data["frames"][f"q.{layer}"], seen.q(layer)) and np.array_equal(data["frames"][f"v.{layer}"], seen.v(layer))
+        for head in range(seen.heads):
+            weights = data["frames"][f"map.{layer}.{head}"][0]
+            assert np.array_equal(np.isnan(weights), np.triu(np.ones_like(weights), 1) > 0)
+            assert np.array_equal(np.nan_to_num(weights), seen.weights(layer, head))
+    assert [t["text"] for t in data["run"]["tokens"]] == seen.tokens
+    assert [n["token"] for n in data["run"]["next"]] == [n.token for n in seen.next_tokens(-1, 12)]
+    # Every module that one imports is there, and none of the labs'.
+    imports = json.loads(re.search(r'<script type="importmap">(.*?)</script>', page, re.DOTALL).group(1))["imports"]
+    code = {name: base64.b64decode(text.split(",")[1]).decode() for name, text in imports.items()}
+    assert {other for text in code.values() for other in re.findall(r'"(attend/[\w.]+)"', text)} | {"attend/main.js"} == set(imports)
+    switched = attend.look(model, TEXT, mask="window:3")
+    weights = embedded(switched.html())["frames"]["map.0.0"][0]
+    assert (~np.isnan(weights)).sum(1).max() == 3
+    assert "mask=window:3" in embedded(switched.html())["about"]["model"]["name"]
+
+
+def test_a_run_too_long_for_the_page_is_shown_as_pictures(model, monkeypatch):
+    seen = attend.look(model, TEXT)
+    with pytest.raises(attend.InvalidArgument, match="look at a shorter text"):
+        _look_page.document(seen, 1000)
+    whole = _look_page.document
+    monkeypatch.setattr(_look_page, "document", lambda look: whole(look, 1000))
     page = seen._repr_html_()
     assert page.count("data:image/png;base64,") == seen.layers * seen.heads
     assert "next token" in page and "<script" not in page

@@ -44,10 +44,10 @@ def write_model(folder, context=1024):
 class Server:
     """The program, started and ready; stop() ends it."""
 
-    def __init__(self, program, *arguments, env=None, cwd=None):
-        self.process = subprocess.Popen([program, "serve", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def __init__(self, program, *arguments, env=None, cwd=None, command="serve"):
+        self.process = subprocess.Popen([program, command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env={**os.environ, **(env or {})}, cwd=cwd)
-        self.url = self.process.stdout.readline().decode().strip()
+        self.url = (self.process.stdout.readline().decode().split() or [""])[-1]
         if not self.url:
             raise RuntimeError("the server did not start: " + self.process.stderr.read().decode())
         self.port = int(self.url.rstrip("/").rsplit(":", 1)[1])
@@ -81,7 +81,7 @@ class Server:
             response = connection.getresponse()
             text = response.read()
             kind = response.headers.get("Content-Type", "")
-            return response.status, response.headers, json.loads(text) if kind == "application/json" else text.decode()
+            return response.status, response.headers, json.loads(text) if kind == "application/json" else text if kind == "application/octet-stream" else text.decode()
 
     def stream(self, path, body):
         """The data of each event, as JSON but for the last, which has to be [DONE]."""

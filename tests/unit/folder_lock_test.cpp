@@ -20,11 +20,14 @@ TEST(FolderLock, RefusesASecondHolder) {
   const TempFolder place;
   const auto folder = place.path() / "not" / "there";
   std::optional<FolderLock> first;
+  EXPECT_FALSE(FolderLock::is_held(folder)) << "there is no such folder";
   first.emplace(folder, "");
   EXPECT_TRUE(std::filesystem::is_directory(folder));
+  EXPECT_TRUE(FolderLock::is_held(folder));
   EXPECT_EQ(refusal_of([&] { const FolderLock second(folder, "somebody is at work"); }), "somebody is at work");
   EXPECT_EQ(refusal_of([&] { const FolderLock other(place.path(), "busy"); }), "");
   first.reset();
+  EXPECT_FALSE(FolderLock::is_held(folder));
   EXPECT_EQ(refusal_of([&] { const FolderLock third(folder, "busy"); }), "");
 }
 

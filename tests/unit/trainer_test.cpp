@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/llm/model.hpp"
 #include "io/folder_lock.hpp"
 #include "llm/train/trainable.hpp"
 #include "llm/train/trained_model.hpp"
@@ -227,6 +228,24 @@ TEST_F(Training, EndsEarlyWhenItGrowsNoBetter) {
   EXPECT_EQ(result.end, TrainEnd::no_better);
   EXPECT_LT(result.state.step, 40);
   EXPECT_TRUE(fs::exists(j.run / "checkpoint.safetensors"));
+}
+
+TEST_F(Training, KeepsTheModelsOfTheStepsThatAreAskedFor) {
+  TrainJob j = job();
+  j.config.steps = 4, j.config.validate_every = 4;
+  TrainEvents events;
+  std::vector<std::int64_t> asked;
+  events.keep_model = [&](std::int64_t step) {
+    asked.push_back(step);
+    return step == 0 || step == 4 ? j.run / "kept" / std::to_string(step) : fs::path();
+  };
+  const TrainResult result = train(j, events);
+  EXPECT_EQ(asked, (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+  ASSERT_EQ(result.state.best_step, 4);
+  EXPECT_EQ(read_text(j.run / "kept/4/model.safetensors"), read_text(j.run / "model/model.safetensors"));
+  EXPECT_NE(read_text(j.run / "kept/0/model.safetensors"), read_text(j.run / "model/model.safetensors"));
+  EXPECT_FALSE(fs::exists(j.run / "kept/2"));
+  EXPECT_FALSE(Model::open((j.run / "kept/0").string()).generate("a", {.max_tokens = 1}).text.empty());
 }
 
 TEST_F(Training, RefusesASecondRunInTheSameFolder) {

@@ -303,4 +303,14 @@ struct RelationOptions {
 // Every head on each relation of the generated stories, whose words' relations are known.
 ATTEND_API std::vector<RelationReport> score_relations(LookSession& session, const RelationOptions& options = {});
 
+// ---- A page ----
+
+struct PageOptions {
+  std::string name{};                           // of the model, as the page shows it
+  std::int64_t bytes = std::int64_t{24} << 20;  // of weights, queries, keys and values: where all kept layers have
+                                                // more, the one with the clearest head is taken
+};
+// What the explorer's page needs to show a run without a server, as JSON. InvalidArgument where one layer is too much.
+ATTEND_API std::string page_data(LookSession& session, const Look& look, const PageOptions& options = {});
+
 }  // namespace attend::llm

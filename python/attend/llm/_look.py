@@ -9,7 +9,7 @@ import numpy as np
 from .. import _core
 from .._errors import InvalidArgument
 from . import _arguments as arguments
-from ._look_html import page
+from ._look_page import document, frame
 from ._model import Model
 
 _SWITCHES = ("scale", "temperature", "mask", "padding", "knock", "only", "positions", "shuffle")
@@ -80,7 +80,7 @@ class Look:
     >>> seen.types[0].kind
     >>> seen.weights(1, 2)             # [tokens, tokens] of layer 1, head 2
     >>> seen.statistic("entropy")      # [layers, heads, tokens]
-    >>> seen                           # in a notebook: the sheet of all heads, and one map
+    >>> seen                           # in a notebook: the explorer, with every head, weight and cell of this run
     """
 
     def __init__(self, core: Any, model: Model, switches: str) -> None:
@@ -230,8 +230,12 @@ class Look:
 
     # --- parts ---
 
+    def html(self) -> str:
+        """The explorer's page around this run: one document that needs no server and no network, to be written to a file."""
+        return document(self)
+
     def _repr_html_(self) -> str:
-        return page(self)
+        return frame(self)
 
     def _head(self, layer: int, head: int) -> Tuple[int, int]:
         return arguments.number(layer, "layer", 0), arguments.number(head, "head", 0)

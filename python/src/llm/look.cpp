@@ -112,6 +112,14 @@ nb::tuple map(const Looked& l, Number layer, Number head, Number rows, Number co
   return nb::make_tuple(array(map.mass), array(map.peak));
 }
 
+// For the explorer's page in a notebook.
+std::string page_data(const Looked& l, const std::string& name, Number bytes) {
+  return l.session->alone([&](llm::Model& model) {
+    llm::LookSession session(model);
+    return llm::page_data(session, l.look, {.name = name, .bytes = bytes});
+  });
+}
+
 nb::object zoom(const Looked& l, Number layer, Number head, Number first_query, Number queries, Number first_key,
                 Number keys) {
   std::vector<float> weights =
@@ -176,6 +184,7 @@ void bind_look(nb::module_& m) {
       .def("statistic", &statistic, "name"_a)
       .def("types", &types)
       .def("map", &map, "layer"_a, "head"_a, "rows"_a, "cols"_a, "values"_a)
+      .def("page_data", &page_data, "name"_a, "bytes"_a)
       .def("zoom", &zoom, "layer"_a, "head"_a, "first_query"_a, "queries"_a, "first_key"_a, "keys"_a)
       .def(
           "q", [](const Looked& l, Number layer) { return copied(l.look.q(layer)); }, "layer"_a)

@@ -1,5 +1,5 @@
 // Takes maps and cells from the lens and writes them as frames and JSON.
-#include "apps/server/explore_maps.hpp"
+#include "llm/look/look_frames.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include "attend/runtime.hpp"
 #include "io/json.hpp"
 
-namespace attend::server {
+namespace attend::llm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -19,21 +19,25 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-std::string numbers(const std::vector<std::int64_t>& values) {
-  std::string out = "[";
-  for (const std::int64_t value : values) out += (out.size() > 1 ? "," : "") + std::to_string(value);
-  return out + "]";
+std::string as_text(std::int64_t value) {
+  return std::to_string(value);
 }
-
-std::string numbers(const std::vector<double>& values) {
-  std::string out = "[";
-  for (const double value : values) out += (out.size() > 1 ? "," : "") + io::json_number(value);
-  return out + "]";
+std::string as_text(double value) {
+  return io::json_number(value);
+}
+template <class T>
+std::string numbers(const std::vector<T>& values) {
+  std::string out;
+  for (const T value : values) {
+    out += out.empty() ? '[' : ',';
+    out += as_text(value);
+  }
+  return out.empty() ? "[]" : out + "]";
 }
 
 // How much of each cell is visible at all: the same mask over queries and keys of zeros, where every visible key weighs
 // the same and more than nothing.
-Tensor visible_cells(const llm::Look& look, std::int64_t layer, std::int64_t head, const MapOptions& options) {
+Tensor visible_cells(const Look& look, std::int64_t layer, std::int64_t head, const MapOptions& options) {
   const std::int64_t N = look.length();
   const Tensor zeros(DType::f32, {1, 1, N, 1});
   return Lens(zeros, zeros, {.mask = look.attention(layer, head).mask}).map({0, 0}, options).peak;
@@ -44,7 +48,7 @@ const float* row_of(View from, std::int64_t head, std::int64_t n) {
 }
 
 // Weights of one row in double by the reference, from the same q and k; empty where scores have more than a scale.
-std::vector<double> reference_row(const llm::Look& look, std::int64_t layer, std::int64_t head, std::int64_t query,
+std::vector<double> reference_row(const Look& look, std::int64_t layer, std::int64_t head, std::int64_t query,
                                   double lse) {
   const AttentionOptions options = look.attention(layer, head);
   if (options.softcap != 0 || options.bias || options.distance_bias || options.alibi_slopes || options.sinks ||
@@ -76,18 +80,18 @@ std::vector<float> contiguous(View from) {
 
 }  // namespace
 
-std::string frame(std::string head, const void* numbers, std::size_t bytes) {
-  head.resize((head.size() + 3) / 4 * 4, ' ');
-  const auto size = static_cast<std::uint32_t>(head.size());
-  std::string out = "AEX1";
-  for (int n = 0; n < 4; ++n) out += static_cast<char>(size >> (8 * n) & 0xFF);
-  out += head;
-  out.append(static_cast<const char*>(numbers), bytes);
-  out.resize((out.size() + 3) / 4 * 4, '\0');
+std::string frame(const std::string& head, const void* numbers, std::size_t bytes) {
+  constexpr std::size_t kBefore = 8;
+  const std::size_t size = (head.size() + 3) / 4 * 4, all = kBefore + size + (bytes + 3) / 4 * 4;
+  std::string out(all, '\0');
+  std::copy_n("AEX1", 4, out.begin());
+  for (std::size_t n = 0; n < 4; ++n) out[4 + n] = static_cast<char>(size >> (8 * n) & 0xFF);
+  std::fill_n(std::copy(head.begin(), head.end(), out.begin() + kBefore), size - head.size(), ' ');
+  std::copy_n(static_cast<const char*>(numbers), bytes, out.begin() + static_cast<std::ptrdiff_t>(kBefore + size));
   return out;
 }
 
-MapInBands::MapInBands(const llm::Look& look, const MapPlace& place, std::int64_t band_weights)
+MapInBands::MapInBands(const Look& look, const MapPlace& place, std::int64_t band_weights)
     : look_(look), place_(place) {
   const std::int64_t queries = place.end_query - place.first_query, keys = place.end_key - place.first_key;
   step_ = (queries + std::min(place.rows, queries) - 1) / std::min(place.rows, queries);
@@ -135,7 +139,7 @@ std::string MapInBands::next() {
   return frame(head.text(), values.data(), values.size() * sizeof(float));
 }
 
-std::string thumbs_frame(const llm::Look& look, std::int64_t first, std::int64_t end, std::int64_t cells) {
+std::string thumbs_frame(const Look& look, std::int64_t first, std::int64_t end, std::int64_t cells) {
   const std::int64_t N = look.length(), H = look.heads(), C = std::min(cells, N);
   MapOptions options;
   options.rows = C, options.cols = C;
@@ -163,7 +167,7 @@ std::string thumbs_frame(const llm::Look& look, std::int64_t first, std::int64_t
   return frame(head.text(), values.data(), values.size());
 }
 
-std::string values_frame(const llm::Look& look, std::int64_t layer, std::int64_t head) {
+std::string values_frame(const Look& look, std::int64_t layer, std::int64_t head) {
   const std::vector<float> lengths = look.value_lengths(layer, head / (look.heads() / look.kv_heads()));
   io::JsonObject top;
   top.string("kind", "values");
@@ -172,24 +176,22 @@ std::string values_frame(const llm::Look& look, std::int64_t layer, std::int64_t
   return frame(top.text(), lengths.data(), lengths.size() * sizeof(float));
 }
 
-std::string tensor_frames(const llm::Look& look, std::int64_t layer) {
-  std::string out;
-  const std::pair<const char*, View> all[] = {{"q", look.q(layer)}, {"k", look.k(layer)}, {"v", look.v(layer)}};
-  for (const auto& [name, view] : all) {
-    const std::vector<float> values = contiguous(view);
-    io::JsonObject head;
-    head.string("name", name);
-    head.string("dtype", "f32");
-    head.put("shape", numbers(std::vector<std::int64_t>{view.heads(), view.length(), view.dim()}));
-    out += frame(head.text(), values.data(), values.size() * sizeof(float));
-  }
-  return out;
+std::string tensor_frame(const char* name, const View& view) {
+  const std::vector<float> values = contiguous(view);
+  io::JsonObject head;
+  head.string("name", name);
+  head.string("dtype", "f32");
+  head.put("shape", numbers(std::vector<std::int64_t>{view.heads(), view.length(), view.dim()}));
+  return frame(head.text(), values.data(), values.size() * sizeof(float));
 }
 
-std::string cell_json(const llm::Look& look, std::int64_t layer, std::int64_t head, std::int64_t query,
-                      std::int64_t key) {
+std::string tensor_frames(const Look& look, std::int64_t layer) {
+  return tensor_frame("q", look.q(layer)) + tensor_frame("k", look.k(layer)) + tensor_frame("v", look.v(layer));
+}
+
+std::string cell_json(const Look& look, std::int64_t layer, std::int64_t head, std::int64_t query, std::int64_t key) {
   const auto start = Clock::now();
-  const llm::LookCell cell = look.cell(layer, head, query, key);
+  const LookCell cell = look.cell(layer, head, query, key);
   const CellArithmetic& a = cell.arithmetic;
   const std::vector<float> row = look.row(layer, head, query);
   const std::vector<double> exact = reference_row(look, layer, head, query, a.lse);
@@ -239,4 +241,4 @@ std::string cell_json(const llm::Look& look, std::int64_t layer, std::int64_t he
   return out.text();
 }
 
-}  // namespace attend::server
+}  // namespace attend::llm

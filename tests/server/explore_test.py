@@ -1,0 +1,258 @@
+"""The protocol of the explorer over real sockets: /explore/v1 and /labs/v1, right and wrong. Usage: explore_test.py PROGRAM"""
+
+import json
+import math
+import pathlib
+import random
+import struct
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from tiny_model import Server, write_model
+
+PROGRAM = ""
+TEXT = "the cat sat on the mat"
+
+
+def frames(data):
+    """[(head, numbers)] as apps/explorer/frames.js reads them."""
+    out, at = [], 0
+    while at < len(data):
+        assert data[at:at + 4] == b"AEX1", data[at:at + 4]
+        size, = struct.unpack_from("<I", data, at + 4)
+        head = json.loads(data[at + 8:at + 8 + size])
+        count, code = math.prod(head["shape"]), {"f32": "f", "u8": "B"}[head["dtype"]]
+        values = struct.unpack_from(f"<{count}{code}", data, at + 8 + size)
+        out.append((head, values))
+        at += 8 + size + (struct.calcsize(f"<{count}{code}") + 3) // 4 * 4
+    return out
+
+
+class ExploreTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = write_model(pathlib.Path(cls.folder.name, "tiny"), context=256)
+        cls.env = {"XDG_STATE_HOME": cls.folder.name + "/state"}
+        cls.server = cls.start(cls.model)
+
+    @classmethod
+    def start(cls, *arguments):
+        server = Server(PROGRAM, *arguments, "--no-open", command="explore", env=cls.env)
+        said = server.process.stdout.readline() + server.process.stdout.readline()
+        server.key = said.decode().split()[-1]
+        return server
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        cls.folder.cleanup()
+        assert code == 0, cls.server.errors
+
+    def get(self, path):
+        status, _, answer = self.server.ask("GET", path)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def post(self, path, body):
+        status, _, answer = self.server.ask("POST", path, body)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def bad(self, status, words, method, path, body=None, server=None, **more):
+        """Refused with this status, and a sentence that holds these words."""
+        got, _, answer = (server or self.server).ask(method, path, body, **more)
+        self.assertEqual(got, status, (path, body, answer))
+        self.assertEqual(set(answer["error"]), {"message", "type", "param", "code"})
+        self.assertIn(words, answer["error"]["message"])
+        return answer["error"]
+
+    def run_of(self, text=TEXT, **more):
+        return self.post("/explore/v1/runs", {"text": text, **more})
+
+    def test_a_run_and_all_that_can_be_asked_of_it(self):
+        about = self.get("/explore/v1/about")
+        self.assertEqual(about["protocol"], 1)
+        layers, heads = about["model"]["layers"], about["model"]["heads"]
+        run = self.run_of()
+        n, path = len(run["tokens"]), f"/explore/v1/runs/{run['run']}"
+        self.assertEqual("".join(token["text"] for token in run["tokens"]), TEXT)
+        self.assertEqual(len(run["heads"]), layers * heads)
+        [(head, weights)] = frames(self.get(f"{path}/map?layer=0&head=0&queries=0:{n}&keys=0:{n}&cells={n}x{n}"))
+        self.assertEqual(head["shape"], [1, n, n])
+        for i in range(n):
+            row = weights[i * n:(i + 1) * n]
+            self.assertTrue(all(math.isnan(w) == (j > i) for j, w in enumerate(row)))
+            self.assertAlmostEqual(sum(row[:i + 1]), 1, places=5)
+        cell = self.get(f"{path}/cell?layer=0&head=0&query={n - 1}&key=1")
+        self.assertAlmostEqual(cell["weight"], weights[(n - 1) * n + 1], places=6)
+        [(head, thumbs)] = frames(self.get(f"{path}/thumbs?layers=0:{layers}&cells=8"))
+        self.assertEqual(head["shape"], [layers, heads, 8, 8])
+        [(head, norms)] = frames(self.get(f"{path}/values?layer=0&head=0"))
+        self.assertEqual(len(norms), n)
+        self.assertEqual([head["name"] for head, _ in frames(self.get(f"{path}/tensors?layer=0"))], ["q", "k", "v"])
+        grown = self.post(f"{path}/step", {"generated": []})
+        self.assertEqual(grown["step"]["token"], run["next"][0]["token"])
+        self.assertEqual(len(grown["tokens"]), n + 1)
+
+    def test_wrong_requests_have_a_sentence(self):
+        run = self.run_of("wrong requests")
+        n, path = len(run["tokens"]), f"/explore/v1/runs/{run['run']}"
+        runs = "/explore/v1/runs"
+        whole = f"queries=0:{n}&keys=0:{n}"
+        for status, words, method, where, body in (
+                (400, "text is missing", "POST", runs, {}),
+                (400, "text is missing", "POST", runs, {"text": 5}),
+                (400, "text is empty", "POST", runs, {"text": ""}),
+                (400, "text is empty", "POST", runs, {"text": " \n\t"}),
+                (413, "at most 524288", "POST", runs, {"text": "a" * 600_000}),
+                (400, "list of at most 512", "POST", runs, {"text": "a", "switches": "scale=off"}),
+                (400, "list of at most 512", "POST", runs, {"text": "a", "switches": ["scale=off"] * 513}),
+                (400, "no text", "POST", runs, {"text": "a", "switches": [7]}),
+                (400, "scal", "POST", runs, {"text": "a", "switches": ["scal=off"]}),
+                (400, "scale", "POST", runs, {"text": "a", "switches": ["scale=perhaps"]}),
+                (400, "99", "POST", runs, {"text": "a", "switches": ["knock=zero@99.0"]}),
+                (400, "list of at most 4096", "POST", runs, {"text": "a", "generated": 3}),
+                (400, "whole numbers", "POST", runs, {"text": "a", "generated": [-1]}),
+                (400, "whole numbers", "POST", runs, {"text": "a", "generated": [0.5]}),
+                (400, "not one of the model's", "POST", runs, {"text": "a", "generated": [1 << 29]}),
+                (400, "layer is expected", "POST", runs, {"text": "a", "layer": 1000}),
+                (400, "layer is expected", "POST", runs, {"text": "a", "layer": "first"}),
+                (404, "was not kept", "POST", runs, {"text": "a", "step": 5}),
+                (400, "step is expected", "POST", runs, {"text": "a", "step": -5}),
+                (400, "temperature is expected", "POST", f"{path}/step", {"temperature": -1}),
+                (400, "token is expected", "POST", f"{path}/step", {"token": -7}),
+                (400, "not one of the model's", "POST", f"{path}/step", {"token": 1 << 29}),
+                (404, "no run", "GET", f"{runs}/r999/cell?layer=0&head=0&query=0&key=0", None),
+                (404, "no run", "GET", f"{runs}/%00%ff/cell", None),
+                (404, "there is nothing called", "GET", f"{path}/colour?layer=0&head=0", None),
+                (400, "layer is missing", "GET", f"{path}/cell", None),
+                (400, "whole number", "GET", f"{path}/cell?layer=99&head=0&query=0&key=0", None),
+                (400, "whole number", "GET", f"{path}/cell?layer=0&head=-1&query=0&key=0", None),
+                (400, "whole number", "GET", f"{path}/cell?layer=0x0&head=0&query=0&key=0", None),
+                (404, "beyond the run", "GET", f"{path}/cell?layer=0&head=0&query={n}&key=0", None),
+                (400, "two numbers", "GET", f"{path}/map?layer=0&head=0&queries=0&keys=0:1&cells=1x1", None),
+                (400, "empty", "GET", f"{path}/map?layer=0&head=0&queries=1:1&keys=0:1&cells=1x1", None),
+                (404, "beyond the run", "GET", f"{path}/map?layer=0&head=0&queries=0:{n + 1}&keys=0:1&cells=1x1", None),
+                (400, "whole number", "GET", f"{path}/map?layer=0&head=0&{whole}&cells=0x4", None),
+                (400, "whole number", "GET", f"{path}/map?layer=0&head=0&{whole}&cells=99999x4", None),
+                (400, "first:end", "GET", f"{path}/thumbs?layers=1:1&cells=8", None),
+                (400, "whole number", "GET", f"{path}/thumbs?layers=0:1&cells=1000", None)):
+            with self.subTest(where=where, body=str(body)[:60]):
+                self.bad(status, words, method, where, body)
+        self.run_of("still there")
+
+    def test_what_is_no_request_at_all(self):
+        for status, words, method, path, more in (
+                (404, "", "GET", "/explore/v1/nothing", {}),
+                (405, "", "DELETE", "/explore/v1/runs", {}),
+                (415, "application/json", "POST", "/explore/v1/runs", {"raw": "{}", "headers": {"Content-Type": "text/plain"}}),
+                (400, "", "POST", "/explore/v1/runs", {"raw": "{\"text\": "}),
+                (400, "", "POST", "/explore/v1/runs", {"raw": "[" * 1000}),
+                (400, "text is missing", "POST", "/explore/v1/runs", {"raw": "[1, 2]"}),
+                (421, "not a name", "GET", "/explore/v1/about", {"headers": {"Host": "evil.example"}}),
+                (403, "other sites", "GET", "/explore/v1/about", {"headers": {"Origin": "http://evil.example"}})):
+            with self.subTest(path=path, more=str(more)[:60]):
+                self.bad(status, words, method, path, **more)
+
+    def test_a_text_beyond_the_context_is_cut_and_says_so(self):
+        run = self.run_of("abc " * 200)
+        self.assertEqual(len(run["tokens"]), 256)
+        self.assertEqual(run["cut"], {"tokens": 800, "context": 256})
+
+    def test_random_bytes_never_end_it(self):
+        """Bodies and queries with parts changed at random: an answer below 500 each, and the server lives."""
+        draw = random.Random(5)
+        run = self.run_of("random")["run"]
+        body = json.dumps({"text": "random", "generated": [1, 2], "switches": ["mask=window:2"], "layer": 0})
+        query = "layer=0&head=0&queries=0:3&keys=0:3&cells=3x3"
+        for _ in range(200):
+            text, asked = list(body), list(query)
+            for _ in range(draw.randint(1, 4)):
+                text[draw.randrange(len(text))] = draw.choice('{}[]",:0-9e.\\x\u00e9')
+                asked[draw.randrange(len(asked))] = draw.choice("0123456789:x=&-%azQ")
+            status, _, answer = self.server.ask("POST", "/explore/v1/runs", raw="".join(text).encode())
+            self.assertLess(status, 500, (text, answer))
+            status, _, answer = self.server.ask("GET", f"/explore/v1/runs/{run}/map?{''.join(asked)}")
+            self.assertLess(status, 500, (asked, answer))
+        self.get("/explore/v1/about")
+
+    # --- labs ---
+
+    def events(self, path, body):
+        text = self.post(path, body)
+        return [(part.split("\n")[0][len("event: "):], json.loads(part.split("data: ", 1)[1])) for part in text.strip().split("\n\n")]
+
+    def test_a_lab_tells_its_progress_then_its_report(self):
+        listed = self.get("/labs/v1/labs")
+        self.assertEqual(listed["labs"][1]["name"], "by-hand")
+        self.assertTrue(all(lab["title"]["en"] and lab["title"]["zh"] for lab in listed["labs"]))
+        *progress, (kind, report) = self.events("/labs/v1/labs/by-hand", {"parameters": {"dim": 8, "words": "a b c"}})
+        self.assertTrue(all(name == "progress" and 0 <= share <= 1 for name, share in progress))
+        self.assertEqual(kind, "report")
+        self.assertEqual({p["name"]: p["value"] for p in report["parameters"]}["dim"], "8")
+        self.assertTrue(all(c["text"]["zh"] for c in report["conclusions"]))
+
+    def test_wrong_requests_to_the_labs(self):
+        for status, words, path, body in (
+                (404, "no lab called", "/labs/v1/labs/nothing", {}),
+                (400, "expected a whole number from 1 to 64", "/labs/v1/labs/by-hand", {"parameters": {"dim": 5000}}),
+                (400, "there is no parameter 'dimm'", "/labs/v1/labs/by-hand", {"parameters": {"dimm": 5}}),
+                (400, "expected a whole number or a text", "/labs/v1/labs/by-hand", {"parameters": {"dim": [1]}}),
+                (400, "expected an object", "/labs/v1/labs/by-hand", {"parameters": 5}),
+                (400, "not a field", "/labs/v1/labs/by-hand", {"parametres": {}}),
+                (400, "true or false", "/labs/v1/labs/by-hand", {"quick": 1}),
+                (404, "no question", "/labs/v1/quiz", {"question": "nothing", "answer": "a"}),
+                (403, "the key that it printed", "/labs/v1/check", {"code": "print(1)"}),
+                (403, "the key that it printed", "/labs/v1/check", {"key": "abcd-efgh-ijkl", "code": "print(1)"}),
+                (400, "expected \"py\" or \"cpp\"", "/labs/v1/check", {"key": self.server.key, "code": "x", "language": "sh"}),
+                (400, "has 0 bytes", "/labs/v1/check", {"key": self.server.key, "code": ""})):
+            with self.subTest(path=path, body=body):
+                self.bad(status, words, "POST", path, body)
+        question = next(q for q in self.get("/labs/v1/quiz")["questions"] if q["kind"] == "choice")
+        self.bad(400, "expected the letter of a choice", "POST", "/labs/v1/quiz", {"question": question["name"], "answer": "perhaps"})
+        answer = self.post("/labs/v1/quiz", {"question": question["name"], "answer": chr(97 + question["right"])})
+        self.assertTrue(answer["right"])
+
+    def test_serve_runs_no_labs(self):
+        """Models that are served to others do not share their processor with experiments, or run code."""
+        server = Server(PROGRAM, self.model)
+        self.bad(404, "", "GET", "/labs/v1/labs", server=server)
+        self.bad(404, "", "POST", "/labs/v1/check", {"code": "x"}, server=server)
+        self.assertFalse(server.ask("GET", "/explore/v1/about")[2]["labs"])
+        server.stop()
+
+    # --- a training run's folder ---
+
+    def test_a_run_whose_files_are_broken(self):
+        run = pathlib.Path(self.folder.name, "run")
+        run.mkdir()
+        write_model(run / "model")
+        (run / "run.json").write_text("{}")
+        good = [json.dumps({"kind": "step", "step": n, "loss": 5.0 - n}) for n in (1, 2)]
+        (run / "metrics.jsonl").write_text("\n".join([good[0], "no JSON", "[1]", "{\"kind\": 1e999}", "\xff\x00", good[1], '{"kind": "st']))
+        (run / "watch").mkdir()
+        (run / "watch/about.json").write_text("{broken")
+        for name in ("-1", "007", "x", "99999999999999999999", "3"):  # the last is a folder without a model
+            (run / "watch" / name).mkdir()
+        server = self.start(run)
+        status, _, told = server.ask("GET", "/explore/v1/training")
+        self.assertEqual(status, 200, told)
+        self.assertEqual([line["loss"] for line in told["metrics"]["lines"] if "loss" in line], [4.0, 3.0])
+        self.assertEqual((told["about"], told["kept"], told["running"]), (None, [], False))
+        whole = len((run / "metrics.jsonl").read_bytes())
+        self.assertLess(told["metrics"]["next"], whole, "a line that is not whole comes with the next answer")
+        self.assertEqual(server.ask("GET", f"/explore/v1/training?metrics={whole + 50}")[2]["metrics"]["from"], 0)
+        for value in ("-1", "x", "1e3", "99999999999999999999"):
+            self.bad(400, "whole number", "GET", f"/explore/v1/training?metrics={value}", server=server)
+        self.assertTrue(server.ask("GET", "/explore/v1/about")[2]["training"])
+        self.bad(404, "was not kept", "POST", "/explore/v1/runs", {"text": "a", "step": 3}, server=server)
+        self.assertEqual(server.ask("POST", "/explore/v1/runs", {"text": "abc"})[0], 200)
+        server.stop()
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
