@@ -246,8 +246,9 @@ void print_completion(const std::string& shell, const ProgramText& text) {
   if (shell == "bash") fmt::print("{}", bash(text));
   if (shell == "zsh") fmt::print("{}", zsh(text));
   if (shell == "fish") fmt::print("{}", fish(text));
-  if (shell == "models")
-    for (const std::string& name : llm::stored_names()) fmt::print("{}\n", name);
+  if (shell != "models") return;
+  for (const std::string& name : llm::stored_names()) fmt::print("{}\n", name);
+  fmt::print("{}\n", llm::embedded_model());
 }
 
 }  // namespace

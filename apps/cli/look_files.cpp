@@ -205,15 +205,20 @@ std::string relations_json(const std::vector<llm::RelationReport>& reports) {
          "\n";
 }
 
-std::vector<std::string> write_look(const Looked& looked, const std::string& out, const std::string& kind,
-                                    draw::Theme theme) {
+namespace {
+
+// `advice`: what the first picture lacks.
+std::vector<std::string> write_files(const Looked& looked, const std::string& out, const std::string& kind,
+                                     draw::Theme theme, std::string& advice) {
   const std::string ending = fs::path(out).extension().string();
   const draw::Style style{.theme = theme};
   if (ending == ".json") return write(out, look_json(looked)), std::vector{out};
   if (ending == ".npy") return write(out, weights_npy(looked)), std::vector{out};
   if (ending == ".html") return write(out, html(looked)), std::vector{out};
   if (ending == ".png" || ending == ".svg" || ending == ".pdf") {
-    io::write_file_atomically(out, draw::to_file_bytes(out, picture_of(looked, kind), style));
+    const draw::Picture picture = picture_of(looked, kind);
+    io::write_file_atomically(out, draw::to_file_bytes(out, picture, style));
+    if (advice.empty()) advice = draw::font_advice(picture);
     return {out};
   }
   if (!ending.empty())
@@ -225,7 +230,7 @@ std::vector<std::string> write_look(const Looked& looked, const std::string& out
   std::vector<std::string> written;
   const auto put = [&](const std::string& name) {
     const std::vector<std::string> one =
-        write_look(looked, (fs::path(out) / name).string(), fs::path(name).stem().string(), theme);
+        write_files(looked, (fs::path(out) / name).string(), fs::path(name).stem().string(), theme, advice);
     written.insert(written.end(), one.begin(), one.end());
   };
   std::vector<std::string> pictures = {"sheet", "map", "distance"};
@@ -239,6 +244,16 @@ std::vector<std::string> write_look(const Looked& looked, const std::string& out
   put("look.json");
   put("look.html");
   put("weights.npy");
+  return written;
+}
+
+}  // namespace
+
+std::vector<std::string> write_look(const Looked& looked, const std::string& out, const std::string& kind,
+                                    draw::Theme theme) {
+  std::string advice;
+  std::vector<std::string> written = write_files(looked, out, kind, theme, advice);
+  if (!advice.empty()) fmt::print(stderr, "attend look: {}\n", advice);
   return written;
 }
 

@@ -148,13 +148,15 @@ fs::path data_folder(const Arguments& a) {
 }
 
 // Prepares texts into the run's own, anew if a run ended before its first checkpoint: it may have been another text.
-fs::path data_of(const Arguments& a, Stage stage) {
+fs::path data_of(const Arguments& a, Stage stage, const std::string& teacher) {
   const fs::path folder = data_folder(a);
   if (is_prepared(a)) return folder;
   llm::PrepareOptions options;
   options.inputs.assign(a.inputs.begin(), a.inputs.end());
   options.out = folder, options.replace = true;
-  if (!a.start.empty()) options.tokenizer = llm::find_model(a.start);
+  // A student reads as its teacher does.
+  if (const std::string& reader = a.start.empty() ? teacher : a.start; !reader.empty())
+    options.tokenizer = llm::find_model(reader);
   options.training.vocabulary = a.vocabulary;
   StageBars bars;
   options.progress = [&](const char* what, std::int64_t done, std::int64_t all) {
@@ -198,7 +200,7 @@ llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
                     "folder",
                     a.out, a.out));
   // Texts are prepared once; the others find what was made.
-  job.data = ranks.rank() == 0 ? data_of(a, job.stage) : data_folder(a);
+  job.data = ranks.rank() == 0 ? data_of(a, job.stage, job.config.teacher) : data_folder(a);
   return job;
 }
 

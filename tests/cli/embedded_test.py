@@ -32,6 +32,7 @@ class EmbeddedModel(unittest.TestCase):
         self.assertNotEqual(self.attend("generate", "从前", "-n", "30").stdout.strip(), "")
         self.assertIn("storyteller", self.attend("info").stdout)
         self.assertRegex(self.attend("models").stdout, r"inside the program\n  storyteller +[0-9,]+ parameters")
+        self.assertIn("storyteller\n", self.attend("completion", "models").stdout)
         self.assertIn("no model \"nonsuch\"", self.attend("generate", "nonsuch", code=2).stderr)
 
     def test_chats_in_both_languages(self):
