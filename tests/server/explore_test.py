@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import Server, write_model
+from tiny_model import Server, write_encoder, write_model
 
 PROGRAM = ""
 TEXT = "the cat sat on the mat"
@@ -178,6 +178,19 @@ class ExploreTest(unittest.TestCase):
             status, _, answer = self.server.ask("GET", f"/explore/v1/runs/{run}/map?{''.join(asked)}")
             self.assertLess(status, 500, (asked, answer))
         self.get("/explore/v1/about")
+
+    def test_a_model_that_embeds_sees_both_ways_and_expects_nothing(self):
+        server = self.start(write_encoder(pathlib.Path(self.folder.name, "encoder")))
+        self.assertFalse(server.ask("GET", "/explore/v1/about")[2]["model"]["causal"])
+        for switches in ([], ["mask=causal"]):
+            status, _, run = server.ask("POST", "/explore/v1/runs", {"text": "a b c", "switches": switches})
+            self.assertEqual((status, run["next"]), (200, []), run)
+            self.assertTrue(all("induction" not in head for head in run["heads"]), "its own successor is no induction")
+            n = len(run["tokens"])
+            [(_, weights)] = frames(server.ask("GET", f"/explore/v1/runs/{run['run']}/map?layer=0&head=0&queries=0:{n}&keys=0:{n}&cells={n}x{n}")[2])
+            self.assertEqual(sum(map(math.isnan, weights)), n * (n - 1) // 2 if switches else 0)
+        self.bad(400, "embeds texts", "POST", f"/explore/v1/runs/{run['run']}/step", {"generated": []}, server=server)
+        server.stop()
 
     # --- labs ---
 
