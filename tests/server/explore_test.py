@@ -229,6 +229,16 @@ class ExploreTest(unittest.TestCase):
         answer = self.post("/labs/v1/quiz", {"question": question["name"], "answer": chr(97 + question["right"])})
         self.assertTrue(answer["right"])
 
+    def test_an_exercise_sees_nothing_of_the_server(self):
+        """Its process has no descriptor but the usual ones and what it opened: no socket above all."""
+        code = ("import os\n\ndef causal_mask(*sizes):\n    open_ = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') "
+                "if os.path.exists(f'/proc/self/fd/{n}')]\n    raise ValueError('sockets: %d' % sum('socket' in name for name in open_))\n")
+        status, _, answer = self.server.ask("POST", "/labs/v1/check", {"key": self.server.key, "code": code})
+        self.assertEqual(status, 200, answer)
+        if answer.get("failure"):
+            self.skipTest(answer["failure"]["en"])  # no NumPy here
+        self.assertIn("sockets: 0", answer["verdicts"][0]["text"]["en"])
+
     def test_serve_runs_no_labs(self):
         """Models that are served to others do not share their processor with experiments, or run code."""
         server = Server(PROGRAM, self.model)
