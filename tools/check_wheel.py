@@ -16,10 +16,10 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 # Files and folders at the sdist's root: what there may be, and of these what there must be.
-MAY_HOLD = {"CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "cmake",
+MAY_HOLD = {"CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "apps", "cmake",
             "include", "io", "llm", "python", "src"}
-MUST_HOLD = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml", "cmake", "include", "io", "llm", "python", "src"}
-LARGEST_SDIST = 2 << 20
+MUST_HOLD = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml", "apps", "cmake", "include", "io", "llm", "python", "src"}
+LARGEST_SDIST = 5 << 20  # the model inside is most of it
 # The only libraries that every Linux with glibc has.
 MAY_NEED = re.compile(r"lib(c|m|gcc_s|pthread|dl|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d")
 
@@ -32,6 +32,9 @@ def check_sdist(path):
         yield f"{path.name} holds {sorted(roots - MAY_HOLD)}, expected nothing but {sorted(MAY_HOLD)}: see sdist.exclude"
     if MUST_HOLD - roots:
         yield f"{path.name} lacks {sorted(MUST_HOLD - roots)}: see sdist.exclude"
+    others = [str(name) for name in names if name.parts[1:2] == ("apps",) and name.parts[2:3] not in ((), ("explorer",))]
+    if others:
+        yield f"{path.name} holds {others[0]}, expected of apps the explorer's page alone: see sdist.include"
     if path.stat().st_size > LARGEST_SDIST:
         yield f"{path.name} has {path.stat().st_size} bytes, expected at most {LARGEST_SDIST}"
 

@@ -1,6 +1,7 @@
 // Starts xdg-open.
 #include "open_browser.hpp"
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ void open_browser(const std::string& url) {
   const pid_t child = fork();
   if (child == 0) {
     if (fork() == 0) {
+      (void)syscall(SYS_close_range, 3U, ~0U, 0U);  // it outlives us, and must not hold our port
       execlp("xdg-open", "xdg-open", url.c_str(), static_cast<char*>(nullptr));
       _exit(1);
     }

@@ -1,6 +1,7 @@
 // The labs' page: the course on the left; a lab, the quiz or the exercises beside it. The address says which.
 import {dark} from "./colours.js";
 import {el} from "./format.js";
+import {showCourse} from "./course.js";
 import {showExercises} from "./exercises.js";
 import {showLab} from "./lab.js";
 import {showQuiz} from "./quiz.js";
@@ -48,7 +49,8 @@ function place() {
   const fields = new URLSearchParams(location.hash.slice(1));
   if (fields.has("quiz")) return {kind: "quiz", lab: fields.get("lab") ?? ""};
   if (fields.has("exercises")) return {kind: "exercises", name: fields.get("exercises")};
-  const name = fields.get("lab") ?? course.labs[0].name;
+  if (!fields.has("lab")) return {kind: "course"};
+  const name = fields.get("lab");
   fields.delete("lab");
   return {kind: "lab", name, parameters: Object.fromEntries(fields)};
 }
@@ -60,7 +62,7 @@ function showTop() {
   const link = (kind, href, text) => el("a", {href, "aria-current": at.kind === kind ? "page" : null}, text);
   const places = document.getElementById("places");
   places.setAttribute("aria-label", t("labs_places"));
-  places.replaceChildren(el("a", {href: "./"}, t("labs_explorer")), link("lab", "#lab=" + course.labs[0].name, t("labs")),
+  places.replaceChildren(el("a", {href: "./"}, t("labs_explorer")), link("course", "#", t("labs_course_short")),
     link("exercises", "#exercises", t("labs_exercises")), link("quiz", "#quiz", t("labs_quiz")));
   document.getElementById("tools").replaceChildren(
     el("button", {class: "tool", lang: language() === "zh" ? "en" : "zh-Hans", title: t("language_hint"), onclick: () => {
@@ -75,12 +77,12 @@ function showTop() {
     }}, dark() ? "☀" : "☾"));
 }
 
-function showCourse() {
+function showList() {
   const at = place(), nav = document.getElementById("course");
   const minutes = course.labs.reduce((sum, lab) => sum + lab.minutes, 0);
-  nav.setAttribute("aria-label", t("labs_course"));
+  nav.setAttribute("aria-label", t("labs"));
   nav.replaceChildren(
-    el("h2", {}, t("labs_course")), el("p", {class: "about"}, t("labs_course_about", {n: course.labs.length, minutes})),
+    el("h2", {}, t("labs")), el("p", {class: "about"}, t("labs_course_about", {n: course.labs.length, minutes})),
     el("ol", {}, ...course.labs.map((lab, n) => el("li", {},
       el("a", {href: `#lab=${lab.name}`, "aria-current": at.kind === "lab" && at.name === lab.name ? "page" : null},
         el("span", {class: "count"}, String(n + 1)), el("span", {}, say(lab.title)), el("small", {}, t("labs_minutes", {n: lab.minutes})))))));
@@ -90,10 +92,10 @@ function showAll() {
   leave();
   tell("");
   showTop();
-  showCourse();
+  showList();
   const at = place(), content = document.getElementById("content");
   content.replaceChildren();
-  const shows = {lab: () => showLab(content, course, at), quiz: () => showQuiz(content, course, at), exercises: () => showExercises(content, course, at)};
+  const shows = {course: () => showCourse(content, course), lab: () => showLab(content, course, at), quiz: () => showQuiz(content, course, at), exercises: () => showExercises(content, course, at)};
   leave = shows[at.kind]() ?? (() => {});
   document.querySelector(".course [aria-current]")?.scrollIntoView({block: "nearest"});
 }

@@ -4,7 +4,7 @@ import {clamp} from "./format.js";
 import {NotKept} from "./source_embedded.js";
 import {Lost, ServerError} from "./source_server.js";
 import {followTraining} from "./training_data.js";
-import {data, length, on, put, set, state, switched} from "./store.js";
+import {data, length, on, put, set, state, switched, writes} from "./store.js";
 
 const thumbCells = 24, mapCells = 512, manyTokens = 1024;
 let source = null;
@@ -261,7 +261,7 @@ async function loadValues() {
 // One token more: the likeliest, a drawn one, or the given one. Null when the server could not.
 export async function step(token = null) {
   const run = data.run;
-  if (!run || !source.live) return null;
+  if (!run || !source.live || !writes()) return null;
   const all = run.tokens.length, shown = length();
   if (token === null && shown < all) {  // forward again through what was generated
     set({shown: shown + 1 >= all ? null : shown + 1, query: shown, key: null});

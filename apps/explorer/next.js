@@ -2,7 +2,7 @@
 import {el, label, milliseconds, number, percent, words} from "./format.js";
 import {step} from "./loader.js";
 import {receipt} from "./receipts.js";
-import {data, length, on, state, switched} from "./store.js";
+import {data, length, on, switched, writes} from "./store.js";
 import {t} from "./texts.js";
 
 // The expectation after the last token that is shown.
@@ -33,6 +33,7 @@ export function showNext() {
   box.append(el("div", {class: "panel-head"}, title, after), list, foot);
   const draw = () => {
     title.textContent = t("next");
+    box.hidden = !writes();
     const run = data.run, next = expectation();
     if (!run || !next) return list.replaceChildren(), foot.replaceChildren(), void (after.textContent = "");
     const changed = switched(), entries = next.slice(0, 7);
@@ -53,6 +54,6 @@ export function showNext() {
                                            [t("receipt_kernel"), `${run.kernel}, ${run.dtype}`, "kernel"],
                                            [t("receipt_time"), milliseconds(run.ms), "time"]));
   };
-  on("run shown words switches steps live", draw);
+  on("about run shown words switches steps live", draw);
   draw();
 }

@@ -105,6 +105,11 @@ export function headOf(layer, head) {
   return data.run && about ? data.run.heads[layer * about.model.heads + head] : null;
 }
 
+// Whether the model writes on; one that embeds sees both ways and expects nothing.
+export function writes() {
+  return data.about?.model.causal !== false;
+}
+
 // Whether anything differs from the model as it is.
 export function switched(switches = state.switches) {
   return switches.length > 0;

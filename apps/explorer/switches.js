@@ -1,9 +1,13 @@
 // The switchboard: edits of the forward pass, as chips that can be taken off again.
 import {el} from "./format.js";
-import {data, on, set, state} from "./store.js";
+import {data, on, set, state, writes} from "./store.js";
 import {t} from "./texts.js";
 
-const masks = ["causal", "full", "window:8", "sinks:1+8", "window:64", "sinks:4+64"];
+// The model's own comes first.
+function masks() {
+  const [own, other] = writes() ? ["causal", "full"] : ["full", "causal"];
+  return [own, other, "window:8", "sinks:1+8", "window:64", "sinks:4+64"];
+}
 
 const nameOf = (one) => one.split("=")[0];
 const placeOf = (one) => one.split("@")[1] ?? "";
@@ -37,9 +41,9 @@ export function toggleOnly(layer = state.layer, head = state.head) {
 }
 
 export function nextMask() {
-  const now = find("mask") ? valueOf(find("mask")) : "causal", at = masks.indexOf(now);
-  const next = masks[(at + 1) % masks.length];
-  choose("mask", next === "causal" ? null : `mask=${next}`);
+  const all = masks(), now = find("mask") ? valueOf(find("mask")) : all[0], at = all.indexOf(now);
+  const next = all[(at + 1) % all.length];
+  choose("mask", next === all[0] ? null : `mask=${next}`);
 }
 
 function maskText(value) {
@@ -91,8 +95,8 @@ export function showSwitches() {
   const draw = () => {
     title.textContent = t("switches");
     box.hidden = data.live === false;
-    const mask = find("mask") ? valueOf(find("mask")) : "causal";
-    const options = masks.includes(mask) ? masks : [...masks, mask];
+    const all = masks(), mask = find("mask") ? valueOf(find("mask")) : all[0];
+    const options = all.includes(mask) ? all : [...all, mask];
     const knocked = Boolean(find("knock", `${state.layer}.${state.head}`));
     const where = state.layer === null ? "" : `${state.layer}·${state.head}`;
     const seed = find("shuffle");
@@ -102,7 +106,7 @@ export function showSwitches() {
       levers.replaceChildren(
         lever(t("switch_scale"), !find("scale"), t("switch_scale_hint"), () => toggle("scale=off")),
         el("label", {class: "field", title: t("switch_mask_hint")}, t("switch_mask"),
-           el("select", {id: "mask", onchange: (event) => choose("mask", event.target.value === "causal" ? null : `mask=${event.target.value}`)},
+           el("select", {id: "mask", onchange: (event) => choose("mask", event.target.value === all[0] ? null : `mask=${event.target.value}`)},
               ...options.map((m) => el("option", {value: m, selected: m === mask}, maskText(m))))),
         temperature(),
         lever(t("switch_positions"), !find("positions"), t("switch_positions_hint"), () => toggle("positions=off")),
@@ -125,6 +129,6 @@ export function showSwitches() {
     chips.replaceChildren(...(taken.length ? [...taken, el("button", {class: "plain reset", onclick: () => set({switches: []})}, t("reset"))]
                                            : [el("span", {class: "about"}, t("unchanged"))]));
   };
-  on("switches layer head words live", draw);
+  on("about switches layer head words live", draw);
   draw();
 }

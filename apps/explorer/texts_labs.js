@@ -58,6 +58,10 @@ addTexts({
   exercise_wrong_key: "Your code runs as your program on this machine, so the page needs the key that “attend explore” printed at its start.",
   exercise_about: "Tried on {cases} cases; a wrong answer is held against {mistakes} known mistakes, by running them.",
   exercise_terminal: "Or at the terminal: attend lab new {file}.py, then attend lab check {file}.py",
+  labs_course_short: "Course",
+  labs_overview: "{n} labs, about {minutes} minutes; {exercises} exercises and {questions} questions. Each lab asks something, lets you guess, measures on this machine, and concludes from its own numbers: where the run contradicts a sentence, it says so.",
+  labs_runs: "runs for about {n} s",
+  labs_card_quiz: "Quiz: {known} of {all} right",
 }, {
   labs_title: "attend 实验",
   labs_skip: "跳到实验",
@@ -115,4 +119,8 @@ addTexts({
   exercise_wrong_key: "你的代码会作为你的程序在这台机器上运行，所以本页需要“attend explore”启动时打印的密钥。",
   exercise_about: "在 {cases} 个用例上测试；答错时，逐一运行 {mistakes} 种已知错误来比对。",
   exercise_terminal: "也可以在终端里：attend lab new {file}.py，再运行 attend lab check {file}.py --zh",
+  labs_course_short: "课程",
+  labs_overview: "{n} 个实验，约 {minutes} 分钟；{exercises} 道练习，{questions} 道题目。每个实验先提问，让你猜，在这台机器上测量，再从自己的数字得出结论；如果运行结果与某句话矛盾，它会直说。",
+  labs_runs: "运行约 {n} 秒",
+  labs_card_quiz: "测验：{all} 题答对 {known} 题",
 });

@@ -2,7 +2,7 @@
 import {bytes, count, el, label, milliseconds, percent, shown} from "./format.js";
 import {drawCache} from "./cache.js";
 import {step} from "./loader.js";
-import {data, length, on, put, set, state} from "./store.js";
+import {data, length, on, put, set, state, writes} from "./store.js";
 import {t} from "./texts.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -46,7 +46,7 @@ export function showTimeline() {
   const draw = () => {
     const run = data.run;
     title.textContent = t("generation");
-    left.hidden = data.live === false && (run?.tokens.length ?? 0) === (run?.prompt_tokens ?? 0);
+    left.hidden = !writes() || data.live === false && (run?.tokens.length ?? 0) === (run?.prompt_tokens ?? 0);
     if (!run) return buttons.replaceChildren(), made.replaceChildren(), void (told.textContent = "");
     const all = run.tokens.length, now = length(), live = data.live !== false;
     const button = (name, sign, run_, off) => el("button", {class: "push", "aria-label": name, title: name, disabled: off, onclick: run_}, sign);
@@ -70,6 +70,7 @@ export function showTimeline() {
       (last.ends ? ` · ${t("ended")}` : "") : "";
   };
   const cache = () => {
+    box.hidden = !writes();  // nor does it keep keys and values
     cacheTitle.textContent = t("cache", {layer: state.layer ?? 0});
     const run = data.run;
     if (!run) return;

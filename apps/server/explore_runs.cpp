@@ -129,7 +129,7 @@ std::string ExploreRuns::json(ExploreRun& run, const llm::LookStep* step, const 
                       .uncut_tokens = run.uncut_tokens,
                       .context = model_.context(),
                       .step = step};
-  if (!run.switches.empty())
+  if (!run.switches.empty() && model_.info().generates)
     facts.base = &this->run({.text = run.text, .generated = run.generated, .switches = {}}, stopped).look;
   return llm::run_json(session_, run.look, facts);
 }

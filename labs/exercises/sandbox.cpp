@@ -79,6 +79,7 @@ void limit(int resource, std::int64_t most) {
   limit(RLIMIT_CPU, static_cast<std::int64_t>(4 * limits.seconds) + 1);
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing < 0 || ::dup2(nothing, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) ::_exit(127);
+  (void)::syscall(SYS_close_range, 3U, ~0U, 0U);  // sockets of a server, files of a model
   if (::chdir(folder) != 0) ::_exit(127);
   if (!limits.may_start_processes && !refuse_processes()) ::_exit(126);
   ::execve(argv[0], argv, environment);

@@ -216,7 +216,8 @@ InductionProbe read_probe(const Look::State& run, const ProbeTokens& tokens, std
         duplicate.add(rows.at(i, RowStatistic::duplicate) / left);
       }
       const auto mean = [](const Mean& m) { return m.rows > 0 ? m.sum / static_cast<double>(m.rows) : std::nan(""); };
-      probe.induction.push_back(mean(induction));
+      // Where a token sees what comes behind it, its own successor follows the same token too: that is no induction.
+      probe.induction.push_back(run.config().causal ? mean(induction) : std::nan(""));
       probe.duplicate.push_back(mean(duplicate));
     }
   if (run.losses.empty()) return probe;

@@ -66,12 +66,12 @@ std::string next_json(const Look& look, const std::vector<double>& p, const char
   return list(out);
 }
 
-// Each row's entropy beside the largest it could have, log(i + 1); the first row has no choice.
-double mean_relative_entropy(const Look& look, std::int64_t layer, std::int64_t head) {
+// Each row's entropy beside the largest it could have, the logarithm of the keys it may see; one alone has no choice.
+double mean_relative_entropy(const Look& look, std::int64_t layer, std::int64_t head, bool causal) {
   const std::vector<float> rows = look.statistic(layer, head, RowStatistic::entropy);
   double sum = 0;
   for (std::size_t i = 1; i < rows.size(); ++i)
-    sum += static_cast<double>(rows[i]) / std::log(static_cast<double>(i + 1));
+    sum += static_cast<double>(rows[i]) / std::log(static_cast<double>(causal ? i + 1 : rows.size()));
   return rows.size() > 1 ? sum / static_cast<double>(rows.size() - 1) : 0;
 }
 
@@ -91,7 +91,7 @@ std::string heads_json(LookSession& session, const Look& look) {
     one.number("runner_score", type.runner_up.score);
     for (const KindScore& score : type.scores)
       if (score.kind != HeadKind::mixed && score.measured) one.number(type_name(score.kind), score.score);
-    one.number("entropy", mean_relative_entropy(look, type.layer, type.head));
+    one.number("entropy", mean_relative_entropy(look, type.layer, type.head, session.model().info().generates));
     one.number("sink", sink[at]);
     one.number("distance", distance[at]);
     one.number("rows", type.rows);
@@ -167,7 +167,10 @@ std::string run_json(LookSession& session, const Look& look, const RunFacts& fac
   for (std::int64_t layer = 0; layer < look.layers(); ++layer)
     if (look.kept(layer)) kept.push_back(std::to_string(layer));
   out.put("kept", list(kept));
-  put_next(out, look, facts.base);
+  if (session.model().info().generates)
+    put_next(out, look, facts.base);
+  else
+    out.put("next", "[]");  // a model that embeds expects nothing
   io::JsonObject cache;
   cache.number("bytes", look.cache_bytes());
   cache.number("bytes_per_token", look.cache_bytes() / std::max<std::int64_t>(1, look.length()));

@@ -77,6 +77,18 @@ def test_every_lab_runs_and_is_drawn(labs):
     assert page.errors == []
 
 
+@pytest.mark.parametrize("locale, language", [("en-US", "en"), ("zh-CN", "zh")])
+def test_the_course_has_every_lab_with_its_question(labs, locale, language):
+    page = labs(locale=locale).open()
+    page.page.wait_for_selector(".card a[href^='#quiz']:not([hidden])")
+    said = page.page.inner_text("#content")
+    for lab in at_the_terminal():
+        assert lab["title"][language] in said and lab["question"][language] in said
+        assert page.page.locator(f".card a[href='#quiz&lab={lab['name']}']").count() == 1
+    assert page.page.locator(".card a[href^='#exercises=']").count() == 7
+    assert page.errors == []
+
+
 def test_a_run_can_be_stopped(labs):
     page = labs().open("lab=heads&steps=2000")
     page.page.click(".controls .primary")
@@ -148,7 +160,7 @@ def test_an_exercise_is_diagnosed_for_who_has_the_key(labs, server):
 @pytest.mark.parametrize("width, height, scheme, locale", [(1440, 900, "light", "en-US"), (1024, 768, "dark", "zh-CN"), (390, 844, "light", "zh-CN")])
 def test_axe_finds_nothing_and_nothing_overflows(labs, width, height, scheme, locale):
     page = labs(width, height, locale, color_scheme=scheme)
-    for fragment, ready in (("lab=masks", ".controls"), ("quiz", ".question"), ("exercises=rope", "#code")):
+    for fragment, ready in (("", ".card"), ("lab=masks", ".controls"), ("quiz", ".question"), ("exercises=rope", "#code")):
         page.open(fragment)
         page.page.wait_for_selector(ready)
         if fragment.startswith("lab"):

@@ -1,11 +1,13 @@
 """The page as a whole: bad input, a lost server, accessibility, languages, and that it keeps to itself."""
 
 import os
+import sys
 import urllib.parse
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT, TEXT, Explorer, Server
+from conftest import PROGRAM, ROOT, TEXT, Explorer, Server
 
 SIZES = [(1440, 900), (1024, 768), (390, 844)]
 
@@ -140,6 +142,29 @@ def test_the_phone_has_one_column_with_tabs(explorer):
         page.page.click(f"#tabs button:has-text('{name}')")
         page.settle()
         assert [p for p in ("#grid", "#inspector", "#next", "#pattern") if page.page.locator(p).is_visible()] == [panel]
+
+
+def test_a_model_that_embeds(chromium, tmp_path):
+    sys.path.append(str(ROOT / "tests/server"))
+    from tiny_model import write_encoder
+
+    server = Server.__new__(Server)
+    server.begin([PROGRAM, "explore", write_encoder(tmp_path / "encoder"), "--no-open"])
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, locale="en-US")
+    try:
+        page = Explorer(context, server.url).open()
+        page.type("a b c a b c")
+        assert not np.isnan(page.map()).any(), "it sees both ways"
+        assert page.page.input_value("#mask") == "full"
+        assert [p for p in ("#next", "#timeline") if page.page.locator(p).is_visible()] == []
+        page.press("m")
+        assert page.state("switches") == ["mask=causal"]
+        assert np.isnan(page.map()).any()
+        page.press("m", "x", ".", " ")
+        assert page.data("problem") is None and page.errors == []
+    finally:
+        context.close()
+        server.stop()
 
 
 def test_32k_tokens_are_explored(chromium):

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import Server, write_model
+from tiny_model import Server, write_encoder, write_model
 
 PROGRAM = ""
 TEXT = "the cat sat on the mat"
@@ -179,6 +179,19 @@ class ExploreTest(unittest.TestCase):
             self.assertLess(status, 500, (asked, answer))
         self.get("/explore/v1/about")
 
+    def test_a_model_that_embeds_sees_both_ways_and_expects_nothing(self):
+        server = self.start(write_encoder(pathlib.Path(self.folder.name, "encoder")))
+        self.assertFalse(server.ask("GET", "/explore/v1/about")[2]["model"]["causal"])
+        for switches in ([], ["mask=causal"]):
+            status, _, run = server.ask("POST", "/explore/v1/runs", {"text": "a b c", "switches": switches})
+            self.assertEqual((status, run["next"]), (200, []), run)
+            self.assertTrue(all("induction" not in head for head in run["heads"]), "its own successor is no induction")
+            n = len(run["tokens"])
+            [(_, weights)] = frames(server.ask("GET", f"/explore/v1/runs/{run['run']}/map?layer=0&head=0&queries=0:{n}&keys=0:{n}&cells={n}x{n}")[2])
+            self.assertEqual(sum(map(math.isnan, weights)), n * (n - 1) // 2 if switches else 0)
+        self.bad(400, "embeds texts", "POST", f"/explore/v1/runs/{run['run']}/step", {"generated": []}, server=server)
+        server.stop()
+
     # --- labs ---
 
     def events(self, path, body):
@@ -215,6 +228,16 @@ class ExploreTest(unittest.TestCase):
         self.bad(400, "expected the letter of a choice", "POST", "/labs/v1/quiz", {"question": question["name"], "answer": "perhaps"})
         answer = self.post("/labs/v1/quiz", {"question": question["name"], "answer": chr(97 + question["right"])})
         self.assertTrue(answer["right"])
+
+    def test_an_exercise_sees_nothing_of_the_server(self):
+        """Its process has no descriptor but the usual ones and what it opened: no socket above all."""
+        code = ("import os\n\ndef causal_mask(*sizes):\n    open_ = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') "
+                "if os.path.exists(f'/proc/self/fd/{n}')]\n    raise ValueError('sockets: %d' % sum('socket' in name for name in open_))\n")
+        status, _, answer = self.server.ask("POST", "/labs/v1/check", {"key": self.server.key, "code": code})
+        self.assertEqual(status, 200, answer)
+        if answer.get("failure"):
+            self.skipTest(answer["failure"]["en"])  # no NumPy here
+        self.assertIn("sockets: 0", answer["verdicts"][0]["text"]["en"])
 
     def test_serve_runs_no_labs(self):
         """Models that are served to others do not share their processor with experiments, or run code."""

@@ -41,6 +41,14 @@ def write_model(folder, context=1024):
     return folder
 
 
+def write_encoder(folder):
+    """A model that embeds; one letter a token."""
+    shutil.copytree(GOLDEN / "bert", folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    pathlib.Path(folder, "vocab.txt").write_text("".join(f"{word}\n" for word in words + [f"[unused{n}]" for n in range(96 - len(words))]))
+    return folder
+
+
 class Server:
     """The program, started and ready; stop() ends it."""
 

@@ -304,6 +304,9 @@ TEST(Look, AnEncoder) {
     for (std::size_t i = 0; i < got.size(); ++i)
       ASSERT_NEAR(got[i], hand.weights[static_cast<std::size_t>(n)][i], 1e-5);
   }
+  // Its own successor follows the same token, and is no induction.
+  for (const HeadType& type : session.types(look))
+    for (const KindScore& score : type.scores) EXPECT_FALSE(score.kind == HeadKind::induction && score.measured);
   Look on = look;
   EXPECT_NE(error_of([&] { on.next(); }).find("embeds texts"), std::string::npos);
   EXPECT_NE(error_of([&] { on.append(1); }).find("encoder"), std::string::npos);
