@@ -121,7 +121,7 @@ class ShellTest(unittest.TestCase):
     def test_models_that_are_here_are_offered(self):
         for name in ("smollm2", "minilm"):
             (self.root / "store/models" / name).mkdir(parents=True)
-        self.assertEqual(attend("completion", "models", ATTEND_HOME=self.env["ATTEND_HOME"]), "minilm\nsmollm2\n")
+        self.assertEqual(attend("completion", "models", ATTEND_HOME=self.env["ATTEND_HOME"]), "minilm\nsmollm2\nstoryteller\n")
         for command in ("chat", "generate", "info", "rm"):
             self.assertEqual(self.bash(f"attend {command} smo"), {"smollm2"})
 
