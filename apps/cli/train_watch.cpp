@@ -117,7 +117,7 @@ void TrainWatch::add_sample(std::int64_t step, const std::string& prompt, const 
   sample.string("prompt", prompt);
   sample.string("text", text);
   std::ofstream file(folder_.samples_file(), std::ios::app);
-  file << sample.text() << std::endl;
+  file << sample.text() << '\n' << std::flush;
   if (!file) throw io::FileError("cannot write " + folder_.samples_file().string());
 }
 

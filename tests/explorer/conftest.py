@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("ATTEND_PROGRAM", str(ROOT / "build/bin/attend"))
-MODEL = os.environ.get("ATTEND_EXPLORE_MODEL", "")
+MODEL = os.environ.get("ATTEND_EXPLORE_MODEL", "storyteller")  # the one inside, whatever was pulled
 TEXT = "The cat sat on the mat. The dog sat on the mat. The cat sat on the"
 
 
