@@ -5,14 +5,25 @@ namespace attend::cuda {
 
 struct BackwardShape {
   int D;             // keys' and values' dims up to this
+  int keys;          // of an item
+  int queries;       // of a step
   int query_stages;  // tiles of queries under way
+  int dout_stages;   // tiles of the result's gradient
+  int ds_buffers;    // tiles of the scores' gradients that dQ still has to read
+  bool early;        // scores of the next step are made before this one's products are done
 };
 
-constexpr BackwardShape kBackward64{64, 3}, kBackward128{128, 2};
+// Terms need registers: fewer queries a step.
+constexpr BackwardShape kBackwardPlain64{64, 128, 128, 2, 2, 2, false}, kBackwardTerms64{64, 128, 64, 3, 2, 2, false};
+constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, false}, kBackwardTerms128 = kBackwardPlain128;
+constexpr BackwardShape kBackwardPlain256{256, 64, 64, 2, 2, 2, false}, kBackwardTerms256 = kBackwardPlain256;
 
 constexpr int shared_bytes(const BackwardShape& s) {
-  const int keys = 128 * s.D * 2, queries = 64 * s.D * 2, ds = 128 * 64 * 2, dq = 64 * s.D * 4;
-  return 2 * keys + (s.query_stages + 2) * queries + 2 * ds + dq + s.query_stages * 64 * 12 + 2 * 64 * 4 + 1024;
+  const int queries = s.queries * s.D * 2;
+  // Up to 128 dims the two warpgroups share the keys, and so the scores' gradients; above it they share the dims.
+  const int ds = 128 * s.queries * 2;
+  return 2 * s.keys * s.D * 2 + (s.query_stages + s.dout_stages) * queries + s.ds_buffers * ds +
+         s.query_stages * s.queries * 12 + s.dout_stages * s.queries * 4 + 1024;
 }
 
 }  // namespace attend::cuda

@@ -18,6 +18,11 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// A number that all lanes of a warp have, said so that the compiler keeps it once for all of them.
+__device__ __forceinline__ int uniform(int x) {
+  return __shfl_sync(~0U, x, 0);
+}
+
 // A barrier in shared memory that counts arrivals and bytes; waiters name the parity of the phase they wait for.
 struct Barrier {
   std::uint64_t state;
@@ -99,14 +104,10 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, int bytes
                "l"(from), "r"(bytes), "r"(shared_address(full))
                : "memory");
 }
-__device__ __forceinline__ void add_floats(float* to, const void* from, int bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-               "r"(shared_address(from)), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void store_floats(float* to, const void* from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-               "r"(bytes)
+// Added to global memory, in the order in which such additions arrive there.
+__device__ __forceinline__ void add_four(float* to, const float* from) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(from[0]), "f"(from[1]),
+               "f"(from[2]), "f"(from[3])
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() {
