@@ -13,7 +13,6 @@ namespace attend::cuda {
 namespace {
 
 constexpr const char* kOp = "cuda::attention_backward";
-constexpr std::int64_t kSectionBytes = 32LL << 20;  // of what the heads worked on side by side keep in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
 BackwardShape by_dim(std::int64_t widest, const BackwardShape& d64, const BackwardShape& d128,
@@ -70,8 +69,6 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   a.step_queries = shape.queries, a.block_keys = shape.keys;
   a.steps = static_cast<int>(divide_up(p.M, shape.queries)), a.padded = a.steps * shape.queries;
   a.key_blocks = static_cast<int>(divide_up(p.N, shape.keys));
-  const std::int64_t head_bytes = p.G * a.padded * shape.D * 8;  // queries, dout and the sums of dq
-  a.section = static_cast<int>(std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, p.B * p.Hk));
 
   const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded}), batch_rows = p.B * a.padded;
   const std::int64_t tiles = checked_product("steps", {p.B, p.H, a.steps});

@@ -14,19 +14,21 @@ template <class Element, BackwardShape S, bool kTerms_>
 struct BackwardTraits {
   using T = Element;
   static constexpr int D = S.D, kKeys = S.keys, kStep = S.queries;
-  static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages, kDsBuffers = S.ds_buffers;
-  static constexpr bool kTerms = kTerms_, kEarly = S.early;
-  static constexpr bool kSplitDims = kKeys == 64;  // both warpgroups have the same keys, each half of their dims
-  static constexpr int kDims = kSplitDims ? D / 2 : D;        // of dK and dV, a warpgroup's
+  static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages;
+  static constexpr bool kTerms = kTerms_;
+  static constexpr bool kSplitDims = splits_dims(S);  // both warpgroups have the same keys, each half of their dims
+  static constexpr int kDims = kSplitDims ? D / 2 : D;         // of dK and dV, a warpgroup's
   static constexpr int kDqColumns = kStep == 128 ? D : D / 2;  // of dQ, a warpgroup's 64 rows
+  static constexpr bool kTurns = false;
   static constexpr int kThreads = 3 * kWarpgroup;
   static constexpr int kRegisters = 240, kCopyRegisters = 24;  // 504 for one of each
   static constexpr int key_bytes = kKeys * D * 2, query_bytes = kStep * D * 2;
   static constexpr int key_chunk = kKeys * 128, query_chunk = kStep * 128;  // 64 columns of a tile
   static constexpr int kDsRows = kSplitDims ? 64 : kKeys, ds_bytes = kDsRows * kStep * 2;
-  static constexpr int kDsSets = kSplitDims ? 2 : 1;
+  static constexpr int dq_bytes = 64 * kDqColumns * 4;  // a warpgroup's
   static constexpr int shared_bytes = attend::cuda::shared_bytes(S);
   static_assert(shared_bytes <= 227 * 1024);
+  static_assert(!kSplitDims || dq_bytes == query_bytes);
 };
 
 struct BackwardItem {
@@ -39,16 +41,16 @@ struct BackwardShared {
   Barrier keys_full, keys_empty;
   Barrier query_full[Tr::kQueryStages], query_empty[Tr::kQueryStages];
   Barrier dout_full[Tr::kDoutStages], dout_empty[Tr::kDoutStages];
-  Barrier ds_full[Tr::kDsSets][Tr::kDsBuffers], ds_empty[Tr::kDsSets][Tr::kDsBuffers];
-  Barrier turn[2], added[2];  // dQ of a step may be added; has been
-  int first[2];               // nothing has been added before
+  Barrier ds_full[2], ds_empty[2];  // where the warpgroups share dS
+  Barrier done;                     // with a step's queries, where dQ takes their place
+  Barrier dq_full[2][2], dq_empty[2];  // of each warpgroup, dq_full of even and odd steps
   BackwardItem items[2];
 };
 
 // Where everything lies in shared memory.
 template <class Tr>
 struct BackwardMemory {
-  char *k, *v, *q, *dout, *ds;
+  char *k, *v, *q, *dout, *ds, *dq;
   float* lse2;   // of each stage of queries
   int2* seen;    // likewise
   float* delta;  // of each stage of dout
@@ -60,17 +62,23 @@ struct BackwardMemory {
         q(v + Tr::key_bytes),
         dout(q + Tr::kQueryStages * Tr::query_bytes),
         ds(dout + Tr::kDoutStages * Tr::query_bytes),
-        lse2(reinterpret_cast<float*>(ds + Tr::kDsSets * Tr::kDsBuffers * Tr::ds_bytes)),
+        dq(ds + 2 * Tr::ds_bytes),
+        lse2(reinterpret_cast<float*>(dq + (Tr::kSplitDims ? 0 : 2 * Tr::dq_bytes))),
         seen(reinterpret_cast<int2*>(lse2 + Tr::kQueryStages * Tr::kStep)),
         delta(reinterpret_cast<float*>(seen + Tr::kQueryStages * Tr::kStep)),
         shared(reinterpret_cast<BackwardShared<Tr>*>(delta + Tr::kDoutStages * Tr::kStep)) {}
+
+  // Where warpgroup w leaves its part of a step's dQ.
+  __device__ __forceinline__ char* dq_place(int w, int step) const {
+    if constexpr (Tr::kSplitDims)
+      return w == 0 ? dout + step % Tr::kDoutStages * Tr::query_bytes : q + step % Tr::kQueryStages * Tr::query_bytes;
+    return dq + w * Tr::dq_bytes;
+  }
 };
 
 // Which steps an item has: those whose queries see its keys. Neither end of what a step sees ever falls.
 __device__ __forceinline__ BackwardItem backward_item(const BackwardArgs& a, int t) {
-  const int heads = a.B * a.Hk, section = t / (a.key_blocks * a.section), r = t % (a.key_blocks * a.section);
-  const int width = smaller(a.section, heads - section * a.section);
-  const int n = r / width, head = section * a.section + r % width, b = head / a.Hk;
+  const int heads = a.B * a.Hk, n = t / heads, head = t % heads, b = head / a.Hk;
   const int2* blocks = a.rows.blocks + b * a.steps;
   int low = 0, high = a.steps;  // the first step that sees block n or a later one
   while (low < high) {
@@ -140,41 +148,51 @@ __device__ __forceinline__ void backward_copy(const BackwardArgs& a, const Backw
   }
 }
 
-// The thread that says whose turn it is to add gradients of queries: the blocks of keys in rising order. An item waits
-// for earlier items of its head alone, which were handed out before it.
+// A thread that adds gradients of queries to their sums, one of the even steps and one of the odd: the blocks of keys in
+// rising order, where an order is asked for. An item waits for earlier items of its head alone, which were handed out
+// before it.
 template <class Tr>
-__device__ __forceinline__ void backward_order(const BackwardArgs& a, const BackwardMemory<Tr>& mem) {
+__device__ __forceinline__ void backward_add(const BackwardArgs& a, const BackwardMemory<Tr>& mem, int odd) {
   BackwardShared<Tr>& sh = *mem.shared;
+  const auto turn_of = [](const int* at) {
+    int turn;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(turn) : "l"(at) : "memory");
+    return turn;
+  };
   int step = 0;
   for (int tile = 0;; ++tile) {
     sh.keys_full.wait(tile & 1);
     const BackwardItem item = sh.items[tile & 1];
     if (item.n < 0) return;
     sh.keys_empty.arrive();  // it has been read
-    if (a.turns == nullptr) continue;
-    int* done = nullptr;  // of the step before
-    int done_turn = 0;
-    const auto pass_on = [&] {
-      const int before = step - 1;
-      sh.added[before & 1].wait(before >> 1 & 1);
-      asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.s32 [%0], %1;" ::"l"(done), "r"(done_turn + 1)
-                   : "memory");
-    };
     for (int g = 0; g < a.G; ++g)
       for (int i = item.last; i >= item.first; --i, ++step) {
-        int* const turns = a.turns + (static_cast<std::int64_t>(item.b) * a.H + item.hk * a.G + g) * a.steps + i;
-        const int turn = item.n - a.rows.blocks[item.b * a.steps + i].x;
-        if (turn > 0) {
-          int count;
-          do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(turns) : "memory");
-          while (count != turn);
+        if ((step & 1) != odd) continue;
+        const std::int64_t at = (static_cast<std::int64_t>(item.b) * a.H + item.hk * a.G + g) * a.steps + i;
+        const int turn = a.turns ? item.n - a.rows.blocks[item.b * a.steps + i].x : 0;
+        if (turn > 0)
+          while (turn_of(a.turns + at) != turn) {
+          }
+        for (int w = 0; w < 2; ++w) {
+          sh.dq_full[w][odd].wait(step >> 1 & 1);
+          float* const to = a.dq_sums + (2 * at + w) * (Tr::dq_bytes / 4);
+          if (a.turns && turn == 0)
+            store_floats(to, mem.dq_place(w, step), Tr::dq_bytes);
+          else
+            add_floats(to, mem.dq_place(w, step), Tr::dq_bytes);
+          commit_stores();
         }
-        sh.first[step & 1] = turn == 0;
-        sh.turn[step & 1].arrive();
-        if (done) pass_on();
-        done = turns, done_turn = turn;
+        wait_stores_read();
+        if constexpr (Tr::kSplitDims)
+          sh.dout_empty[step % Tr::kDoutStages].arrive(), sh.query_empty[step % Tr::kQueryStages].arrive();
+        else
+          sh.dq_empty[0].arrive(), sh.dq_empty[1].arrive();
+        if (a.turns) {
+          wait_stores();
+          asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.s32 [%0], %1;" ::"l"(a.turns + at), "r"(turn + 1)
+                       : "memory");
+        }
       }
-    if (done) pass_on();
   }
 }
 
@@ -191,6 +209,7 @@ struct BackwardGroup {
   float dk[Tr::kDims / 2], dv[Tr::kDims / 2];
   float s[kScores], dp[kScores], dq[Tr::kDqColumns / 2];
   std::uint32_t p[kScores / 2], ds[kScores / 2];  // packed
+  float2 lse[Tr::kStep / 8], delta[Tr::kStep / 8];
 
   __device__ __forceinline__ BackwardGroup(const BackwardArgs& args, const BackwardMemory<Tr>& memory, int group)
       : a(args),
@@ -211,7 +230,7 @@ struct BackwardGroup {
                Tr::key_chunk),
         ds_columns(my_ds() + (Tr::kStep == 128 ? w * Tr::kDsRows * 128 : 0), 8192) {}
   __device__ __forceinline__ char* my_ds() const {
-    return mem.ds + (Tr::kSplitDims ? w * Tr::kDsBuffers * Tr::ds_bytes : 0);
+    return mem.ds + (Tr::kSplitDims ? w * Tr::ds_bytes : 0);
   }
   __device__ __forceinline__ int first_key() const { return Tr::kSplitDims ? 0 : w * 64; }
   __device__ __forceinline__ int first_dim() const { return Tr::kSplitDims ? w * Tr::kDims : 0; }
@@ -294,17 +313,26 @@ struct BackwardGroup {
     const int2 first = mem.seen[u * Tr::kStep], last = mem.seen[u * Tr::kStep + Tr::kStep - 1];
     return last.x <= n * Tr::kKeys && first.y >= (n + 1) * Tr::kKeys && last.y >= first.y;
   }
+  __device__ __forceinline__ void load_lse(int u) {
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j)
+      lse[j] = *reinterpret_cast<const float2*>(mem.lse2 + u * Tr::kStep + 8 * j + lane % 4 * 2);
+  }
+  __device__ __forceinline__ void load_delta(int st) {
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j)
+      delta[j] = *reinterpret_cast<const float2*>(mem.delta + st * Tr::kStep + 8 * j + lane % 4 * 2);
+  }
   // P^T from S^T, in place.
   template <bool kHide>
   __device__ __forceinline__ void weights(const BackwardItem& item, int h, int i, int u) {
 #pragma unroll
     for (int j = 0; j < Tr::kStep / 8; ++j) {
-      const float2 l = *reinterpret_cast<const float2*>(mem.lse2 + u * Tr::kStep + 8 * j + lane % 4 * 2);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float x = s[4 * j + e];
         if constexpr (Tr::kTerms) x = term_logit(item, h, i, j, e, x);
-        s[4 * j + e] = exp2_fast(fmaf(x, a.scale2, (e & 1) ? -l.y : -l.x));
+        s[4 * j + e] = exp2_fast(fmaf(x, a.scale2, (e & 1) ? -lse[j].y : -lse[j].x));
       }
       if constexpr (kHide) {
         const int4 seen = *reinterpret_cast<const int4*>(mem.seen + u * Tr::kStep + 8 * j + lane % 4 * 2);
@@ -330,18 +358,16 @@ struct BackwardGroup {
     for (int x = 0; x < kScores / 2; ++x) p[x] = pack<T>(s[2 * x], s[2 * x + 1]);
   }
   // dS^T = P^T (dP^T - delta), packed.
-  __device__ __forceinline__ void score_gradients(const BackwardItem& item, int h, int i, int st,
-                                                  const float* tanh_factor) {
+  __device__ __forceinline__ void score_gradients(const BackwardItem& item, int h, int i, const float* tanh_factor) {
 #pragma unroll
     for (int j = 0; j < Tr::kStep / 8; ++j) {
-      const float2 l = *reinterpret_cast<const float2*>(mem.delta + st * Tr::kStep + 8 * j + lane % 4 * 2);
       float g[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float gradient = dp[4 * j + e];
         if constexpr (Tr::kTerms)
           if (a.terms.dropout_threshold != 0) gradient *= kept(item, h, i, j, e);
-        g[e] = s[4 * j + e] * (gradient - ((e & 1) ? l.y : l.x));
+        g[e] = s[4 * j + e] * (gradient - ((e & 1) ? delta[j].y : delta[j].x));
         if constexpr (Tr::kTerms) {
           if (a.dbias.data) add_bias_gradient(item, h, i, j, e, g[e]);
           if (a.terms.softcap > 0) g[e] *= tanh_factor[4 * j + e];
@@ -367,18 +393,11 @@ struct BackwardGroup {
     static_cast<float*>(const_cast<void*>(a.dbias.data))[item.b * a.dbias.batch_stride + h * a.dbias.head_stride +
                                                          query * a.dbias.row_stride + key * a.dbias.dim_stride] = g;
   }
-  // dQ of a step to its sums. `tile`: of [B, H, steps].
-  __device__ __forceinline__ void add_query_gradients(std::int64_t tile, bool first) const {
-    float* const to = a.dq_sums + tile * Tr::kStep * Tr::D + w * 64 * Tr::kDqColumns + thread * 4;
-    if (first) {
+  __device__ __forceinline__ void stage_query_gradients(char* place) const {
+    auto* const to = reinterpret_cast<float4*>(place);
 #pragma unroll
-      for (int x = 0; x < Tr::kDqColumns / 8; ++x)
-        *reinterpret_cast<float4*>(to + x * 4 * kWarpgroup) =
-            make_float4(dq[4 * x], dq[4 * x + 1], dq[4 * x + 2], dq[4 * x + 3]);
-      return;
-    }
-#pragma unroll
-    for (int x = 0; x < Tr::kDqColumns / 8; ++x) add_four(to + x * 4 * kWarpgroup, dq + 4 * x);
+    for (int x = 0; x < Tr::kDqColumns / 8; ++x)
+      to[x * kWarpgroup + thread] = make_float4(dq[4 * x], dq[4 * x + 1], dq[4 * x + 2], dq[4 * x + 3]);
   }
   // A row of keys at the end of an item.
   __device__ __forceinline__ void store_rows(const BackwardItem& item, const DeviceOperand& to, const float* sums,
@@ -422,8 +441,15 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
     __syncwarp();
     if (group.lane == 0) barrier.arrive();
   };
-  Barrier* const ds_full = sh.ds_full[Tr::kSplitDims ? w : 0];
-  Barrier* const ds_empty = sh.ds_empty[Tr::kSplitDims ? w : 0];
+  // One warpgroup's products run while the other makes weights of scores.
+  constexpr int kTurn = 3;
+  const auto take_turn = [&] {
+    if constexpr (Tr::kTurns) sync_threads(kTurn + w, 2 * kWarpgroup);
+  };
+  const auto give_turn = [&] {
+    if constexpr (Tr::kTurns) arrive_threads(kTurn + (w ^ 1), 2 * kWarpgroup);
+  };
+  if (w == 1) give_turn();
   int step = 0;
   for (int tile = 0;; ++tile) {
     sh.keys_full.wait(tile & 1);
@@ -441,36 +467,18 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
       continue;
     }
     int i = item.last, h = item.hk * a.G;
-    std::int64_t before = 0;  // the tile of the step before
-    // dQ of a step is made one step later: by then both warpgroups have written their part of dS.
-    const auto give_query_gradients = [&](int number) {
-      arrive(ds_empty[number % Tr::kDsBuffers]);
-      bool first = false;
-      if (a.turns) {
-        sh.turn[number & 1].wait(number >> 1 & 1);
-        first = sh.first[number & 1] != 0;
-      }
-      group.add_query_gradients(before, first);
-      if (a.turns) arrive(sh.added[number & 1]);
-    };
-    if constexpr (Tr::kEarly) {
-      const int u = uniform(step) % Tr::kQueryStages;
-      sh.query_full[u].wait(uniform(step) / Tr::kQueryStages & 1);
-      group.scores(u);
-      products_wait<0>();
-    }
+    take_turn();
     for (int x = 0; x < count; ++x, ++step) {
-      const int now = uniform(step), last = now - 1;
-      const int u = now % Tr::kQueryStages, st = now % Tr::kDoutStages, buffer = now % Tr::kDsBuffers;
-      const int last_buffer = (now + Tr::kDsBuffers - 1) % Tr::kDsBuffers;
-      if constexpr (!Tr::kEarly) {
-        sh.query_full[u].wait(now / Tr::kQueryStages & 1);
-        group.scores(u);
-      }
+      const int now = uniform(step), u = now % Tr::kQueryStages, st = now % Tr::kDoutStages;
+      sh.query_full[u].wait(now / Tr::kQueryStages & 1);
+      group.scores(u);
       sh.dout_full[st].wait(now / Tr::kDoutStages & 1);
       group.weight_gradients(st);
+      give_turn();
       const bool all = group.sees_all(item.n, u);
-      if constexpr (!Tr::kEarly) products_wait<1>();  // S
+      if constexpr (Tr::kStep == 64) group.load_lse(u);  // early, where there are registers
+      products_wait<1>();                                // S
+      if constexpr (Tr::kStep != 64) group.load_lse(u);
       float tanh_factor[Tr::kTerms ? Tr::kStep / 2 : 1];
       if constexpr (Tr::kTerms) {
         if (a.terms.softcap > 0)
@@ -484,50 +492,66 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
         group.template weights<false>(item, h, i, u);
       else
         group.template weights<true>(item, h, i, u);
-      if constexpr (Tr::kEarly) {
-        group.pack_weights(item, h, i);
+      if constexpr (Tr::kStep == 64) group.load_delta(st);
+      products_wait<0>();  // dP
+      if constexpr (Tr::kStep != 64) group.load_delta(st);
+      group.pack_weights(item, h, i);
+      group.score_gradients(item, h, i, tanh_factor);
+      take_turn();
+      if constexpr (Tr::kSplitDims) {
         group.value_gradients(st);
-        products_wait<1>();  // dP
+        group.stage_score_gradients(0);
+        fence_async();
+        sync_threads(1 + w, kWarpgroup);
+        group.key_gradients(u);
+        products_wait<1>();  // dV: the registers of its weights are needed
+        group.query_gradients(0);
+        products_wait<1>();  // dK
+        arrive(sh.done);
+        products_wait<0>();
+        sh.done.wait(now & 1);
+        group.stage_query_gradients(mem.dq_place(w, now));
+        fence_async();
+        arrive(sh.dq_full[w][now & 1]);
       } else {
-        products_wait<0>();
-        group.pack_weights(item, h, i);
-      }
-      group.score_gradients(item, h, i, st, tanh_factor);
-      if constexpr (!Tr::kEarly) group.value_gradients(st);
-      group.key_gradients(u);
-      ds_empty[buffer].wait((now / Tr::kDsBuffers & 1) ^ 1);
-      group.stage_score_gradients(buffer);
-      fence_async();
-      arrive(ds_full[buffer]);
-      if constexpr (Tr::kEarly || Tr::kSplitDims) products_wait<1>();  // dV: registers of its weights are needed
-      if (x > 0) ds_full[last_buffer].wait(last / Tr::kDsBuffers & 1);
-      group.query_gradients(last_buffer);  // of the step before; of nothing in the first
-      if constexpr (Tr::kEarly) {
-        // After the last step once more, unused: a product in a branch would make the compiler serialise them all.
-        const int ahead = uniform(x + 1 < count ? now + 1 : now);
-        sh.query_full[ahead % Tr::kQueryStages].wait(ahead / Tr::kQueryStages & 1);
-        group.scores(ahead % Tr::kQueryStages);
-      }
-      constexpr int kMore = Tr::kEarly ? 1 : 0;
-      products_wait<2 + kMore>();  // dV
-      arrive(sh.dout_empty[st]);
-      products_wait<1 + kMore>();  // dK
-      if constexpr (!Tr::kEarly) arrive(sh.query_empty[u]);
-      products_wait<kMore>();  // dQ
-      if (x > 0) give_query_gradients(last);
-      if constexpr (Tr::kEarly) {
-        products_wait<0>();
+        // dQ of a step is made one step later, when both warpgroups have written dS, and leaves beside dV and dK.
+        if (x > 0) sh.ds_full[(now - 1) & 1].wait((now - 1) >> 1 & 1);
+        group.query_gradients((now - 1) & 1);  // of nothing in the first step
+        group.value_gradients(st);
+        group.key_gradients(u);
+        sh.ds_empty[now & 1].wait((now >> 1 & 1) ^ 1);
+        group.stage_score_gradients(now & 1);
+        products_wait<2>();  // dQ
+        if (x > 0) {
+          arrive(sh.ds_empty[(now - 1) & 1]);
+          sh.dq_empty[w].wait(now & 1);
+          group.stage_query_gradients(mem.dq_place(w, now - 1));
+        }
+        fence_async();
+        arrive(sh.ds_full[now & 1]);
+        if (x > 0) arrive(sh.dq_full[w][(now - 1) & 1]);
+        products_wait<1>();  // dV
+        arrive(sh.dout_empty[st]);
+        products_wait<0>();  // dK
         arrive(sh.query_empty[u]);
       }
-      before = (static_cast<std::int64_t>(item.b) * a.H + h) * a.steps + i;
       if (--i < item.first) i = item.last, ++h;
     }
-    const int last = uniform(step - 1), last_buffer = last % Tr::kDsBuffers;
-    ds_full[last_buffer].wait(last / Tr::kDsBuffers & 1);
-    group.query_gradients(last_buffer);
-    products_wait<0>();
-    arrive(sh.keys_empty);
-    give_query_gradients(last);
+    give_turn();
+    if constexpr (!Tr::kSplitDims) {
+      const int last = uniform(step - 1);
+      sh.ds_full[last & 1].wait(last >> 1 & 1);
+      group.query_gradients(last & 1);
+      products_wait<0>();
+      arrive(sh.ds_empty[last & 1]);
+      arrive(sh.keys_empty);
+      sh.dq_empty[w].wait((last & 1) ^ 1);
+      group.stage_query_gradients(mem.dq_place(w, last));
+      fence_async();
+      arrive(sh.dq_full[w][last & 1]);
+    } else {
+      arrive(sh.keys_empty);
+    }
     group.store_rows(item, a.dk, group.dk, a.scale, a.D);
     group.store_rows(item, a.dv, group.dv, 1.0F, a.E);
   }
@@ -542,20 +566,21 @@ __device__ __forceinline__ void attention_backward(const BackwardArgs& a) {
   static_assert(sizeof(BackwardShared<Tr>) <= 1024);
   if (threadIdx.x == 0) {
     constexpr int kWarps = 8;
-    sh.keys_full.init(1), sh.keys_empty.init(kWarps + 1);
-    for (int s = 0; s < Tr::kQueryStages; ++s) sh.query_full[s].init(1), sh.query_empty[s].init(kWarps);
-    for (int s = 0; s < Tr::kDoutStages; ++s) sh.dout_full[s].init(1), sh.dout_empty[s].init(kWarps);
-    for (int n = 0; n < Tr::kDsSets; ++n)
-      for (int s = 0; s < Tr::kDsBuffers; ++s)
-        sh.ds_full[n][s].init(kWarps / Tr::kDsSets), sh.ds_empty[n][s].init(kWarps / Tr::kDsSets);
-    for (int s = 0; s < 2; ++s) sh.turn[s].init(1), sh.added[s].init(kWarps);
+    constexpr int kReaders = Tr::kSplitDims ? 1 : kWarps;  // of queries and dout: dQ leaves through their memory
+    sh.keys_full.init(1), sh.keys_empty.init(kWarps + 2), sh.done.init(kWarps);
+    for (int s = 0; s < Tr::kQueryStages; ++s) sh.query_full[s].init(1), sh.query_empty[s].init(kReaders);
+    for (int s = 0; s < Tr::kDoutStages; ++s) sh.dout_full[s].init(1), sh.dout_empty[s].init(kReaders);
+    for (int s = 0; s < 2; ++s) {
+      sh.ds_full[s].init(kWarps), sh.ds_empty[s].init(kWarps);
+      sh.dq_full[s][0].init(kWarps / 2), sh.dq_full[s][1].init(kWarps / 2), sh.dq_empty[s].init(1);
+    }
     fence_barrier_init();
   }
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tr::kCopyRegisters>();
     if (threadIdx.x == 0) backward_copy<Tr>(a, mem);
-    if (threadIdx.x == 32) backward_order<Tr>(a, mem);
+    if (threadIdx.x == 32 || threadIdx.x == 64) backward_add<Tr>(a, mem, static_cast<int>(threadIdx.x) / 32 - 1);
   } else {
     take_registers<Tr::kRegisters>();
     backward_multiply<Tr>(a, mem, uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1));

@@ -104,10 +104,14 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, int bytes
                "l"(from), "r"(bytes), "r"(shared_address(full))
                : "memory");
 }
-// Added to global memory, in the order in which such additions arrive there.
-__device__ __forceinline__ void add_four(float* to, const float* from) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(from[0]), "f"(from[1]),
-               "f"(from[2]), "f"(from[3])
+__device__ __forceinline__ void add_floats(float* to, const void* from, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void store_floats(float* to, const void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() {
