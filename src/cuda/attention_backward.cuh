@@ -78,7 +78,9 @@ struct BackwardMemory {
 
 // Which steps an item has: those whose queries see its keys. Neither end of what a step sees ever falls.
 __device__ __forceinline__ BackwardItem backward_item(const BackwardArgs& a, int t) {
-  const int heads = a.B * a.Hk, n = t / heads, head = t % heads, b = head / a.Hk;
+  const int heads = a.B * a.Hk, section = t / (a.key_blocks * a.section), r = t % (a.key_blocks * a.section);
+  const int width = smaller(a.section, heads - section * a.section);
+  const int n = r / width, head = section * a.section + r % width, b = head / a.Hk;
   const int2* blocks = a.rows.blocks + b * a.steps;
   int low = 0, high = a.steps;  // the first step that sees block n or a later one
   while (low < high) {

@@ -30,6 +30,7 @@ struct BackwardArgs {
   int B = 0, H = 0, Hk = 0, G = 1, M = 0, N = 0, D = 0, E = 0;
   int step_queries = 0, block_keys = 0;  // queries of a step, keys of an item
   int padded = 0, steps = 0, key_blocks = 0;
+  int section = 1;  // KV heads that are worked on side by side
   int* counter = nullptr;
 };
 
