@@ -26,9 +26,10 @@ struct BackwardTraits {
   static constexpr int key_chunk = kKeys * 128, query_chunk = kStep * 128;  // 64 columns of a tile
   static constexpr int kDsRows = kSplitDims ? 64 : kKeys, ds_bytes = kDsRows * kStep * 2;
   static constexpr int dq_bytes = 64 * kDqColumns * 4;  // a warpgroup's
+  static constexpr int kDqBuffers = S.dq_buffers;
   static constexpr int shared_bytes = attend::cuda::shared_bytes(S);
   static_assert(shared_bytes <= 227 * 1024);
-  static_assert(!kSplitDims || dq_bytes == query_bytes);
+  static_assert(!kSplitDims || (dq_bytes == query_bytes && kDqBuffers == 0));
 };
 
 struct BackwardItem {
@@ -43,7 +44,7 @@ struct BackwardShared {
   Barrier dout_full[Tr::kDoutStages], dout_empty[Tr::kDoutStages];
   Barrier ds_full[2], ds_empty[2];  // where the warpgroups share dS
   Barrier done;                     // with a step's queries, where dQ takes their place
-  Barrier dq_full[2][2], dq_empty[2];  // of each warpgroup, dq_full of even and odd steps
+  Barrier dq_full[2][2], dq_empty[2][2];  // of each warpgroup; of even and odd steps, of each buffer
   BackwardItem items[2];
 };
 
@@ -63,7 +64,7 @@ struct BackwardMemory {
         dout(q + Tr::kQueryStages * Tr::query_bytes),
         ds(dout + Tr::kDoutStages * Tr::query_bytes),
         dq(ds + 2 * Tr::ds_bytes),
-        lse2(reinterpret_cast<float*>(dq + (Tr::kSplitDims ? 0 : 2 * Tr::dq_bytes))),
+        lse2(reinterpret_cast<float*>(dq + Tr::kDqBuffers * 2 * Tr::dq_bytes)),
         seen(reinterpret_cast<int2*>(lse2 + Tr::kQueryStages * Tr::kStep)),
         delta(reinterpret_cast<float*>(seen + Tr::kQueryStages * Tr::kStep)),
         shared(reinterpret_cast<BackwardShared<Tr>*>(delta + Tr::kDoutStages * Tr::kStep)) {}
@@ -72,7 +73,8 @@ struct BackwardMemory {
   __device__ __forceinline__ char* dq_place(int w, int step) const {
     if constexpr (Tr::kSplitDims)
       return w == 0 ? dout + step % Tr::kDoutStages * Tr::query_bytes : q + step % Tr::kQueryStages * Tr::query_bytes;
-    return dq + w * Tr::dq_bytes;
+    else
+      return dq + (step % Tr::kDqBuffers * 2 + w) * Tr::dq_bytes;
   }
 };
 
@@ -106,11 +108,13 @@ template <class Tr>
 __device__ __forceinline__ void backward_copy(const BackwardArgs& a, const BackwardMemory<Tr>& mem) {
   BackwardShared<Tr>& sh = *mem.shared;
   const int total = a.key_blocks * a.B * a.Hk;
-  int step = 0, next_item = atomicAdd(a.counter, 1);
+  // The first item needs no asking.
+  const auto ask = [&] { return static_cast<int>(gridDim.x) + atomicAdd(a.counter, 1); };
+  int step = 0, next_item = static_cast<int>(blockIdx.x);
   for (int tile = 0;; ++tile) {
     const int t = next_item;
     BackwardItem item{-1, 0, 0, 0, 0};
-    if (t < total) item = backward_item(a, t), next_item = atomicAdd(a.counter, 1);
+    if (t < total) item = backward_item(a, t), next_item = ask();
     sh.keys_empty.wait((tile & 1) ^ 1);
     sh.items[tile & 1] = item;
     if (t >= total) {
@@ -188,7 +192,7 @@ __device__ __forceinline__ void backward_add(const BackwardArgs& a, const Backwa
         if constexpr (Tr::kSplitDims)
           sh.dout_empty[step % Tr::kDoutStages].arrive(), sh.query_empty[step % Tr::kQueryStages].arrive();
         else
-          sh.dq_empty[0].arrive(), sh.dq_empty[1].arrive();
+          for (int w = 0; w < 2; ++w) sh.dq_empty[w][step % Tr::kDqBuffers].arrive();
         if (a.turns) {
           wait_stores();
           asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.s32 [%0], %1;" ::"l"(a.turns + at), "r"(turn + 1)
@@ -526,7 +530,7 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
         products_wait<2>();  // dQ
         if (x > 0) {
           arrive(sh.ds_empty[(now - 1) & 1]);
-          sh.dq_empty[w].wait(now & 1);
+          sh.dq_empty[w][(now - 1) % Tr::kDqBuffers].wait(((now - 1) / Tr::kDqBuffers & 1) ^ 1);
           group.stage_query_gradients(mem.dq_place(w, now - 1));
         }
         fence_async();
@@ -547,7 +551,7 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
       products_wait<0>();
       arrive(sh.ds_empty[last & 1]);
       arrive(sh.keys_empty);
-      sh.dq_empty[w].wait((last & 1) ^ 1);
+      sh.dq_empty[w][last % Tr::kDqBuffers].wait((last / Tr::kDqBuffers & 1) ^ 1);
       group.stage_query_gradients(mem.dq_place(w, last));
       fence_async();
       arrive(sh.dq_full[w][last & 1]);
@@ -574,7 +578,7 @@ __device__ __forceinline__ void attention_backward(const BackwardArgs& a) {
     for (int s = 0; s < Tr::kDoutStages; ++s) sh.dout_full[s].init(1), sh.dout_empty[s].init(kReaders);
     for (int s = 0; s < 2; ++s) {
       sh.ds_full[s].init(kWarps), sh.ds_empty[s].init(kWarps);
-      sh.dq_full[s][0].init(kWarps / 2), sh.dq_full[s][1].init(kWarps / 2), sh.dq_empty[s].init(1);
+      for (int n = 0; n < 2; ++n) sh.dq_full[s][n].init(kWarps / 2), sh.dq_empty[s][n].init(1);
     }
     fence_barrier_init();
   }
