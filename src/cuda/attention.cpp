@@ -121,8 +121,7 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const int shared = shared_bytes(shape);
   launch(kernel(("attention_forward_" + dim).c_str(), kernel_name, shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors * blocks_at_once(shape), items)),
-         (shape.groups + 1) * 128, shared,
-         on.stream, &a);
+         (shape.groups + 1) * 128, shared, on.stream, &a);
   if (few) combine(on, out, extras, &a);
 }
 

@@ -13,8 +13,8 @@ namespace attend::cuda {
 namespace {
 
 constexpr const char* kOp = "cuda::attention_backward";
-// Blocks of keys of one head under way at a time. They share its queries in the L2; in order, each waits for another.
-constexpr int kBlocksInOrder = 8, kBlocksInNoOrder = 33;
+// Blocks of keys of one head side by side: they share its queries in the L2.
+constexpr int kBlocksInNoOrder = 33;
 constexpr float kLog2E = 1.4426950408889634F;
 
 BackwardShape by_dim(std::int64_t widest, const BackwardShape& d64, const BackwardShape& d128,
@@ -71,7 +71,7 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   a.step_queries = shape.queries, a.block_keys = shape.keys;
   a.steps = static_cast<int>(divide_up(p.M, shape.queries)), a.padded = a.steps * shape.queries;
   a.key_blocks = static_cast<int>(divide_up(p.N, shape.keys));
-  const int side_by_side = order == Order::fixed ? kBlocksInOrder : kBlocksInNoOrder;
+  const int side_by_side = order == Order::fixed ? shape.in_order : kBlocksInNoOrder;
   a.section = std::clamp(on.device.multiprocessors / side_by_side, 1, a.B * a.Hk);
 
   const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded}), batch_rows = p.B * a.padded;

@@ -18,6 +18,6 @@ struct BackwardTraitsOf : BackwardTraits<T, S, kTerms> {
       NAME(const __grid_constant__ attend::cuda::BackwardArgs a) {                                         \
     attend::cuda::attention_backward<attend::cuda::BackwardTraitsOf<__VA_ARGS__>>(a);                      \
   }
-#define ATTEND_BACKWARD_KERNELS(NAME, T, D)                                                               \
+#define ATTEND_BACKWARD_KERNELS(NAME, T, D)                                                                    \
   ATTEND_BACKWARD_KERNEL(backward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardPlain##D, false) \
   ATTEND_BACKWARD_KERNEL(backward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardTerms##D, true)

@@ -23,9 +23,9 @@ struct ForwardTraits {
   static constexpr int key_bytes = kKeys * D * 2, value_bytes = kKeys * E * 2;
   static constexpr int most_shared = 227 * 1024;
   static constexpr int rest = kGroups * kQueryStages * query_bytes + kStages * (key_bytes + value_bytes) + 1024;
-  // Where there is no room for it, a result leaves through the memory of its queries; one of a part of the keys goes out
-  // as floats.
-  static constexpr bool kOutApart = kGroups > 1 && rest + kGroups * out_bytes <= most_shared;
+  // Where there is no room for it, a result leaves through the memory of its queries; one of a part of the keys goes
+  // out as floats.
+  static constexpr bool kOutApart = kGroups > 1 && rest + kGroups* out_bytes <= most_shared;
   static constexpr int shared_bytes = rest + (kOutApart ? kGroups * out_bytes : 0);
   static_assert(kOutApart || kGroups == 1 || (kQueryStages == 1 && !kHoldQuery && D == E));
   static_assert(shared_bytes <= most_shared);

@@ -59,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
 // warpgroup's. Where a step has 128 queries its second part is of the second 64, else of the next columns.
 template <int kD, int kColumns>
 __device__ __forceinline__ void backward_end(const BackwardArgs& a) {
-  const int tiles = a.padded / 64, tile = static_cast<int>(blockIdx.x) % tiles, head = static_cast<int>(blockIdx.x) / tiles;
+  const int tiles = a.padded / 64, tile = static_cast<int>(blockIdx.x) % tiles,
+            head = static_cast<int>(blockIdx.x) / tiles;
   const int h = head % a.H, b = head / a.H;
   constexpr int kPart = 64 * kColumns / 4;  // float4s of a warpgroup
   const auto* from = reinterpret_cast<const float4*>(a.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * 64 * kD / 4;
