@@ -126,6 +126,11 @@ __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Until the kernel before on the stream is done, and what it wrote is there.
+__device__ __forceinline__ void wait_for_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // Four 8x8 matrices of 16-bit numbers, a row's address from each lane.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
