@@ -18,9 +18,9 @@ constexpr int kFewRows = 64;                        // of a KV head: the keys ar
 constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
-// Keys of a part: by their number alone, so that bits do not depend on the batch. Up to 32 parts, of 256 or more.
+// Keys of a part: by their number alone, so that bits do not depend on the batch. Up to 32 parts, of 512 or more.
 int split_keys(std::int64_t N) {
-  std::int64_t keys = 256;
+  std::int64_t keys = 512;
   while (keys * 32 < N) keys *= 2;
   return static_cast<int>(keys);
 }
@@ -119,8 +119,8 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const std::string kernel_name = std::string("forward_") + kind + "_" + dim + "_" + name(on.call.q.dtype);
   const int shared = shared_bytes(shape);
   launch(kernel(("attention_forward_" + dim).c_str(), kernel_name, shared),
-         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors * blocks_at_once(shape), items)),
-         (shape.groups + 1) * 128, shared, on.stream, &a);
+         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), (shape.groups + 1) * 128, shared,
+         on.stream, &a);
   if (few) combine(on, out, extras, &a);
 }
 

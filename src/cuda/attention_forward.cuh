@@ -29,8 +29,6 @@ struct ForwardTraits {
   static constexpr int shared_bytes = rest + (kOutApart ? kGroups * out_bytes : 0);
   static_assert(kOutApart || kGroups == 1 || (kQueryStages == 1 && !kHoldQuery && D == E));
   static_assert(shared_bytes <= most_shared);
-  // With one warpgroup: two blocks on a multiprocessor where their memory allows it.
-  static constexpr int kBlocks = kGroups == 1 && shared_bytes <= 113 * 1024 ? 2 : 1;
 };
 
 struct ForwardItem {
@@ -516,11 +514,10 @@ __device__ __forceinline__ void attention_forward(const ForwardArgs& a) {
   }
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    if constexpr (Tr::kGroups == 2 || Tr::kBlocks == 2) give_registers<24>();
+    if constexpr (Tr::kGroups == 2) give_registers<24>();
     if constexpr (Tr::kGroups == 3) give_registers<32>();
     if (threadIdx.x == 0) forward_copy<Tr>(a, sh, sq, sk, sv);
   } else {
-    if constexpr (Tr::kBlocks == 2) take_registers<232>();
     if constexpr (Tr::kGroups == 2) take_registers<240>();
     if constexpr (Tr::kGroups == 3) take_registers<160>();
     forward_multiply<Tr>(a, sh, sq, sk, sv, so, static_cast<int>(threadIdx.x) / kWarpgroup - 1);

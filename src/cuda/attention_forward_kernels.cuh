@@ -13,11 +13,10 @@ struct TraitsOf : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query
 
 }  // namespace attend::cuda
 
-#define ATTEND_FORWARD_KERNEL(NAME, ...)                                                        \
-  extern "C" __global__ void __launch_bounds__((attend::cuda::TraitsOf<__VA_ARGS__>::kThreads), \
-                                               (attend::cuda::TraitsOf<__VA_ARGS__>::kBlocks))  \
-      NAME(const __grid_constant__ attend::cuda::ForwardArgs a) {                               \
-    attend::cuda::attention_forward<attend::cuda::TraitsOf<__VA_ARGS__>>(a);                    \
+#define ATTEND_FORWARD_KERNEL(NAME, ...)                                                           \
+  extern "C" __global__ void __launch_bounds__((attend::cuda::TraitsOf<__VA_ARGS__>::kThreads), 1) \
+      NAME(const __grid_constant__ attend::cuda::ForwardArgs a) {                                  \
+    attend::cuda::attention_forward<attend::cuda::TraitsOf<__VA_ARGS__>>(a);                       \
   }
 #define ATTEND_FORWARD_KERNELS(NAME, T, D)                                                                  \
   ATTEND_FORWARD_KERNEL(forward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kPlain##D, false, false) \

@@ -18,16 +18,12 @@ constexpr int shared_bytes(const ForwardShape& s) {
   return s.groups > 1 && rest + out <= 227 * 1024 ? rest + out : rest;
 }
 
-constexpr int blocks_at_once(const ForwardShape& s) {
-  return s.groups == 1 && shared_bytes(s) <= 113 * 1024 ? 2 : 1;
-}
-
 // Plain: no terms beside the scale. Terms need registers: fewer keys or warpgroups. Few: up to 64 rows, by splits.
 constexpr ForwardShape kPlain64{64, 128, 3, 2, 2, false}, kPlain128{128, 128, 2, 2, 2, false},
     kPlain256{256, 80, 2, 2, 1, false};
 constexpr ForwardShape kTerms64{64, 128, 2, 2, 2, false}, kTerms128{128, 128, 2, 2, 2, false},
     kTerms256{256, 64, 2, 2, 1, false};
-constexpr ForwardShape kFew64{64, 128, 1, 3, 1, false}, kFew128{128, 64, 1, 3, 1, false},
+constexpr ForwardShape kFew64{64, 128, 1, 4, 2, false}, kFew128{128, 64, 1, 6, 2, false},
     kFew256{256, 32, 1, 4, 2, false};
 
 }  // namespace attend::cuda
