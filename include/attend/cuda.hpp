@@ -29,8 +29,8 @@ ATTEND_API void attention(View q, View k, View v, MutableView out, const Attenti
 // In which order the parts of dq are added: that of the keys, the same bits every time; or as they come.
 enum class Order { fixed, free };
 
-// As attend::attention_backward. Memory beyond the arguments is linear in M, fixed order included. Head dims up to 128;
-// the gradient of a bias where each score has an element of its own, in f32.
+// As attend::attention_backward. Memory beyond the arguments is linear in M, fixed order included. The gradient
+// of a bias where each score has an element of its own, in f32.
 ATTEND_API void attention_backward(View dout, View q, View k, View v, View out, View lse,
                                    const AttentionGradients& gradients, const AttentionOptions& options = {},
                                    Order order = Order::fixed, Stream stream = nullptr);

@@ -146,7 +146,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Tensor:
     """``torch.nn.functional.scaled_dot_product_attention`` on this engine, for tensors of the CPU or of
-    a CUDA device (bfloat16 and float16, dims up to 256, up to 128 with gradients: docs/guide/gpu.md).
+    a CUDA device (bfloat16 and float16, dims up to 256: docs/guide/gpu.md).
 
     query [..., L, E], key [..., S, E] and value [..., S, Ev] -> [..., L, Ev], in any number of leading dimensions that
     broadcast; float32, float16, bfloat16 or float64. Memory is linear in the lengths for every mask, dtype, Ev and
@@ -225,8 +225,7 @@ _depth = 0
 
 def _fits_gpu(x):
     """What the GPU's kernels take, forward and backward: else PyTorch's own serves."""
-    most = 128 if torch.is_grad_enabled() else 256
-    return (x.is_cuda and x.dtype in (torch.float16, torch.bfloat16) and x.shape[-1] <= most and x.shape[-1] % 8 == 0
+    return (x.is_cuda and x.dtype in (torch.float16, torch.bfloat16) and x.shape[-1] <= 256 and x.shape[-1] % 8 == 0
             and not _core.gpu_why_not())
 
 

@@ -36,7 +36,7 @@ Choice choose(const DeviceCall& call, bool few) {
     return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
   };
   if (call.has_bits) return {call.has_terms ? "bits" : "holes", by_dim(kTerms64, kTerms128, kTerms256)};
-  if (few) return {"few", by_dim(kFew64, kFew128, kFew256)};
+  if (few) return {call.has_terms ? "fewterms" : "few", by_dim(kFew64, kFew128, kFew256)};
   if (call.has_terms) return {"terms", by_dim(kTerms64, kTerms128, kTerms256)};
   return {"plain", by_dim(kPlain64, kPlain128, kPlain256)};
 }
@@ -66,8 +66,8 @@ void combine(DeviceCall& on, const MutableView& out, const AttentionExtras& extr
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
   constexpr int kThreads = 256;
-  launch(kernel("attention_combine", "attention_combine_" + std::to_string(a.row_floats), 0),
-         static_cast<int>(checked_product("rows", {p.B, p.H, p.M})), kThreads, 0, on.stream, &a);
+  launch_behind(kernel("attention_combine", "attention_combine_" + std::to_string(a.row_floats), 0),
+                static_cast<int>(checked_product("rows", {p.B, p.H, p.M})), kThreads, on.stream, &a);
 }
 
 // Query heads of one KV head that lie in consecutive rows: all of them where a head's own queries fill no tile.
@@ -86,16 +86,15 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.packed = packed_heads(on, few, shape.groups);
   const int tokens = 64 / a.packed;
   a.q = tensor_map("q", on.call.q, {a.packed, tokens});
-  a.k = tensor_map("k", on.call.k, {0, shape.keys});
-  a.v = tensor_map("v", on.call.v, {0, shape.keys});
+  a.k = tensor_map("k", on.call.k, {0, shape.keys, few});
+  a.v = tensor_map("v", on.call.v, {0, shape.keys, few});
   a.out = tensor_map("out", out, {a.packed, tokens});
   a.mask = on.mask, a.terms = on.terms;
   a.sinks = device_operand(on.call.options.sinks);
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
   a.scale = p.scale;
-  const bool plain = std::string(kind) == "plain" || std::string(kind) == "holes";  // scores are not touched
-  a.scale2 = plain ? p.scale * kLog2E : kLog2E;
+  a.scale2 = on.has_terms ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / a.packed, a.group = static_cast<int>(p.G) / a.packed;
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
   a.row_tiles = static_cast<int>(divide_up(p.M, std::int64_t{tokens} * shape.groups));

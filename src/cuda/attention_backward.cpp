@@ -13,7 +13,14 @@ namespace attend::cuda {
 namespace {
 
 constexpr const char* kOp = "cuda::attention_backward";
+// Blocks of keys of one head side by side: they share its queries in the L2.
+constexpr int kBlocksInNoOrder = 33;
 constexpr float kLog2E = 1.4426950408889634F;
+
+BackwardShape by_dim(std::int64_t widest, const BackwardShape& d64, const BackwardShape& d128,
+                     const BackwardShape& d256) {
+  return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
+}
 
 // The gradient of a bias is written where each score has an element of its own.
 void check_gradients(const AttentionCall& call, const AttentionGradients& gradients) {
@@ -41,16 +48,16 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
          Order order) {
   const AttentionProblem& p = on.call.unread_problem();
   const std::int64_t widest = std::max(p.D, p.E);
-  if (widest > 128) fail(kOp, "head dims above 128 are not supported on a GPU yet");
-  const BackwardShape shape = widest <= 64 ? kBackward64 : kBackward128;
   const bool terms = on.has_terms || on.has_bits;
-  if (on.has_bits) on.make_bits(kStepQueries, kBlockKeys);
+  const BackwardShape shape = terms ? by_dim(widest, kBackwardTerms64, kBackwardTerms128, kBackwardTerms256)
+                                    : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
+  if (on.has_bits) on.make_bits(shape.queries, shape.keys);
 
   BackwardArgs a;
-  a.q = tensor_map("q", on.call.q, {0, kStepQueries});
-  a.k = tensor_map("k", on.call.k, {0, kBlockKeys});
-  a.v = tensor_map("v", on.call.v, {0, kBlockKeys});
-  a.dout = tensor_map("dout", dout, {0, kStepQueries});
+  a.q = tensor_map("q", on.call.q, {0, shape.queries});
+  a.k = tensor_map("k", on.call.k, {0, shape.keys});
+  a.v = tensor_map("v", on.call.v, {0, shape.keys});
+  a.dout = tensor_map("dout", dout, {0, shape.queries});
   a.mask = on.mask, a.terms = on.terms;
   a.out = device_operand(operand_of(out)), a.dout_rows = device_operand(operand_of(dout));
   a.lse = device_operand(operand_of(lse));
@@ -61,8 +68,11 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   a.scale = p.scale, a.scale2 = terms ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
-  a.steps = static_cast<int>(divide_up(p.M, kStepQueries)), a.padded = a.steps * kStepQueries;
-  a.key_blocks = static_cast<int>(divide_up(p.N, kBlockKeys));
+  a.step_queries = shape.queries, a.block_keys = shape.keys;
+  a.steps = static_cast<int>(divide_up(p.M, shape.queries)), a.padded = a.steps * shape.queries;
+  a.key_blocks = static_cast<int>(divide_up(p.N, shape.keys));
+  const int side_by_side = order == Order::fixed ? shape.in_order : kBlocksInNoOrder;
+  a.section = std::clamp(on.device.multiprocessors / side_by_side, 1, a.B * a.Hk);
 
   const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded}), batch_rows = p.B * a.padded;
   const std::int64_t tiles = checked_product("steps", {p.B, p.H, a.steps});
@@ -99,8 +109,8 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   launch(kernel(("attention_backward_" + dim).c_str(),
                 std::string("backward_") + (terms ? "terms_" : "plain_") + dim + "_" + name(on.call.q.dtype), shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), 384, shared, on.stream, &a);
-  launch(rows_kernel(shape.D == 64 ? "backward_end_64" : "backward_end_128"), static_cast<int>(tiles), kThreads, 0,
-         on.stream, &a);
+  const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
+  launch(rows_kernel(end.c_str()), static_cast<int>(rows / 64), kThreads, 0, on.stream, &a);
   if (gradients.dsinks) launch(rows_kernel("backward_sinks"), a.H, kThreads, 0, on.stream, &a);
 }
 

@@ -7,7 +7,7 @@
 namespace attend::cuda {
 
 template <class T, BackwardShape S, bool kTerms>
-struct BackwardTraitsOf : BackwardTraits<T, S.D, S.query_stages, kTerms> {
+struct BackwardTraitsOf : BackwardTraits<T, S, kTerms> {
   static_assert(BackwardTraitsOf::BackwardTraits::shared_bytes == attend::cuda::shared_bytes(S));
 };
 
@@ -18,6 +18,6 @@ struct BackwardTraitsOf : BackwardTraits<T, S.D, S.query_stages, kTerms> {
       NAME(const __grid_constant__ attend::cuda::BackwardArgs a) {                                         \
     attend::cuda::attention_backward<attend::cuda::BackwardTraitsOf<__VA_ARGS__>>(a);                      \
   }
-#define ATTEND_BACKWARD_KERNELS(NAME, T, D)                                                               \
-  ATTEND_BACKWARD_KERNEL(backward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kBackward##D, false) \
-  ATTEND_BACKWARD_KERNEL(backward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kBackward##D, true)
+#define ATTEND_BACKWARD_KERNELS(NAME, T, D)                                                                    \
+  ATTEND_BACKWARD_KERNEL(backward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardPlain##D, false) \
+  ATTEND_BACKWARD_KERNEL(backward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardTerms##D, true)

@@ -24,6 +24,7 @@ __device__ __forceinline__ void combine(const CombineArgs& a) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int i = static_cast<int>(row % a.M), h = static_cast<int>(row / a.M % a.H),
             b = static_cast<int>(row / a.M / a.H);
+  wait_for_kernel();
   const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
   float top = sink;
   for (int s = lane; s < a.splits; s += 32) top = fmaxf(top, a.partial_lse[s * rows + row]);

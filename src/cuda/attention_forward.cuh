@@ -23,10 +23,10 @@ struct ForwardTraits {
   static constexpr int key_bytes = kKeys * D * 2, value_bytes = kKeys * E * 2;
   static constexpr int most_shared = 227 * 1024;
   static constexpr int rest = kGroups * kQueryStages * query_bytes + kStages * (key_bytes + value_bytes) + 1024;
-  // Where there is no room for it, a result leaves through the memory of its queries.
-  static constexpr bool kOutApart = rest + kGroups * out_bytes <= most_shared;
+  // Where there is no room for it, a result leaves through the memory of its queries; one of a part of the keys goes
+  // out as floats.
+  static constexpr bool kOutApart = kGroups > 1 && rest + kGroups* out_bytes <= most_shared;
   static constexpr int shared_bytes = rest + (kOutApart ? kGroups * out_bytes : 0);
-  // One warpgroup works on parts of the keys, whose results go out as floats.
   static_assert(kOutApart || kGroups == 1 || (kQueryStages == 1 && !kHoldQuery && D == E));
   static_assert(shared_bytes <= most_shared);
 };
@@ -79,7 +79,9 @@ template <class Tr>
 __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared<Tr>& sh, char* sq, char* sk,
                                              char* sv) {
   const int tokens = 64 / a.packed, total = a.row_tiles * a.B * a.H * a.splits;
-  int step = 0, next_item = atomicAdd(a.counter, 1);
+  // The first item needs no asking.
+  const auto ask = [&] { return static_cast<int>(gridDim.x) + atomicAdd(a.counter, 1); };
+  int step = 0, next_item = static_cast<int>(blockIdx.x);
   for (int tile = 0;; ++tile) {
     const int t = next_item;
     const int qs = tile % Tr::kQueryStages;
@@ -93,7 +95,7 @@ __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared
     }
     const ForwardItem item = forward_item(a, t);
     place = item;
-    next_item = atomicAdd(a.counter, 1);  // asked for a tile ahead: the answer takes as long as a short tile
+    next_item = ask();  // asked for a tile ahead: the answer takes as long as a short tile
     // A box of packed heads may be shorter than 64 rows.
     sh.query_full[qs].expect(Tr::kGroups * (Tr::D / 64) * tokens * a.packed * 128);
     for (int g = 0; g < Tr::kGroups; ++g)

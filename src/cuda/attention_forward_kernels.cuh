@@ -23,4 +23,5 @@ struct TraitsOf : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query
   ATTEND_FORWARD_KERNEL(forward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, true, false)  \
   ATTEND_FORWARD_KERNEL(forward_bits_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, true, true)    \
   ATTEND_FORWARD_KERNEL(forward_holes_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, false, true)  \
-  ATTEND_FORWARD_KERNEL(forward_few_##D##_##NAME, attend::cuda::T, attend::cuda::kFew##D, true, false)
+  ATTEND_FORWARD_KERNEL(forward_few_##D##_##NAME, attend::cuda::T, attend::cuda::kFew##D, false, false)     \
+  ATTEND_FORWARD_KERNEL(forward_fewterms_##D##_##NAME, attend::cuda::T, attend::cuda::kFew##D, true, false)

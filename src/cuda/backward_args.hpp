@@ -7,9 +7,6 @@
 
 namespace attend::cuda {
 
-constexpr int kStepQueries = 64;  // queries of a step
-constexpr int kBlockKeys = 128;   // keys of an item
-
 // Each query's numbers, in rows padded to whole steps: [batch, head] or [batch], then query.
 struct BackwardRows {
   float* lse2 = nullptr;      // [B, H, padded]: of base 2; infinite where nothing is seen
@@ -27,11 +24,13 @@ struct BackwardArgs {
   DeviceOperand out, dout_rows, lse;  // for the first kernel
   DeviceOperand dq, dk, dv;           // written
   DeviceOperand dbias, dsinks, sinks;
-  float* dq_sums = nullptr;  // [B, H, steps] tiles of kStepQueries x kD floats, in the order of the accumulators
+  float* dq_sums = nullptr;  // [B, H, steps] tiles of step_queries x kD floats, in the order of the accumulators
   int* turns = nullptr;      // [B, H, steps]: how many blocks of keys have been added; null: in any order
   float scale = 1, scale2 = 1;
   int B = 0, H = 0, Hk = 0, G = 1, M = 0, N = 0, D = 0, E = 0;
+  int step_queries = 0, block_keys = 0;  // queries of a step, keys of an item
   int padded = 0, steps = 0, key_blocks = 0;
+  int section = 1;  // KV heads that are worked on side by side
   int* counter = nullptr;
 };
 

@@ -47,43 +47,51 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
         i < a.M ? position_offset(a.mask, a.terms.alibi_offsets, a.terms.alibi_last_key, b, run_of(a.mask, i)) : 0;
     a.rows.position[at] = static_cast<float>(i + offset);
   }
-  if (i % kStepQueries == 0) {
-    const int lo = larger(seen.lo, 0), hi = smaller(seen_by(a.mask, b, smaller(i + kStepQueries, a.M) - 1).hi, a.N);
-    const int first = smaller(lo / kBlockKeys, a.key_blocks - 1);
-    a.rows.blocks[b * a.steps + i / kStepQueries] =
-        make_int2(first, larger(first, (hi + kBlockKeys - 1) / kBlockKeys - 1));
+  if (i % a.step_queries == 0) {
+    const int lo = larger(seen.lo, 0), hi = smaller(seen_by(a.mask, b, smaller(i + a.step_queries, a.M) - 1).hi, a.N);
+    const int first = smaller(lo / a.block_keys, a.key_blocks - 1);
+    a.rows.blocks[b * a.steps + i / a.step_queries] =
+        make_int2(first, larger(first, (hi + a.block_keys - 1) / a.block_keys - 1));
   }
 }
 
-// A tile of sums for each block of threads: kStepQueries rows in the order of the accumulators, half the columns a
-// warpgroup.
-template <int columns>
+// A tile of 64 rows of sums for each block of threads, in the order of the accumulators: parts of 64 x kColumns, each a
+// warpgroup's. Where a step has 128 queries its second part is of the second 64, else of the next columns.
+template <int kD, int kColumns>
 __device__ __forceinline__ void backward_end(const BackwardArgs& a) {
-  const int step = static_cast<int>(blockIdx.x) % a.steps, head = static_cast<int>(blockIdx.x) / a.steps;
+  const int tiles = a.padded / 64, tile = static_cast<int>(blockIdx.x) % tiles,
+            head = static_cast<int>(blockIdx.x) / tiles;
   const int h = head % a.H, b = head / a.H;
-  const auto* from =
-      reinterpret_cast<const float4*>(a.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * kStepQueries * columns / 4;
-  const int half = kStepQueries * columns / 8;  // float4s of a warpgroup
-  for (int n = static_cast<int>(threadIdx.x); n < 2 * half; n += static_cast<int>(blockDim.x)) {
+  constexpr int kPart = 64 * kColumns / 4;  // float4s of a warpgroup
+  const auto* from = reinterpret_cast<const float4*>(a.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * 64 * kD / 4;
+  for (int n = static_cast<int>(threadIdx.x); n < 64 * kD / 4; n += static_cast<int>(blockDim.x)) {
     const float4 x = from[n];
-    const int w = n / half, v = n % half / kWarpgroup, thread = n % kWarpgroup, lane = thread % 32;
-    const int row = step * kStepQueries + thread / 32 * 16 + lane / 4, column = w * columns / 2 + 8 * v + lane % 4 * 2;
+    const int v = n % kPart / kWarpgroup, thread = n % kWarpgroup, lane = thread % 32;
+    const int row = tile * 64 + thread / 32 * 16 + lane / 4, column = n / kPart * kColumns + 8 * v + lane % 4 * 2;
     const float values[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = row + (e >> 1) * 8, d = column + (e & 1);
-      if (i < a.M && d < a.D)
-        store_float(a.dq, b * a.dq.batch_stride + h * a.dq.head_stride + i * a.dq.row_stride + d * a.dq.dim_stride,
-                    values[e] * a.scale);
+    for (int r = 0; r < 2; ++r) {
+      const int i = row + r * 8;
+      if (i >= a.M || column >= a.D) continue;
+      const std::int64_t at =
+          b * a.dq.batch_stride + h * a.dq.head_stride + i * a.dq.row_stride + column * a.dq.dim_stride;
+      store_float(a.dq, at, values[2 * r] * a.scale);
+      if (column + 1 < a.D) store_float(a.dq, at + a.dq.dim_stride, values[2 * r + 1] * a.scale);
     }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256) backward_end_64(const __grid_constant__ BackwardArgs a) {
-  backward_end<64>(a);
+  backward_end<64, 64>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) backward_end_64_halves(const __grid_constant__ BackwardArgs a) {
+  backward_end<64, 32>(a);
 }
 extern "C" __global__ void __launch_bounds__(256) backward_end_128(const __grid_constant__ BackwardArgs a) {
-  backward_end<128>(a);
+  backward_end<128, 64>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) backward_end_256(const __grid_constant__ BackwardArgs a) {
+  backward_end<256, 128>(a);
 }
 
 // A head for each block of threads, always in the same order: -sum of the sink's weight * delta.

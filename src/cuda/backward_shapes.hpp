@@ -5,14 +5,28 @@ namespace attend::cuda {
 
 struct BackwardShape {
   int D;             // keys' and values' dims up to this
+  int keys;          // of an item
+  int queries;       // of a step
   int query_stages;  // tiles of queries under way
+  int dout_stages;   // tiles of the result's gradient
+  int dq_buffers;    // tiles of the queries' gradients on their way out
+  int in_order;      // blocks of keys of one head side by side, where each waits for another
 };
 
-constexpr BackwardShape kBackward64{64, 3}, kBackward128{128, 2};
+// Terms need registers: fewer queries a step.
+constexpr BackwardShape kBackwardPlain64{64, 128, 128, 2, 2, 1, 4}, kBackwardTerms64{64, 128, 64, 3, 2, 2, 4};
+constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, 8}, kBackwardTerms128 = kBackwardPlain128;
+constexpr BackwardShape kBackwardPlain256{256, 64, 64, 2, 2, 0, 16}, kBackwardTerms256 = kBackwardPlain256;
 
+// Up to 128 dims the two warpgroups share the keys, and so the scores' gradients. Above it they have the same 64 keys
+// and share their dims, each makes the scores for itself, and dQ leaves through the memory of the queries it is of.
+constexpr bool shares_dims(const BackwardShape& s) {
+  return s.keys == 64;
+}
 constexpr int shared_bytes(const BackwardShape& s) {
-  const int keys = 128 * s.D * 2, queries = 64 * s.D * 2, ds = 128 * 64 * 2, dq = 64 * s.D * 4;
-  return 2 * keys + (s.query_stages + 2) * queries + 2 * ds + dq + s.query_stages * 64 * 12 + 2 * 64 * 4 + 1024;
+  const int ds = 128 * s.queries * 2 * (shares_dims(s) ? 1 : 2);
+  return 2 * s.keys * s.D * 2 + (s.query_stages + s.dout_stages) * s.queries * s.D * 2 + ds +
+         s.dq_buffers * s.queries * s.D * 4 + s.query_stages * s.queries * 12 + s.dout_stages * s.queries * 4 + 1024;
 }
 
 }  // namespace attend::cuda

@@ -106,7 +106,9 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
             &map, view.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             static_cast<cuuint32_t>(rank), const_cast<void*>(view.data), rank == 5 ? dims5 : dims4,
             rank == 5 ? strides5 : strides4, rank == 5 ? box5 : box4, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+            CU_TENSOR_MAP_SWIZZLE_128B,
+            box.once ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         what);
   return map;
 }

@@ -22,6 +22,7 @@ DeviceOperand device_operand(const std::optional<View>& view);
 struct MapBox {
   int packed;  // 0: keys and values
   int rows;
+  bool once = false;  // read once, from front to back: fetching twice the line ahead would cost bandwidth
 };
 CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box);
 

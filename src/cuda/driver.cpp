@@ -45,6 +45,7 @@ Driver find_driver() {
   find(library, "cuLibraryGetKernel", d.library_kernel, d.missing);
   find(library, "cuKernelSetAttribute", d.kernel_attribute, d.missing);
   find(library, "cuLaunchKernel", d.launch, d.missing);
+  find(library, "cuLaunchKernelEx", d.launch_with, d.missing);
   find(library, "cuTensorMapEncodeTiled", d.encode_map, d.missing);
   find(library, "cuMemPoolCreate", d.create_pool, d.missing);
   find(library, "cuMemPoolSetAttribute", d.pool_attribute, d.missing);
@@ -187,6 +188,19 @@ void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUst
   check(driver().launch(function, static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(threads), 1, 1,
                         static_cast<unsigned>(shared_bytes), stream, parameters.data(), nullptr),
         "cuLaunchKernel");
+}
+
+void launch_behind(CUfunction function, int blocks, int threads, CUstream stream, const void* args) {
+  std::array<void*, 1> parameters = {const_cast<void*>(args)};
+  CUlaunchAttribute early{};
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  early.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = static_cast<unsigned>(blocks), config.gridDimY = 1, config.gridDimZ = 1;
+  config.blockDimX = static_cast<unsigned>(threads), config.blockDimY = 1, config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &early, config.numAttrs = 1;
+  check(driver().launch_with(&config, function, parameters.data(), nullptr), "cuLaunchKernelEx");
 }
 
 Workspace::Workspace(DeviceState& device, std::int64_t bytes, CUstream stream) : stream_(stream) {

@@ -26,6 +26,7 @@ struct Driver {
   decltype(&::cuLibraryGetKernel) library_kernel = nullptr;
   decltype(&::cuKernelSetAttribute) kernel_attribute = nullptr;
   decltype(&::cuLaunchKernel) launch = nullptr;
+  decltype(&::cuLaunchKernelEx) launch_with = nullptr;
   decltype(&::cuTensorMapEncodeTiled) encode_map = nullptr;
   decltype(&::cuMemPoolCreate) create_pool = nullptr;
   decltype(&::cuMemPoolSetAttribute) pool_attribute = nullptr;
@@ -58,6 +59,9 @@ int* take_counter(DeviceState& device, CUstream stream);
 // A kernel of one of the images, with as much shared memory as it asks for.
 CUfunction kernel(const char* image, const std::string& name, int shared_bytes);
 void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUstream stream, const void* args);
+// The same for a kernel that itself waits (wait_for_kernel) until the one before it is done: it is made ready
+// meanwhile.
+void launch_behind(CUfunction function, int blocks, int threads, CUstream stream, const void* args);
 
 // Memory of one call on a stream.
 class Workspace {

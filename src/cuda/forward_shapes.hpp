@@ -15,7 +15,7 @@ struct ForwardShape {
 constexpr int shared_bytes(const ForwardShape& s) {
   const int rest = s.groups * s.query_stages * 64 * s.D * 2 + 2 * s.stages * s.keys * s.D * 2 + 1024;
   const int out = s.groups * 64 * s.D * 2;
-  return rest + out <= 227 * 1024 ? rest + out : rest;
+  return s.groups > 1 && rest + out <= 227 * 1024 ? rest + out : rest;
 }
 
 // Plain: no terms beside the scale. Terms need registers: fewer keys or warpgroups. Few: up to 64 rows, by splits.

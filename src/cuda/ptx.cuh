@@ -18,6 +18,11 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// A number that all lanes of a warp have, said so that the compiler keeps it once for all of them.
+__device__ __forceinline__ int uniform(int x) {
+  return __shfl_sync(~0U, x, 0);
+}
+
 // A barrier in shared memory that counts arrivals and bytes; waiters name the parity of the phase they wait for.
 struct Barrier {
   std::uint64_t state;
@@ -119,6 +124,11 @@ __device__ __forceinline__ void wait_stores_read() {
 template <int kPending = 0>
 __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Until the kernel before on the stream is done, and what it wrote is there.
+__device__ __forceinline__ void wait_for_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 // Four 8x8 matrices of 16-bit numbers, a row's address from each lane.

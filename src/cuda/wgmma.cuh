@@ -11,6 +11,16 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address, int l
   return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | (static_cast<std::uint64_t>(leading >> 4) << 16) |
          (static_cast<std::uint64_t>(stride >> 4) << 32) | (1ULL << 62);
 }
+// The same with the parts that never change put together before, and a stride of 1,024: one addition a product.
+struct SharedOperand {
+  std::uint32_t low;
+
+  __device__ __forceinline__ SharedOperand(const void* address, int leading)
+      : low(shared_address(address) >> 4 | static_cast<std::uint32_t>(leading >> 4 << 16)) {}
+  __device__ __forceinline__ std::uint64_t at(int bytes) const {
+    return static_cast<std::uint64_t>(1024U >> 4 | 1U << 30) << 32 | (low + static_cast<std::uint32_t>(bytes >> 4));
+  }
+};
 
 __device__ __forceinline__ void products_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

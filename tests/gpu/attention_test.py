@@ -147,6 +147,7 @@ def forward_cases():
         forward_case(f"D{D} packed heads", 2, 12, 2, 40, 300, D, causal="last_key")
         forward_case(f"D{D} one query", 2, 8, 2, 1, 5000, D)
         forward_case(f"D{D} few queries", 2, 8, 2, 5, 3000, D, causal="last_key")
+        forward_case(f"D{D} few queries, soft cap", 2, 8, 2, 3, 2000, D, softcap=3.0, sinks=torch.randn(8, device="cuda"))
         forward_case(f"D{D} ALiBi", 1, 4, 4, 300, 300, D, slopes=torch.rand(4, device="cuda"), causal="last_key")
         forward_case(f"D{D} soft cap", 1, 2, 2, 300, 500, D, softcap=3.0, scale=0.5)
         forward_case(f"D{D} bias", 2, 2, 2, 200, 300, D, bias=torch.randn(1, 2, 200, 300, device="cuda"))
@@ -156,7 +157,7 @@ def forward_cases():
 
 
 def gradient_cases():
-    for D in (32, 64, 96, 128):
+    for D in (32, 64, 96, 128, 192, 256):
         gradient_case(f"D{D} full gradients", 2, 2, 2, 333, 500, D)
         gradient_case(f"D{D} causal gradients", 1, 4, 2, 500, 500, D, causal="last_key")
         gradient_case(f"D{D} f16 gradients", 1, 2, 2, 200, 300, D, dtype=torch.float16, causal="last_key")
@@ -166,6 +167,8 @@ def gradient_cases():
         gradient_case(f"D{D} soft cap gradients", 1, 2, 2, 200, 300, D, softcap=3.0, scale=0.5)
         gradient_case(f"D{D} bias gradients", 1, 2, 2, 200, 300, D, bias=torch.randn(1, 2, 200, 300, device="cuda"))
         gradient_case(f"D{D} sinks gradients", 1, 2, 2, 200, 300, D, sinks=torch.randn(2, device="cuda"))
+        gradient_case(f"D{D} one key block", 1, 2, 1, 3, 40, D)
+        gradient_case(f"D{D} unseen keys gradients", 1, 2, 2, 100, 900, D, causal="first_key")
 
 
 def drop_in_cases():
@@ -192,8 +195,8 @@ def drop_in_cases():
             check(f"{what} is refused", True)
 
 
-def same_bits():
-    q, k, v, dout = (draw(2, 4, 1000, 128) for _ in range(4))
+def same_bits(D, repeats):
+    q, k, v, dout = (draw(2, 4, 1000, D) for _ in range(4))
     mask = attend.causal()
 
     def run(q, k, v, dout):
@@ -201,10 +204,10 @@ def same_bits():
         return (out, lse, *attend.attention_backward(dout, q, k, v, out, lse, mask=mask)[:3])
 
     first = run(q, k, v, dout)
-    differ = sum(not all(torch.equal(a, b) for a, b in zip(first, run(q, k, v, dout))) for _ in range(1000))
-    check("1,000 repeats", differ == 0, f"{differ} differ")
+    differ = sum(not all(torch.equal(a, b) for a, b in zip(first, run(q, k, v, dout))) for _ in range(repeats))
+    check(f"D{D}: {repeats} repeats", differ == 0, f"{differ} differ")
     alone = run(*(x[1:].clone() for x in (q, k, v, dout)))
-    check("the same bits alone as in a batch", all(torch.equal(a[0], b[1]) for a, b in zip(alone, first)))
+    check(f"D{D}: the same bits alone as in a batch", all(torch.equal(a[0], b[1]) for a, b in zip(alone, first)))
 
 
 class Block(torch.nn.Module):
@@ -257,6 +260,8 @@ def cover():
     forward_case("soft cap", 1, 1, 1, 130, 140, 64, softcap=3.0)
     gradient_case("gradients", 1, 2, 1, 130, 130, 128, causal="last_key")
     gradient_case("gradients of terms", 1, 1, 1, 100, 150, 64, softcap=3.0)
+    gradient_case("D64 gradients", 1, 1, 1, 150, 130, 64)
+    gradient_case("D256 gradients", 1, 1, 1, 100, 150, 256)
 
 
 if __name__ == "__main__":
@@ -267,7 +272,8 @@ if __name__ == "__main__":
         forward_cases()
         gradient_cases()
         drop_in_cases()
-        same_bits()
+        for D, repeats in ((128, 1000), (64, 200), (256, 200)):
+            same_bits(D, repeats)
         training()
     print(f"{count} checks on {torch.cuda.get_device_name()}, {len(failures)} failed")
     sys.exit(bool(failures))

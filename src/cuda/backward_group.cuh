@@ -1,0 +1,327 @@
+// What a warpgroup of attention backward holds and does: its part of the products, of the weights and of the gradients.
+#pragma once
+
+#include "cuda/backward_args.hpp"
+#include "cuda/backward_shapes.hpp"
+#include "cuda/score_terms.cuh"
+#include "cuda/wgmma.cuh"
+
+namespace attend::cuda {
+
+template <class Element, BackwardShape S, bool kTerms_>
+struct BackwardTraits {
+  using T = Element;
+  static constexpr int D = S.D, kKeys = S.keys, kStep = S.queries;
+  static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages;
+  static constexpr bool kTerms = kTerms_;
+  static constexpr bool kWide = shares_dims(S);
+  static constexpr int kDims = kWide ? D / 2 : D;              // of dK and dV, a warpgroup's
+  static constexpr int kDqColumns = kStep == 128 ? D : D / 2;  // of dQ, a warpgroup's 64 rows
+  static constexpr int kThreads = 3 * kWarpgroup;
+  static constexpr int kRegisters = 240, kCopyRegisters = 24;  // 504 for one of each
+  static constexpr int key_bytes = kKeys * D * 2, query_bytes = kStep * D * 2;
+  static constexpr int key_chunk = kKeys * 128, query_chunk = kStep * 128;  // 64 columns of a tile
+  static constexpr int kDsRows = kWide ? 64 : kKeys, ds_bytes = kDsRows * kStep * 2;
+  static constexpr int dq_bytes = 64 * kDqColumns * 4;  // a warpgroup's
+  static constexpr int kDqBuffers = S.dq_buffers;
+  static constexpr int shared_bytes = attend::cuda::shared_bytes(S);
+  static_assert(shared_bytes <= 227 * 1024);
+  static_assert(!kWide || (dq_bytes == query_bytes && kDqBuffers == 0));
+};
+
+struct BackwardItem {
+  int n, hk, b;     // n < 0: no more
+  int first, last;  // steps of queries
+};
+
+template <class Tr>
+struct BackwardShared {
+  Barrier keys_full, keys_empty;
+  Barrier query_full[Tr::kQueryStages], query_empty[Tr::kQueryStages];
+  Barrier dout_full[Tr::kDoutStages], dout_empty[Tr::kDoutStages];
+  Barrier ds_full[2], ds_empty[2];        // where the warpgroups share dS
+  Barrier dq_full[2][2], dq_empty[2][2];  // of each warpgroup; of even and odd steps, of each buffer
+  Barrier done;                           // with a step's queries, where dQ takes their place
+  BackwardItem items[2];
+};
+
+// Where everything lies in shared memory.
+template <class Tr>
+struct BackwardMemory {
+  char *k, *v, *q, *dout, *ds, *dq;
+  float* lse2;   // of each stage of queries
+  int2* seen;    // likewise
+  float* delta;  // of each stage of dout
+  BackwardShared<Tr>* shared;
+
+  __device__ __forceinline__ explicit BackwardMemory(char* base)
+      : k(base),
+        v(k + Tr::key_bytes),
+        q(v + Tr::key_bytes),
+        dout(q + Tr::kQueryStages * Tr::query_bytes),
+        ds(dout + Tr::kDoutStages * Tr::query_bytes),
+        dq(ds + 2 * Tr::ds_bytes),
+        lse2(reinterpret_cast<float*>(dq + Tr::kDqBuffers * 2 * Tr::dq_bytes)),
+        seen(reinterpret_cast<int2*>(lse2 + Tr::kQueryStages * Tr::kStep)),
+        delta(reinterpret_cast<float*>(seen + Tr::kQueryStages * Tr::kStep)),
+        shared(reinterpret_cast<BackwardShared<Tr>*>(delta + Tr::kDoutStages * Tr::kStep)) {}
+
+  // Where warpgroup w leaves its part of a step's dQ.
+  __device__ __forceinline__ char* dq_place(int w, int step) const {
+    if constexpr (Tr::kWide)
+      return w == 0 ? dout + step % Tr::kDoutStages * Tr::query_bytes : q + step % Tr::kQueryStages * Tr::query_bytes;
+    else
+      return dq + (step % Tr::kDqBuffers * 2 + w) * Tr::dq_bytes;
+  }
+};
+
+// A warpgroup's 64 keys.
+template <class Tr>
+struct BackwardGroup {
+  using T = typename Tr::T;
+  static constexpr int kScores = Tr::kStep / 2;  // of a thread
+  const BackwardArgs& a;
+  const BackwardMemory<Tr>& mem;
+  int w, thread, warp, lane;
+  // Keys and values with their dims summed over; queries and dout likewise and as rows; keys as rows; dS transposed.
+  SharedOperand k, v, q, dout, q_rows, dout_rows, k_rows, ds_columns;
+  float dk[Tr::kDims / 2], dv[Tr::kDims / 2];
+  float s[kScores], dp[kScores], dq[Tr::kDqColumns / 2];
+  std::uint32_t p[kScores / 2], ds[kScores / 2];  // packed
+  float slope[Tr::kTerms ? kScores : 1];          // of the soft cap
+  float2 lse[Tr::kStep / 8], delta[Tr::kStep / 8];
+
+  __device__ __forceinline__ BackwardGroup(const BackwardArgs& args, const BackwardMemory<Tr>& memory, int group)
+      : a(args),
+        mem(memory),
+        w(group),
+        thread(threadIdx.x % kWarpgroup),
+        warp(thread / 32),
+        lane(thread % 32),
+        k(mem.k + first_key() * 128, 16),
+        v(mem.v + first_key() * 128, 16),
+        q(mem.q, 16),
+        dout(mem.dout, 16),
+        q_rows(mem.q + first_dim() / 64 * Tr::query_chunk, Tr::query_chunk),
+        dout_rows(mem.dout + first_dim() / 64 * Tr::query_chunk, Tr::query_chunk),
+        k_rows(mem.k + (Tr::kStep == 128 ? 0
+                        : Tr::D == 64    ? w * 64
+                                         : w * (Tr::D / 128) * Tr::key_chunk),
+               Tr::key_chunk),
+        ds_columns(my_ds() + (Tr::kStep == 128 ? w * Tr::kDsRows * 128 : 0), 8192) {}
+  __device__ __forceinline__ char* my_ds() const { return mem.ds + (Tr::kWide ? w * Tr::ds_bytes : 0); }
+  __device__ __forceinline__ int first_key() const { return Tr::kWide ? 0 : w * 64; }
+  __device__ __forceinline__ int first_dim() const { return Tr::kWide ? w * Tr::kDims : 0; }
+
+  // S^T = K Q^T
+  __device__ __forceinline__ void scores(int u) {
+    products_begin();
+#pragma unroll
+    for (int n = 0; n < Tr::D / 16; ++n)
+      Product<T, Tr::kStep>::template ss<0, 0>(s, k.at(n / 4 * Tr::key_chunk + n % 4 * 32),
+                                               q.at(u * Tr::query_bytes + n / 4 * Tr::query_chunk + n % 4 * 32),
+                                               n != 0);
+    products_commit();
+  }
+  // dP^T = V dO^T
+  __device__ __forceinline__ void weight_gradients(int st) {
+    products_begin();
+#pragma unroll
+    for (int n = 0; n < Tr::D / 16; ++n)
+      Product<T, Tr::kStep>::template ss<0, 0>(dp, v.at(n / 4 * Tr::key_chunk + n % 4 * 32),
+                                               dout.at(st * Tr::query_bytes + n / 4 * Tr::query_chunk + n % 4 * 32),
+                                               n != 0);
+    products_commit();
+  }
+  // dV += P^T dO; dK += dS^T Q
+  __device__ __forceinline__ void value_gradients(int st) {
+    products_begin();
+#pragma unroll
+    for (int n = 0; n < Tr::kStep / 16; ++n)
+      Product<T, Tr::kDims>::template rs<1>(dv, p + 4 * n, dout_rows.at(st * Tr::query_bytes + n * 2048), 1);
+    products_commit();
+  }
+  __device__ __forceinline__ void key_gradients(int u) {
+    products_begin();
+#pragma unroll
+    for (int n = 0; n < Tr::kStep / 16; ++n)
+      Product<T, Tr::kDims>::template rs<1>(dk, ds + 4 * n, q_rows.at(u * Tr::query_bytes + n * 2048), 1);
+    products_commit();
+  }
+  // dQ = dS K: half of the queries, or of the columns.
+  __device__ __forceinline__ void query_gradients(int buffer) {
+    products_begin();
+#pragma unroll
+    for (int n = 0; n < Tr::kDsRows / 16; ++n)
+      Product<T, Tr::kDqColumns>::template ss<1, 1>(dq, ds_columns.at(buffer * Tr::ds_bytes + n * 2048),
+                                                    k_rows.at(n * 2048), n != 0);
+    products_commit();
+  }
+
+  __device__ __forceinline__ int key_of(int n, int e) const {
+    return n * Tr::kKeys + first_key() + warp * 16 + lane / 4 + (e >> 1) * 8;
+  }
+  __device__ __forceinline__ int query_of(int j, int e) const { return 8 * j + lane % 4 * 2 + (e & 1); }
+
+  // Logits of terms, and what their gradient is multiplied by, in dp's place until it is needed.
+  __device__ __forceinline__ float term_logit(const BackwardItem& item, int h, int i, int j, int e, float x) const {
+    const ScoreTerms& terms = a.terms;
+    const int query = i * Tr::kStep + query_of(j, e), key = key_of(item.n, e);
+    x *= a.scale;
+    if (terms.softcap > 0) x = capped(x, terms.softcap);
+    if (terms.bias.data) x += bias_of(terms, a.mask, {item.b, h, query}, key);
+    if (terms.alibi.data)
+      x -= load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride) *
+           fabsf(a.rows.position[static_cast<std::int64_t>(item.b) * a.padded + query] - static_cast<float>(key));
+    if (a.mask.bits.words && query < a.M && key < a.N) {
+      const MaskBits& bits = a.mask.bits;
+      const std::uint32_t word = bits.words[item.b * bits.batch_stride + h * bits.head_stride +
+                                            static_cast<std::int64_t>(query) * bits.row_words + key / 32];
+      if ((word >> (key % 32) & 1) == 0) x = -INFINITY;
+    }
+    return x;
+  }
+  __device__ __forceinline__ float kept(const BackwardItem& item, int h, int i, int j, int e) const {
+    const int query = i * Tr::kStep + query_of(j, e), key = key_of(item.n, e);
+    const int pair = kept_pair(a.terms, {item.b, h, query}, key & ~1);
+    return (pair >> (key & 1) & 1) ? a.terms.dropout_scale : 0.0F;
+  }
+
+  // Whether a step's queries see all of an item's keys.
+  __device__ __forceinline__ bool sees_all(int n, int u) const {
+    const int2 first = mem.seen[u * Tr::kStep], last = mem.seen[u * Tr::kStep + Tr::kStep - 1];
+    return last.x <= n * Tr::kKeys && first.y >= (n + 1) * Tr::kKeys && last.y >= first.y;
+  }
+  __device__ __forceinline__ void load_lse(int u) {
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j)
+      lse[j] = *reinterpret_cast<const float2*>(mem.lse2 + u * Tr::kStep + query_of(j, 0));
+  }
+  __device__ __forceinline__ void load_delta(int st) {
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j)
+      delta[j] = *reinterpret_cast<const float2*>(mem.delta + st * Tr::kStep + query_of(j, 0));
+  }
+  // P^T from S^T, in place.
+  __device__ __forceinline__ void weights(const BackwardItem& item, int h, int i, int u, bool all) {
+    if constexpr (Tr::kTerms)
+      if (a.terms.softcap > 0)
+#pragma unroll
+        for (int e = 0; e < kScores; ++e) {
+          const float t = tanh_exact(__fdividef(s[e] * a.scale, a.terms.softcap));
+          slope[e] = 1.0F - t * t;
+        }
+    if (all)
+      exponentials<false>(item, h, i, u);
+    else
+      exponentials<true>(item, h, i, u);
+  }
+  template <bool kHide>
+  __device__ __forceinline__ void exponentials(const BackwardItem& item, int h, int i, int u) {
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float x = s[4 * j + e];
+        if constexpr (Tr::kTerms) x = term_logit(item, h, i, j, e, x);
+        s[4 * j + e] = exp2_fast(fmaf(x, a.scale2, (e & 1) ? -lse[j].y : -lse[j].x));
+      }
+      if constexpr (kHide) {
+        const int4 seen = *reinterpret_cast<const int4*>(mem.seen + u * Tr::kStep + query_of(j, 0));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int key = key_of(item.n, e);
+          if (key < ((e & 1) ? seen.z : seen.x) || key >= ((e & 1) ? seen.w : seen.y)) s[4 * j + e] = 0.0F;
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void pack_weights(const BackwardItem& item, int h, int i) {
+    if constexpr (Tr::kTerms) {
+      if (a.terms.dropout_threshold != 0) {
+#pragma unroll
+        for (int x = 0; x < kScores / 2; ++x)
+          p[x] = pack<T>(s[2 * x] * kept(item, h, i, x / 2, x % 2 * 2),
+                         s[2 * x + 1] * kept(item, h, i, x / 2, x % 2 * 2 + 1));
+        return;
+      }
+    }
+#pragma unroll
+    for (int x = 0; x < kScores / 2; ++x) p[x] = pack<T>(s[2 * x], s[2 * x + 1]);
+  }
+  // dS^T = P^T (dP^T - delta), packed.
+  __device__ __forceinline__ void score_gradients(const BackwardItem& item, int h, int i) {
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j) {
+      float g[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float gradient = dp[4 * j + e];
+        if constexpr (Tr::kTerms)
+          if (a.terms.dropout_threshold != 0) gradient *= kept(item, h, i, j, e);
+        g[e] = s[4 * j + e] * (gradient - ((e & 1) ? delta[j].y : delta[j].x));
+        if constexpr (Tr::kTerms) {
+          if (a.dbias.data) add_bias_gradient(item, h, i, j, e, g[e]);
+          if (a.terms.softcap > 0) g[e] *= slope[4 * j + e];
+        }
+      }
+      ds[2 * j] = pack<T>(g[0], g[1]), ds[2 * j + 1] = pack<T>(g[2], g[3]);
+    }
+  }
+  // dS^T to shared memory, where dQ's product reads it transposed: rows of keys, 64 queries each, swizzled.
+  __device__ __forceinline__ void stage_score_gradients(int buffer) const {
+    const int row = first_key() + warp * 16 + lane % 16;
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; j += 2)
+      store_matrices(shared_address(my_ds()) + buffer * Tr::ds_bytes + j / 8 * Tr::kDsRows * 128 + row * 128 +
+                         ((j % 8 + lane / 16) ^ (row & 7)) * 16,
+                     ds[2 * j], ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
+  }
+  // Each score's own element of a bias that repeats nothing.
+  __device__ __forceinline__ void add_bias_gradient(const BackwardItem& item, int h, int i, int j, int e,
+                                                    float g) const {
+    const int query = i * Tr::kStep + query_of(j, e), key = key_of(item.n, e);
+    if (query >= a.M || key >= a.N) return;
+    static_cast<float*>(const_cast<void*>(a.dbias.data))[item.b * a.dbias.batch_stride + h * a.dbias.head_stride +
+                                                         query * a.dbias.row_stride + key * a.dbias.dim_stride] = g;
+  }
+  __device__ __forceinline__ void stage_query_gradients(char* place) const {
+    auto* const to = reinterpret_cast<float4*>(place);
+#pragma unroll
+    for (int x = 0; x < Tr::kDqColumns / 8; ++x)
+      to[x * kWarpgroup + thread] = make_float4(dq[4 * x], dq[4 * x + 1], dq[4 * x + 2], dq[4 * x + 3]);
+  }
+  // A row of keys at the end of an item.
+  __device__ __forceinline__ void store_rows(const BackwardItem& item, const DeviceOperand& to, const float* sums,
+                                             float factor, int dims) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int key = key_of(item.n, 2 * r), first = first_dim() + lane % 4 * 2;
+      if (key >= a.N) continue;
+      const std::int64_t row = item.b * to.batch_stride + item.hk * to.head_stride + key * to.row_stride;
+      if (to.pairs) {
+        auto* const pairs = reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + first);
+#pragma unroll
+        for (int j = 0; j < Tr::kDims / 8; ++j)
+          if (8 * j + first < dims)
+            pairs[4 * j] = pack<T>(sums[4 * j + 2 * r] * factor, sums[4 * j + 2 * r + 1] * factor);
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < Tr::kDims / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int column = 8 * j + first + e;
+          if (column >= dims) continue;
+          const float x = sums[4 * j + 2 * r + e] * factor;
+          const std::int64_t at = row + column * to.dim_stride;
+          if (to.dtype == 0)
+            static_cast<float*>(const_cast<void*>(to.data))[at] = x;
+          else
+            static_cast<T*>(const_cast<void*>(to.data))[at] = static_cast<T>(x);
+        }
+    }
+  }
+};
+
+}  // namespace attend::cuda
