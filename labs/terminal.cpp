@@ -20,15 +20,20 @@ std::size_t bytes_of(char first) {
 // Pieces that must not be broken: a word with the spaces before it, or one Chinese character with the marks that may
 // not begin a line.
 std::vector<std::string> pieces_of(const std::string& text) {
-  static constexpr std::string_view kClosing = "，。；：！？、）」』”》…";
+  static constexpr std::string_view kClosing = "，。；：！？、）」』”》…", kOpening = "（「『“《";
   std::vector<std::string> pieces;
-  bool open = false;  // the last piece is a word that goes on
+  bool open = false;     // the last piece is a word that goes on
+  bool bracket = false;  // the last piece ends in a mark that may not end a line
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t size = std::min(bytes_of(text[at]), text.size() - at);
     const std::string one = text.substr(at, size);
     at += size;
     const bool wide = draw::columns_of(one) == 2;
-    if (one == " ") {
+    const bool opens = size == 3 && kOpening.find(one) != kOpening.npos;
+    if (bracket) {
+      pieces.back() += one;
+      open = !wide;
+    } else if (one == " ") {
       pieces.push_back(one);
       open = true;
     } else if (wide && size == 3 && kClosing.find(one) != kClosing.npos && !pieces.empty()) {
@@ -45,6 +50,7 @@ std::vector<std::string> pieces_of(const std::string& text) {
       pieces.back() += one;
       open = true;
     }
+    bracket = opens;
   }
   return pieces;
 }
@@ -62,7 +68,7 @@ int text_columns(const draw::Screen& screen) {
 enum class Part { question, lesson, guess, results, conclusions, why, parameters };
 const std::string& heading(Part part, Language language) {
   static const std::array<Text, 7> kHeadings = {
-      say("The question", "问题"),      say("What lessons say", "课程里的说法"),
+      say("The question", "问题"),      say("What lessons say", "常见教程的说法"),
       say("Guess first", "先猜一猜"),   say("What came out", "实验结果"),
       say("Conclusions", "结论"),       say("Why", "为什么"),
       say("Parameters", "可以调的参数")};
@@ -163,8 +169,8 @@ std::string outcome(const Report& report, Language language, const draw::Screen&
   static const Text kHolds = say("holds", "成立"), kFails = say("does not hold on this run", "这次运行不成立");
   for (const Conclusion& conclusion : report.conclusions) {
     const std::string mark = conclusion.holds ? "✓" : "✗";
-    text += wrapped(fmt::format("{} {}: {}", mark, (conclusion.holds ? kHolds : kFails).in(language),
-                                conclusion.text.in(language)),
+    text += wrapped(fmt::format("{} {}{}{}", mark, (conclusion.holds ? kHolds : kFails).in(language),
+                                language == Language::en ? ": " : "：", conclusion.text.in(language)),
                     text_columns(screen), 2) +
             "\n";
   }

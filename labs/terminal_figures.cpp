@@ -38,9 +38,10 @@ struct Range {
   double share(double value) const { return most > least ? (value - least) / (most - least) : 1; }
 };
 
-std::string number(double value) {
+// `largest`: of the whole map; beside numbers of size 1 a very small one is as good as 0.
+std::string number(double value, double largest) {
   const double size = std::abs(value);
-  if (size != 0 && (size < 0.01 || size >= 100000)) return fmt::format("{:.1e}", value);
+  if (size != 0 && ((size < 0.01 && largest < 0.1) || size >= 100000)) return fmt::format("{:.1e}", value);
   return fmt::format("{:.{}f}", value, size < 10 ? 2 : size < 1000 ? 1 : 0);
 }
 
@@ -59,6 +60,10 @@ std::string to_terminal(const MapFigure& map, Language language, const draw::Scr
   margin = std::min(margin, 16);
   for (std::size_t c = 0; c < columns; ++c)
     cell = std::max(cell, std::min(10, draw::columns_of(label_of(map.column_labels, c, language)) + 1));
+  const double largest = std::max(std::abs(range.least), std::abs(range.most));
+  for (const auto& row : map.values)
+    for (const double value : row)
+      if (std::isfinite(value)) cell = std::max(cell, draw::columns_of(number(value, largest)) + 1);
   const int room = screen.columns - margin - 3;
   const std::size_t shown = std::min(columns, static_cast<std::size_t>(std::max(1, room / cell)));
 
@@ -74,7 +79,7 @@ std::string to_terminal(const MapFigure& map, Language language, const draw::Scr
       const double value = map.values[r][c];
       const bool seen = std::isfinite(value);
       const double share = seen ? range.share(value) : 0;
-      const std::string inside = fitted(seen ? number(value) : "·", cell);
+      const std::string inside = fitted(seen ? number(value, largest) : "·", cell);
       if (screen.colours != draw::Colours::none && seen)
         text += cell_colour(screen.colours, std::sqrt(share)) + inside + "\x1b[0m";
       else

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace attend::labs {
@@ -30,9 +31,18 @@ struct Chinese {
   fmt::basic_format_string<char, T...> format;
 };
 
+// "0e+00", a difference of exactly zero under {:.0e}, as a plain 0.
+inline std::string with_plain_zeros(std::string text) {
+  constexpr std::string_view kZero = "0e+00";
+  for (std::size_t at = text.find(kZero); at != std::string::npos; at = text.find(kZero, at + 1))
+    if (at == 0 || (text[at - 1] != '.' && (text[at - 1] < '0' || text[at - 1] > '9')))
+      text.replace(at, kZero.size(), "0");
+  return text;
+}
+
 template <class... T>
 Text say(fmt::format_string<const T&...> en, const std::type_identity_t<Chinese<const T&...>>& zh, const T&... values) {
-  return {fmt::format(en, values...), fmt::format(zh.format, values...)};
+  return {with_plain_zeros(fmt::format(en, values...)), with_plain_zeros(fmt::format(zh.format, values...))};
 }
 
 // What both languages write alike: numbers, symbols, names.

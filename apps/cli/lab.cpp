@@ -89,10 +89,13 @@ int run_new(const LabArguments& a, const std::filesystem::path& file) {
       ending == ".py" ? labs::python_template(name, a.chinese) : labs::cpp_template(name, a.chinese);
   io::write_file_atomically(file, std::as_bytes(std::span(text)));
   const labs::Exercise* exercise = labs::find_exercise(name);
+  const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  const labs::Text what =
+      exercise != nullptr ? labs::same("{}", exercise->name) : labs::say("all exercises", "全部练习");
   fmt::print("{}", labs::say("{}: {}. Write it, then: attend lab check {}\n",
-                             "{}：{}。写好以后运行：attend lab check {} --zh\n", file.string(),
-                             exercise != nullptr ? exercise->name : "all exercises / 全部练习", file.string())
-                       .in(a.chinese ? labs::Language::zh : labs::Language::en));
+                             "{}：{}。写好以后运行：attend lab check {} --zh\n", file.string(), what.in(language),
+                             file.string())
+                       .in(language));
   return kSuccess;
 }
 
@@ -110,7 +113,9 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
     const char* mark = v.kind == labs::Verdict::Kind::right       ? "✓"
                        : v.kind == labs::Verdict::Kind::unwritten ? "·"
                                                                   : "✗";
-    fmt::print("{}\n", labs::wrapped(fmt::format("{} {}: {}", mark, v.exercise, v.text.in(language)), columns));
+    fmt::print("{}\n",
+               labs::wrapped(fmt::format("{} {}{}{}", mark, v.exercise, a.chinese ? "：" : ": ", v.text.in(language)),
+                             columns));
     if (v.kind == labs::Verdict::Kind::wrong)
       fmt::print("{}", labs::say("  why: attend lab {}\n", "  为什么：attend lab {} --zh\n", v.lab).in(language));
   }

@@ -55,7 +55,7 @@ MapFigure drawn_alignment(const Translator& model, const Kind& kind, bool to_chi
   Phrase target = to_chinese ? pair.chinese : pair.english;
   target.emplace_back("<>");
   MapFigure map = matrix(std::string("alignment_") + kind.key,
-                         say("Where each written word looks: {}", "每写一个词时看向哪里：{}", std::string(kind.key)),
+                         {"Where each written word looks: " + kind.name.en, "每写一个词时看向哪里：" + kind.name.zh},
                          rows_of(model.alignment(batch_of({pair}, to_chinese))), labels_of(target),
                          labels_of(to_chinese ? pair.english : pair.chinese));
   map.rows_are = say("written", "写出");
@@ -74,7 +74,7 @@ Results measure(const Arguments& a, const Progress& progress) {
                   fmt::format("{}", fmt::join(example.chinese, ""))));
   const Kind kinds[] = {{"none", say("no attention", "无注意力"), Bridge::none},
                         {"additive", say("Bahdanau (additive)", "Bahdanau（加性）"), Bridge::additive},
-                        {"general", say("Luong (general)", "Luong（一般点积）"), Bridge::general}};
+                        {"general", say("Luong (general)", "Luong（general，双线性）"), Bridge::general}};
   CurvesFigure losses{
       "training", say("Loss while training", "训练中的损失"), say("step", "训练步"), say("loss", "损失"), {}, false,
       false};
@@ -88,7 +88,7 @@ Results measure(const Arguments& a, const Progress& progress) {
       false};
   Table table{
       say("After {} steps of {} lines: lines without a mistake (and words that are right), by items in a line",
-          "训练 {} 步（每步 {} 行）后，整行全对的比例（括号里是单个词的正确率），按一行里的条目数", steps, kBatch),
+          "训练 {} 步（每步 {} 行）后，整行全对的比例（括号里是单个词的准确率），按一行里的条目数", steps, kBatch),
       {say("translator", "翻译器"), say("parameters", "参数"), same("1"), same("2"), same("3"), same("4")},
       {}};
   const PhraseWords english(false), chinese(true);
@@ -197,25 +197,22 @@ Lab before_attention_lab() {
           say("\"An RNN forgets long sentences; attention was invented in 2017.\" It was invented in 2014, for these "
               "very networks.",
               "“RNN 记不住长句；注意力是 2017 年发明的。”其实是 2014 年，而且正是为这种网络发明的。"),
-      .guess = say(
-          "Three translators of about the same size learn dates and numbers. How many lines of one and of three items "
-          "does each get fully right? Which word will be looked at when the year is written?",
-          "三个差不多大的翻译器学习翻译日期和数字。一个条目和三个条目的行，各能全对多少？写年份时会看向哪个词？"),
+      .guess =
+          say("Three translators with states of the same size learn dates and numbers. How many lines of one and of "
+              "three items "
+              "does each get fully right? Which word will be looked at when the year is written?",
+              "三个状态一样大的翻译器学习翻译日期和数字。一个条目和三个条目的行，各能全对多少？写年份时会看向哪个词？"),
       .why =
-          {say("A reader without attention hands over its last state: a fixed number of numbers for a line of any "
-               "length. "
-               "Attention lets the writer look back at every state of the reader, with weights it learns from the loss "
-               "alone. Bahdanau's score is a small network, asked before each step; Luong's is a product, asked after "
-               "it: "
-               "the way that leads to the dot products of today.",
-               "没有注意力时，读入端只交出最后一个状态：不管句子多长，都是固定数量的数。注意力让写出端能回看读入端的每"
-               "一个状态，权"
-               "重只靠损失学出来。Bahdanau 的打分是一个小网络，在每步之前问；Luong "
-               "的打分是乘积，在每步之后问，后来就走到了今天的"
-               "点积。"),
+          {say("Without attention the encoder hands over its last state: a fixed number of numbers for a line of any "
+               "length. Attention lets the decoder look back at every state of the encoder, with weights it learns "
+               "from the loss alone. Bahdanau's score is a small network, computed before each decoder step; Luong's "
+               "is "
+               "a product, computed after it: the way that leads to the dot products of today.",
+               "没有注意力时，编码器只交出最后一个状态：不管句子多长，都是固定数量的数。注意力让解码器能回看编码器的每"
+               "一个状态，权重只靠损失学出来。Bahdanau 的打分函数是一个小网络，在解码器每一步之前计算；Luong 的是乘积，"
+               "在每一步之后计算，今天的点积注意力就是沿着这条路来的。"),
            say("The gradients of these networks are written here by hand and checked against central differences in "
-               "the "
-               "tests.",
+               "the tests.",
                "这些网络的梯度是这里手写的，测试中与中心差分核对过。")},
       .seconds = 50,
       .minutes = 12,

@@ -183,17 +183,17 @@ Lab by_hand_lab() {
       .lesson = say("A query is what you ask the librarian, keys are the titles on the spines, values are what the "
                     "books say. softmax(Q·Kᵀ/√d)·V.",
                     "查询像你向图书管理员提的问题，键像书脊上的书名，值像书里的内容。公式是 softmax(Q·Kᵀ/√d)·V。"),
-      .guess = say("How large is each row of weights in sum? What is the first word's output under a causal mask? Can "
+      .guess = say("What does each row of weights sum to? What is the first word's output under a causal mask? Can "
                    "an output be larger than every value it was made from?",
                    "每一行权重加起来是多少？有因果掩码时第一个词的输出是什么？输出会不会比它用到的所有值都大？"),
-      .why = {say(
-          "Scores are dot products, so they grow when query and key point the same way. Softmax turns a row of "
-          "scores into positive shares that sum to 1, and the output is the mean of the values with those "
-          "shares. A hidden key gets −∞, whose exponential is 0: it takes no share at all. The embeddings "
-          "here are random, so the pattern means nothing yet; only training gives it a meaning.",
-          "得分是点积，查询与键方向越一致就越大。softmax 把一行得分变成和为 1 的正数份额，输出就是按这些份额"
-          "对值求平均。被掩盖的键得分是 −∞，指数之后是 0，一点份额也拿不到。这里的词向量是随机的，所以图案还没有"
-          "含义，含义要靠训练才会出现。")},
+      .why = {say("Scores are dot products, so they grow when query and key point the same way. Softmax turns a row of "
+                  "scores into positive shares that sum to 1, and the output is the mean of the values with those "
+                  "shares. A hidden key gets −∞, whose exponential is 0: it takes no share at all. The embeddings "
+                  "here are random, so the pattern means nothing yet; only training gives it a meaning.",
+                  "得分是点积，查询与键方向越一致就越大。softmax 把一行得分变成和为 1 的正数份额，输出就是按这些份额"
+                  "对值求平均。被屏蔽的键得分是 −∞，取 exp 之后是 "
+                  "0，一点份额也拿不到。这里的词向量是随机的，所以这些注意力图还没有"
+                  "含义，含义要靠训练才会出现。")},
       .seconds = 1,
       .minutes = 10,
       .parameters = {{"dim", 4, 1, 64, 4, say("numbers in each vector", "每个向量有多少个数")},

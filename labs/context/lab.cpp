@@ -145,10 +145,10 @@ void heads_part(const TinyModel& model, Words& words, Results& results) {
   Table table{
       say("Which heads moved \"model\": how far apart what each adds lies in the two senses, its weight on the word "
           "that decides, and the loss of the next word without it",
-          "是哪些头移动了 model：两种词义下各头添加的向量相距多远、它放在决定性词上的权重，以及去掉它之后预测下一个词的"
+          "是哪些头移动了 model：两种词义下各头添加的向量相距多远、它放在决定性词上的权重，以及敲除它之后预测下一个词的"
           "损失"),
       {say("head", "头"), say("moved by", "移动"), say("weight on the place", "对地点词的权重"),
-       say("loss without", "去掉后的损失")},
+       say("loss without it", "敲除后的损失")},
       {}};
   const double whole = model.loss(test);
   double most = 0, sum = 0, harm_of_mover = 0, weight_of_mover = 0, most_harm = 0;
@@ -167,7 +167,7 @@ void heads_part(const TinyModel& model, Words& words, Results& results) {
         harm_of_mover = harm;
         weight_of_mover = weight;
       }
-      table.rows.push_back({say("layer {}, head {}", "第 {} 层 第 {} 头", layer + 1, h), number_text(moved),
+      table.rows.push_back({say("layer {}, head {}", "第 {} 层第 {} 头", layer + 1, h + 1), number_text(moved),
                             number_text(weight, 2), number_text(whole + harm)});
     }
   }

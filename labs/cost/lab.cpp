@@ -113,8 +113,9 @@ Results measure(const Arguments& a, const Progress& progress) {
             {{say("steps that wait for each other", "必须依次进行的步数"), same("1"), same("{}", longest)},
              {say("steps from the first token to the last", "从第一个词元到最后一个的路径"), same("1"),
               same("{}", longest - 1)},
-             {say("multiply-adds", "乘加次数"),
-              same("{:.2e}", static_cast<double>(longest) * static_cast<double>(longest + 1) * static_cast<double>(W)),
+             {say("multiply-adds, projections too", "乘加次数（含投影）"),
+              same("{:.2e}", static_cast<double>(longest) * static_cast<double>(longest + 1) * static_cast<double>(W) +
+                                 4.0 * static_cast<double>(longest * W * W)),
               same("{:.2e}", 2.0 * static_cast<double>(longest * W * W))}}});
   return results;
 }
@@ -169,7 +170,7 @@ Lab cost_lab() {
       .lesson =
           say("\"Attention is O(n²), an RNN is O(n), so the RNN is faster.\" The count leaves out what can run at "
               "the same time.",
-              "“注意力是 O(n²)，RNN 是 O(n)，所以 RNN 更快。”这种算法没有考虑哪些可以同时进行。"),
+              "“注意力是 O(n²)，RNN 是 O(n)，所以 RNN 更快。”这笔账没有考虑哪些步骤可以同时进行。"),
       .guess =
           say("Which exponent will each show: time ∝ L^b? How many steps does a signal need from the first token to "
               "the last?",

@@ -34,17 +34,19 @@ void judge_manners(const Exercise& exercise, const std::vector<Answer>& answers,
   for (const Answer& a : answers)
     if (!a.changed.empty()) {
       verdict.mistakes = {"mutated_input"};
-      verdict.text = say("the answers are right, but {} is written to: whoever called still needs it. Work on a copy.",
-                         "答案是对的，但改动了输入 {}：调用者还要用它。请在副本上操作。", a.changed.front());
+      verdict.text =
+          say("the answers are right, but the input {} is changed: whoever called still needs it. Work on a copy.",
+              "答案是对的，但改动了输入 {}：调用者还要用它。请在副本上操作。", a.changed.front());
       return;
     }
   const std::string expected = exercise.name == "causal_mask" ? "bool" : "float32";
   for (const Answer& a : answers)
     if (a.dtype != expected) {
       verdict.mistakes = {"wrong_dtype"};
-      verdict.text = say(
-          "the numbers are right, but they come back as {} where {} is expected: twice the memory, or half the digits.",
-          "数是对的，但返回的是 {}，应为 {}：要么多占一倍内存，要么少一半位数。", a.dtype, expected);
+      verdict.text =
+          say("the numbers are right, but they come back as {} where {} is expected: twice the memory, or half the "
+              "precision.",
+              "数是对的，但返回的是 {}，应为 {}：要么多占一倍内存，要么精度减半。", a.dtype, expected);
       return;
     }
   verdict.kind = Verdict::Kind::right;

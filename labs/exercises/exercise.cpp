@@ -33,8 +33,8 @@ Array truths(std::int64_t rows, std::int64_t columns, const std::vector<float>& 
 Exercise softmax_exercise() {
   Exercise e{"softmax",
              "softmax",
-             say("softmax(x): shares along the last axis. Large numbers must not overflow; a row of −inf gives zeros.",
-                 "softmax(x)：沿最后一个轴归一化。很大的数不能溢出；整行 −inf 输出全零。"),
+             say("softmax(x): along the last axis. Large numbers must not overflow; a row of −inf gives zeros.",
+                 "softmax(x)：沿最后一个轴计算。很大的数不能溢出；整行 −inf 输出全零。"),
              "softmax",
              {},
              {},
@@ -68,7 +68,7 @@ Exercise softmax_exercise() {
       {"global_max",
        say("the maximum of the whole array is subtracted: rows far below it underflow to 0 / 0. Use each row's own.",
            "减的是整个数组的最大值：远小于它的行会下溢成 0 / 0。应减各行自己的最大值。")},
-      {"not_normalised", say("the exponentials are not divided by their sum.", "指数之后没有除以它们的和。")},
+      {"not_normalised", say("the exponentials are not divided by their sum.", "取 exp 之后没有除以它们的和。")},
       {"log_softmax", say("this is the logarithm of softmax.", "这是 softmax 的对数（log-softmax）。")},
       {"base_two", say("powers of 2 instead of e.", "底数用了 2，应为 e。")},
   };
@@ -121,12 +121,12 @@ Exercise attention_exercise() {
        say("the mask is inverted: True means that the query may look.", "掩码用反了：True 表示可以看。")},
       {"mask_after_softmax",
        say("the mask is applied after softmax: the rows no longer sum to 1. Hide scores before it.",
-           "掩码加在 softmax 之后：各行之和不再是 1。应在 softmax 之前隐藏得分。")},
+           "掩码加在 softmax 之后：各行之和不再是 1。应在 softmax 之前屏蔽得分。")},
       {"mask_multiplied", say("hidden scores are set to 0, and exp(0) = 1 still takes weight. Set them to −inf.",
-                              "把被隐藏的得分设成了 0，而 exp(0) = 1 仍会分走权重。应设为 −inf。")},
+                              "把被屏蔽的得分设成了 0，而 exp(0) = 1 仍会分走权重。应设为 −inf。")},
       {"minus_billion",
        say("hidden scores get −1e9: a row that may look nowhere becomes uniform. It should give zeros.",
-           "隐藏的得分用了 −1e9：哪里都不能看的行变成了均匀分布，应输出全零。")},
+           "被屏蔽的得分用了 −1e9：哪里都不能看的行变成了均匀分布，应输出全零。")},
       {"nan_row",
        say("a row that may look nowhere gives NaN. It should give zeros.", "哪里都不能看的行得到了 NaN，应输出全零。")},
       {"no_max", say("the maximum is not subtracted: large scores overflow.", "没有减去最大值：得分大时会溢出。")},
@@ -177,7 +177,7 @@ Exercise multi_head_exercise() {
                               "得分除以了整个宽度的平方根，应该用头维度。")},
       {"no_scaling", say("the scores are not divided by √d.", "得分没有除以 √d。")},
       {"one_head", say("there is only one head: x was not split.", "只有一个头：没有拆分。")},
-      {"swapped_k_and_v", say("keys and values have changed places.", "键和值用反了。")},
+      {"swapped_k_and_v", say("keys and values are swapped.", "键和值用反了。")},
       {"softmax_over_queries",
        say("softmax runs over the queries instead of the keys.", "softmax 沿查询做了，应沿键。")},
   };
@@ -230,19 +230,20 @@ Exercise rope_exercise() {
                      .arrays = {{"x", random_array({1, 1, 1, 4}, 102)}, {"positions", wholes({3})}},
                      .reals = {{"theta", 10000.0}}});
   e.mistakes = {
-      {"interleaved",
-       say("pairs are neighbours (2i, 2i + 1); here pair i is (i, i + D/2), as Llama, Qwen and MiniMind have it.",
-           "把相邻的 (2i, 2i + 1) 当成一对；这里第 i 对是 (i, i + D/2)，与 Llama、Qwen、MiniMind 相同。")},
+      {"interleaved", say("pairs are neighbours (2i, 2i + 1); here pair i is (i, i + D/2), as in Hugging Face's Llama "
+                          "and Qwen and in MiniMind 2 and 3.",
+                          "把相邻的 (2i, 2i + 1) 当成一对；这里第 i 对是 (i, i + D/2)，与 Hugging Face 版的 "
+                          "Llama、Qwen 和 MiniMind 2/3 相同。")},
       {"backwards", say("it rotates backwards: the first half is x1·cos − x2·sin, the second x1·sin + x2·cos.",
                         "旋转方向反了：前一半是 x1·cos − x2·sin，后一半是 x1·sin + x2·cos。")},
-      {"pairs_swapped", say("the halves of the result have changed places.", "结果的前后两半放反了。")},
+      {"pairs_swapped", say("the halves of the result are swapped.", "结果的前后两半放反了。")},
       {"half_exponent", say("the exponent is −i/D; it is −2i/D.", "指数用了 −i/D，应为 −2i/D。")},
       {"one_frequency", say("all pairs rotate at the same speed; pair i rotates by position · theta^(−2i/D).",
                             "所有对都以同一速度旋转；第 i 对应旋转 position · theta^(−2i/D)。")},
       {"positions_ignored", say("positions are ignored: rows count from 0. In decoding they do not.",
                                 "没有使用 positions，而是从 0 数起；解码时不是这样。")},
-      {"positions_from_one", say("positions are off by one.", "位置差了一。")},
-      {"cos_sin_swapped", say("cosine and sine have changed places.", "cos 与 sin 用反了。")},
+      {"positions_from_one", say("positions are off by one.", "位置差了 1。")},
+      {"cos_sin_swapped", say("cosine and sine are swapped.", "cos 与 sin 用反了。")},
   };
   return e;
 }
@@ -261,15 +262,15 @@ Exercise causal_mask_exercise() {
   e.mistakes = {
       {"inverted",
        say("the mask is inverted: True has to mean that the query may look.", "掩码反了：True 应表示可以看。")},
-      {"strict", say("off by one: a token has to see itself.", "差了一：词元应能看到自己。")},
+      {"strict", say("off by one: a token has to see itself.", "差了一格：词元应能看到自己。")},
       {"one_too_many", say("off by one: a token sees the next one, which is the answer it is to predict.",
-                           "差了一：词元看到了下一个，而那正是要预测的答案。")},
+                           "差了一格：词元看到了下一个，而那正是要预测的答案。")},
       {"first_key",
        say("aligned to the first key: with a cache the last of m queries stands at the last of n keys. Add n − m.",
            "对齐到了第一个键：有缓存时，m 个查询的最后一个对应 n 个键的最后一个。要加 n − m。")},
       {"upper", say("the triangle is upside down: each token sees itself and the future (triu instead of tril).",
                     "三角形上下颠倒：每个词元看到的是自己和未来（用了 triu，应为 tril）。")},
-      {"all_visible", say("nothing is hidden.", "什么都没有隐藏。")},
+      {"all_visible", say("nothing is hidden.", "什么都没有屏蔽。")},
       {"additive", say("this is an additive mask (0 and −inf); True and False are asked for.",
                        "这是加性掩码（0 与 −inf）；这里要的是 True 与 False。")},
   };
@@ -301,7 +302,7 @@ Exercise kv_cache_exercise() {
   };
   one(say("five tokens, one by one", "五个词元，一个一个来"), 110, 5, {1, 1, 1, 1, 1});
   one(say("three tokens, then two", "先三个词元，再两个"), 120, 5, {3, 2});
-  one(say("a prompt of four, then one by one", "先四个词元的提示，再逐个"), 130, 7, {4, 1, 1, 1});
+  one(say("a prompt of four, then one by one", "先四个词元的提示词，再逐个"), 130, 7, {4, 1, 1, 1});
   e.mistakes = {
       {"keys_not_rotated",
        say("keys go into the cache before the rotation: each has to be rotated by its own position first.",

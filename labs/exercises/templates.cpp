@@ -53,8 +53,8 @@ std::string for_exercises(const std::string& asked, const Write& write) {
 std::string python_template(const std::string& exercise, bool chinese) {
   const Language language = chinese ? Language::zh : Language::en;
   std::string text =
-      say("# Write these, then: attend lab check THIS_FILE\n# NumPy below; \"import torch\" instead, and tensors come "
-          "in.\n",
+      say("# Write these, then: attend lab check THIS_FILE\n# This uses NumPy; write \"import torch\" instead, and the "
+          "arguments are tensors.\n",
           "# 写完以后运行：attend lab check 本文件 --zh\n# 下面用 NumPy；改成 import torch，传进来的就是张量。\n")
           .in(language) +
       "import numpy as np\n";

@@ -127,8 +127,8 @@ void sparse_ones(Family& f, std::int64_t L) {
   const auto root = std::max<std::int64_t>(2, std::llround(std::sqrt(static_cast<double>(L))));
   f.masked("window", say("window of {}", "窗口 {}", root), causal() & window(root - 1, 0), "L·w",
            say("anything further back", "看不到更早的内容"));
-  f.masked("strided", say("Sparse Transformer, strided {}", "Sparse Transformer，步距 {}", root), strided(root), "L·√L",
-           say("what lies between the steps", "看不到步距之间的内容"));
+  f.masked("strided", say("Sparse Transformer, strided {}", "Sparse Transformer，跨步 {}", root), strided(root), "L·√L",
+           say("what lies between the steps", "看不到两步之间的内容"));
   f.masked("longformer", say("Longformer, {} and 2 global", "Longformer，{} 加 2 个全局", root),
            longformer(root - 1, 1, {0, 1}) & causal(), "L·w",
            say("far words that are not global", "看不到远处的非全局词"));
@@ -141,7 +141,7 @@ void others(Family& f, std::int64_t L) {
   Tensor out(DType::f32, in.q.shape());
   linear_attention(in.q, in.k, in.v, out);
   f.row("linear", say("linear attention, elu + 1", "线性注意力，elu + 1"), say("all, compressed", "全部（压缩过）"),
-        "L·d²", relative_error(out, f.exact), say("sharp looks: it blurs", "抓不住尖锐的关注：会变模糊"));
+        "L·d²", relative_error(out, f.exact), say("sharp attention: it blurs", "做不到集中的注意力：会变模糊"));
   const std::int64_t rank = std::max<std::int64_t>(2, L / 8);
   const Tensor e = random_tensor({1, 1, rank, L}, 77, 1 / std::sqrt(static_cast<double>(L)));
   linformer(in.q, in.k, in.v, e, std::nullopt, out);
@@ -183,9 +183,10 @@ void latent_part(Results& results) {
   results.put("mla_bytes", latent.bytes_per_token());
   results.put("mla_expanded_bytes", latent.expanded_bytes_per_token());
   results.add(
-      say("MLA (latent attention): a token takes {} bytes of cache instead of {}; decoding from the cache differs "
+      say("MLA (multi-head latent attention): a token takes {} bytes of cache instead of {}; decoding from the cache "
+          "differs "
           "from the full pass by {:.0e}.",
-          "MLA（潜在注意力）：每个词元的缓存是 {} 字节，而不是 {} 字节；用缓存解码与整段前向相差 {:.0e}。",
+          "MLA（多头潜在注意力）：每个词元的缓存是 {} 字节，而不是 {} 字节；用缓存解码与整段前向相差 {:.0e}。",
           latent.bytes_per_token(), latent.expanded_bytes_per_token(), worst / largest(full)));
 }
 
@@ -216,8 +217,9 @@ std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
   list.push_back(conclude(
       "ring_is_exact", n.at("ring_error") < 1e-5 && n.at("exact_error") < 1e-6,
-      say("blockwise and ring attention are exact (error {:.0e}): blocks of keys may come in any order and be merged.",
-          "分块与环形注意力是精确的（误差 {:.0e}）：键可以一块一块来，再合并。", n.at("ring_error")),
+      say("blockwise and ring attention are exact (error {:.0e}): keys may come block by block, and what each block "
+          "gives is merged.",
+          "分块与环形注意力是精确的（误差 {:.0e}）：键可以一块一块来，再把各块的结果合并。", n.at("ring_error")),
       say("blocks merged gave an error of {:.2g}.", "分块合并的误差是 {:.2g}。", n.at("ring_error"))));
   const double least =
       std::min({n.at("window_error"), n.at("strided_error"), n.at("longformer_error"), n.at("blockwise_sparse_error")});
@@ -227,11 +229,11 @@ std::vector<Conclusion> judge(const Numbers& n) {
                           say("every sparse pattern sees less ({:.0f} % of the pairs at most) and gives another "
                               "output, by {:.0f} % at least: "
                               "on weights that were not trained for it none of them is free.",
-                              "每种稀疏图案都看得更少（最多 {:.0f} % 的词对），输出至少差 {:.0f} "
+                              "每种稀疏模式都看得更少（最多 {:.0f} % 的词对），输出至少差 {:.0f} "
                               "%：没有为它训练过的权重，换上任何一种都有代价。",
                               100 * seen, 100 * least),
                           say("a sparse pattern saw {:.0f} % of the pairs and was off by {:.2g} only.",
-                              "有稀疏图案看到了 {:.0f} % 的词对，误差只有 {:.2g}。", 100 * seen, least)));
+                              "有一种稀疏模式看到了 {:.0f} % 的词对，误差只有 {:.2g}。", 100 * seen, least)));
   list.push_back(conclude("compressed_ones_are_other_functions",
                           n.at("linear_error") > 0.05 && n.at("linformer_error") > 0.05,
                           say("linear attention (off by {:.0f} %) and an untrained Linformer ({:.0f} %) are other "
@@ -277,7 +279,7 @@ Lab family_lab() {
           "out pairs (window, strided, Longformer, span; Reformer chooses them by a hash); and other functions "
           "(linear attention's kernel, Linformer's projection of the length). MLA changes how keys and values "
           "are made, and then attends exactly.",
-          "分三类：精确的，只是换个顺序算（Flash、分块、环形）；掩码类，漏掉一部分词对（窗口、步距、Longformer、跨度；"
+          "分三类：精确的，只是换个顺序算（Flash、分块、环形）；掩码类，漏掉一部分词对（窗口、跨步、Longformer、跨度；"
           "Reformer 用哈希来挑）；换成别的函数的（线性注意力的核、Linformer 沿长度的投影）。MLA "
           "改变的是键和值的生成方式，"
           "之后的注意力是精确的。")},

@@ -50,8 +50,8 @@ Results measure(const Arguments& a, const Progress& progress) {
                       true,
                       true};
   Table table{say("One head of 64, causal", "一个 64 维的头，因果掩码"),
-              {say("tokens", "词元数"), say("matrix", "存矩阵：时间"), same("Flash"), say("its memory", "存矩阵：内存"),
-               say("Flash's memory", "Flash 的内存"), say("difference", "差值")},
+              {say("tokens", "词元数"), say("matrix: time", "存矩阵：时间"), say("Flash: time", "Flash：时间"),
+               say("matrix: memory", "存矩阵：内存"), say("Flash: memory", "Flash：内存"), say("difference", "差值")},
               {}};
   double worst = 0, flash_bytes = 0, naive_bytes = 0, matrix_bytes = 0, ratio = 0;
   bool measured = true;
@@ -119,9 +119,9 @@ std::vector<Conclusion> judge(const Numbers& n) {
                say("they differ by {:.2g}.", "两者相差 {:.2g}。", n.at("difference"))));
   list.push_back(conclude(
       "matrix_is_quadratic", n.at("measured") != 0 && n.at("naive_bytes") > 0.9 * n.at("matrix_bytes"),
-      say("storing the matrix took {} at {:.0f} tokens, 4·L² bytes and more; at {:.0f} tokens it would be {} a head.",
-          "存下矩阵在 {1:.0f} 个词元时占了 {0}，不少于 4·L² 字节；到 {2:.0f} 个词元，每个头要 {3}。",
-          bytes("naive_bytes"), n.at("longest_naive"), n.at("longest"), bytes("longest_matrix")),
+      say("storing the matrix took {} at {:.0f} tokens (4·L² bytes are {}); at {:.0f} tokens it would be {} a head.",
+          "存下矩阵在 {1:.0f} 个词元时占了 {0}（4·L² 字节是 {2}）；到 {3:.0f} 个词元，每个头要 {4}。",
+          bytes("naive_bytes"), n.at("longest_naive"), bytes("matrix_bytes"), n.at("longest"), bytes("longest_matrix")),
       say("the matrix should take {}, measured were {}{}.", "矩阵应占 {}，实测为 {}{}。", bytes("matrix_bytes"),
           bytes("naive_bytes"), n.at("measured") != 0 ? "" : " (?)")));
   list.push_back(
@@ -130,16 +130,15 @@ std::vector<Conclusion> judge(const Numbers& n) {
                    "Flash 在 {1:.0f} 个词元时，除输入输出外只用了 {0}。", bytes("flash_bytes"), n.at("longest")),
                say("Flash took {} at {:.0f} tokens: more than the 64 MiB promised.",
                    "Flash 在 {1:.0f} 个词元时用了 {0}，超过承诺的 64 MiB。", bytes("flash_bytes"), n.at("longest"))));
-  list.push_back(
-      conclude("flash_is_faster", n.at("time_ratio") > 1,
-               say("and it is {:.1f} times as fast at {:.0f} tokens: it does the same sums, but its tiles stay in the "
-                   "cache, and "
-                   "what the causal mask hides is skipped.",
-                   "而且在 {1:.0f} 个词元时快 {0:.1f} "
-                   "倍：算的是同样的和，但数据块一直留在高速缓存里，因果掩码挡住的部分直接跳过。",
-                   n.at("time_ratio"), n.at("longest_naive")),
-               say("at {1:.0f} tokens it was {0:.2f} times as fast: no gain on this run.",
-                   "在 {1:.0f} 个词元时速度是 {0:.2f} 倍：这次没有变快。", n.at("time_ratio"), n.at("longest_naive"))));
+  list.push_back(conclude(
+      "flash_is_faster", n.at("time_ratio") > 1,
+      say("and it is {:.1f} times as fast at {:.0f} tokens: it does the same sums, but its tiles stay in the "
+          "processor's cache, and what the causal mask hides is skipped.",
+          "而且在 {1:.0f} 个词元时，速度是前者的 {0:.1f} 倍：算的是同样的和，但数据块一直留在高速缓存里，被因果掩码"
+          "屏蔽的部分直接跳过。",
+          n.at("time_ratio"), n.at("longest_naive")),
+      say("at {1:.0f} tokens it was {0:.2f} times as fast: no gain on this run.",
+          "在 {1:.0f} 个词元时速度是 {0:.2f} 倍：这次没有变快。", n.at("time_ratio"), n.at("longest_naive"))));
   return list;
 }
 

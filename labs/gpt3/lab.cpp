@@ -149,7 +149,7 @@ Lab gpt3_lab() {
       .lesson = say(
           "Embedding 617,558,016; Q, K, V↓, V↑ 14,495,514,624 each; attention 57,982,058,496. Lessons that "
           "round, or that take a head for the whole width, get other numbers.",
-          "词嵌入 617,558,016；Q、K、V↓、V↑ 各 14,495,514,624；注意力合计 57,982,058,496。有的课程四舍五入，有的把一个"
+          "词嵌入 617,558,016；Q、K、V↓、V↑ 各 14,495,514,624；注意力合计 57,982,058,496。有的教程四舍五入，有的把一个"
           "头当成整个宽度，数就对不上了。"),
       .guess = say("What share of GPT-3 is attention? How large would all its score matrices be for 1,000 tokens?",
                    "注意力占 GPT-3 的多少？1,000 个词元时，所有得分矩阵合起来有多大？"),
@@ -158,10 +158,8 @@ Lab gpt3_lab() {
           "has 8·hidden²: two thirds of a block are not attention. The counts are those of the shape that this "
           "program knows as gpt-3; a file's are read from its own header, without loading it.",
           "当 heads·head_dim = hidden 时，每层注意力有 4·hidden² 个参数，宽度为 4·hidden 的前馈网络有 8·hidden² "
-          "个：一个模块"
-          "有三分之二不是注意力。这些数是按本程序所知的 gpt-3 "
-          "形状算出来的；给一个模型文件，则从它自己的文件头读取，不必"
-          "加载。")},
+          "个：一个 Transformer 块里有三分之二不是注意力。这些数是按本程序内置的 gpt-3 形状算出来的；给一个模型文件，则"
+          "从它自己的文件头读取，不必加载。")},
       .seconds = 1,
       .minutes = 6,
       .parameters = {{"tokens", 1000, 1, 1000000, 1000, say("tokens of the pass", "前向的词元数")},

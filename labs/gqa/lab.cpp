@@ -60,17 +60,22 @@ void counting_part(const Arguments& a, Results& results) {
   results.put("cache_formula", 2 * K * D * 4 * tokens);
   results.put("heads", H);
   results.put("kv_heads", K);
-  results.add(Table{say("Hidden {}, {} query heads of {}; {} or {} KV heads",
-                        "隐藏维度 {}，{} 个查询头，每头 {} 维；KV 头 {} 个或 {} 个", W, H, D, H, K),
-                    {say("", "项目"), say("MHA", "MHA（多头）"), say("GQA", "GQA（分组）"), say("saved", "节省")},
-                    {{say("parameters of Q, K, V", "Q、K、V 的参数"), same("{}", qkv(full)), same("{}", qkv(grouped)),
-                      same("{:.0f} %", 100 - 100 * static_cast<double>(qkv(grouped)) / static_cast<double>(qkv(full)))},
-                     {say("of K and V alone", "其中 K 和 V"), same("{}", kv_full), same("{}", kv_grouped),
-                      same("{:.0f} %", 100 - 100 * static_cast<double>(kv_grouped) / static_cast<double>(kv_full))},
-                     {say("KV cache of {} tokens, bytes", "{} 个词元的 KV 缓存（字节）", tokens),
-                      same("{}", full_cache.bytes()), same("{}", grouped_cache.bytes()),
-                      same("{:.0f} %", 100 - 100 * static_cast<double>(grouped_cache.bytes()) /
-                                                 static_cast<double>(full_cache.bytes()))}}});
+  const std::int64_t all_full = qkv(full) + full.parameters().wo.size();
+  const std::int64_t all_grouped = qkv(grouped) + grouped.parameters().wo.size();
+  results.add(Table{
+      say("Hidden {}, {} query heads of {}; {} or {} KV heads",
+          "隐藏维度 {}，{} 个查询头，每头 {} 维；KV 头 {} 个或 {} 个", W, H, D, H, K),
+      {say("", "项目"), say("MHA", "MHA（多头）"), say("GQA", "GQA（分组）"), say("saved", "节省")},
+      {{say("parameters of Q, K, V", "Q、K、V 的参数"), same("{}", qkv(full)), same("{}", qkv(grouped)),
+        same("{:.0f} %", 100 - 100 * static_cast<double>(qkv(grouped)) / static_cast<double>(qkv(full)))},
+       {say("of K and V alone", "其中 K 和 V"), same("{}", kv_full), same("{}", kv_grouped),
+        same("{:.0f} %", 100 - 100 * static_cast<double>(kv_grouped) / static_cast<double>(kv_full))},
+       {say("of all four, W_O too", "四个矩阵合计（含 W_O）"), same("{}", all_full), same("{}", all_grouped),
+        same("{:.1f} %", 100 - 100 * static_cast<double>(all_grouped) / static_cast<double>(all_full))},
+       {say("KV cache of {} tokens, bytes", "{} 个词元的 KV 缓存（字节）", tokens), same("{}", full_cache.bytes()),
+        same("{}", grouped_cache.bytes()),
+        same("{:.0f} %",
+             100 - 100 * static_cast<double>(grouped_cache.bytes()) / static_cast<double>(full_cache.bytes()))}}});
 }
 
 void repeat_part(const Arguments& a, Results& results) {
@@ -81,17 +86,17 @@ void repeat_part(const Arguments& a, Results& results) {
   Tensor shared(DType::f32, {1, H, L, D}), copied(DType::f32, {1, H, L, D});
   const double without = seconds_of([&] { attention(q, k, v, shared, options); });
   const double with = seconds_of([&] { attention(q, repeated(k, H / K), repeated(v, H / K), copied, options); });
-  const std::int64_t bytes = 2 * H * L * D * 4;
+  const std::int64_t bytes = repeated(k, H / K).bytes() + repeated(v, H / K).bytes();
   results.put("repeat_difference", largest_difference(shared, copied));
   results.put("repeat_bytes", bytes);
   results.put("kv_bytes", k.bytes() + v.bytes());
   results.put("seconds_shared", without);
   results.put("seconds_repeated", with);
   results.add(
-      say("Over {} tokens: repeat_kv writes {} bytes of K and V where {} were; attention takes {:.1f} ms with the "
-          "copies and {:.1f} ms when heads read the shared ones. Largest difference of the outputs: {:.0e}.",
-          "在 {} 个词元上：repeat_kv 写出 {} 字节的 K 和 V，而原来只有 {} 字节；带复制的注意力用 {:.1f} 毫秒，直接共享"
-          "用 {:.1f} 毫秒。输出的最大差：{:.0e}。",
+      say("Over {} tokens: repeat_kv writes {} bytes of K and V where {} were; attention takes {:.2f} ms with the "
+          "copies and {:.2f} ms when heads read the shared ones. Largest difference of the outputs: {:.0e}.",
+          "在 {} 个词元上：repeat_kv 写出 {} 字节的 K 和 V，而原来只有 {} 字节；带复制的注意力用 {:.2f} 毫秒，直接共享"
+          "用 {:.2f} 毫秒。输出的最大差：{:.0e}。",
           L, bytes, k.bytes() + v.bytes(), 1e3 * with, 1e3 * without, results.numbers.at("repeat_difference")));
 }
 
@@ -107,7 +112,7 @@ void training_part(const Arguments& a, const Progress& progress, Results& result
                       false};
   Table table{say("After {} steps", "训练 {} 步之后", steps),
               {say("", "模型"), say("KV heads", "KV 头"), say("parameters", "参数"), say("loss", "损失"),
-               say("accuracy", "正确率")},
+               say("accuracy", "准确率")},
               {}};
   const char* names[] = {"MHA", "GQA", "MQA"};
   const std::int64_t kv_heads[] = {8, 2, 1};
@@ -147,8 +152,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
   list.push_back(conclude(
       "parameters_by_formula", n.at("qkv_grouped") == n.at("qkv_formula") && n.at("output") == n.at("output_formula"),
       say("Q, K and V have hidden·(heads + 2·kv_heads)·head_dim = {:.0f} parameters, the output heads·head_dim·hidden "
-          "= "
-          "{:.0f}.",
+          "= {:.0f}.",
           "Q、K、V 的参数是 hidden·(heads + 2·kv_heads)·head_dim = {:.0f}，输出是 heads·head_dim·hidden = {:.0f}。",
           n.at("qkv_grouped"), n.at("output")),
       say("Q, K and V have {:.0f} parameters, the formula says {:.0f}; the output {:.0f} against {:.0f}.",
@@ -175,9 +179,14 @@ std::vector<Conclusion> judge(const Numbers& n) {
                               "缓存有 {:.0f} 字节，公式给出 {:.0f}。", n.at("cache_grouped"), n.at("cache_formula"))));
   list.push_back(conclude(
       "repeating_copies", n.at("repeat_bytes") > n.at("kv_bytes") || n.at("heads") == n.at("kv_heads"),
-      say("repeat_kv copies: {:.0f} bytes instead of {:.0f}; it is not a view.",
-          "repeat_kv 是要复制的：{:.0f} 字节，而原来是 {:.0f} 字节；它不是视图。", n.at("repeat_bytes"),
-          n.at("kv_bytes")),
+      n.at("heads") == n.at("kv_heads")
+          ? say("with as many KV heads as query heads there is nothing to repeat ({:.0f} bytes).",
+                "KV 头与查询头一样多时，没有什么可重复的（{:.0f} 字节）。", n.at("kv_bytes"))
+          : say("repeat_kv copies: {:.0f} bytes instead of {:.0f}; it is not a view (lab shapes shows why it cannot "
+                "be).",
+                "repeat_kv 是要复制的：{:.0f} 字节，而原来是 {:.0f} 字节；它不是视图（为什么不可能是，见 shapes "
+                "实验）。",
+                n.at("repeat_bytes"), n.at("kv_bytes")),
       say("repeat_kv made {:.0f} bytes of {:.0f}: no copy.", "repeat_kv 得到 {:.0f} 字节，原来 {:.0f} 字节：没有复制。",
           n.at("repeat_bytes"), n.at("kv_bytes"))));
   list.push_back(
@@ -198,9 +207,9 @@ std::vector<Conclusion> judge(const Numbers& n) {
                               "三者没有都学会：{:.3f}（MHA）、{:.3f}（GQA）、{:.3f}（MQA），瞎猜 {:.2f}。",
                               n.at("loss_MHA"), n.at("loss_GQA"), n.at("loss_MQA"), n.at("blind_loss"))));
   list.push_back(conclude("sharing_costs_little", gap < 0.1 * n.at("blind_loss"),
-                          say("one shared KV head costs {:.3f} of loss at most on this task.",
-                              "在这个任务上，共享一个 KV 头最多让损失多 {:.3f}。", std::max(0.0, gap)),
-                          say("one shared KV head costs {:.3f} of loss: on this run sharing hurts.",
+                          say("one KV head for all query heads costs {:.3f} of loss on this task.",
+                              "在这个任务上，所有头共享一个 KV 头，损失只多 {:.3f}。", std::max(0.0, gap)),
+                          say("one KV head for all query heads costs {:.3f} of loss: on this run sharing hurts.",
                               "共享一个 KV 头让损失多了 {:.3f}：这次共享有代价。", gap)));
   return list;
 }
@@ -214,9 +223,9 @@ Lab gqa_lab() {
       .question = say("If several query heads share one key and value head, what is saved, and what is lost?",
                       "多个查询头共用一个键值头，能省下什么，又会损失什么？"),
       .lesson = say("MiniMind2 has 8 query heads and 2 KV heads. \"GQA saves 75 % of the attention parameters\" and "
-                    "\"repeat_kv is free, it is a view\" are often said.",
-                    "MiniMind2 有 8 个查询头、2 个 KV 头。常有人说“GQA 省了 75 % 的注意力参数”，“repeat_kv 是视图，不花"
-                    "内存”。"),
+                    "\"repeat_kv is free, it is a view\" are often said. Both are wrong.",
+                    "MiniMind2 有 8 个查询头、2 个 KV 头。常有人说“GQA 省了 75 % 的注意力参数”，“repeat_kv 是视图，不占"
+                    "内存”。两句都不对。"),
       .guess = say("With 8/2 at hidden 512: how much of Q, K, V is saved, how much of the cache? Does repeat_kv copy?",
                    "hidden 512、8/2 时：Q、K、V 的参数省多少？缓存省多少？repeat_kv 会不会复制？"),
       .why = {say(

@@ -121,11 +121,11 @@ void training_part(const Arguments& a, const Progress& progress, Results& result
   Table table{
       say("The task asks for the token {} back and the token {} back. Each head of the trained model: its weight "
           "there, and the loss when it is knocked out (now {:.3f})",
-          "任务要求说出往回第 {} 个和第 {} 个词元。训练后每个头：落在这两处的权重，以及去掉它以后的损失（现在是 "
+          "任务要求说出往回第 {} 个和第 {} 个词元。训练后每个头：落在这两处的权重，以及敲除它以后的损失（现在是 "
           "{:.3f}）",
           kNear, kFar, whole),
       {say("head", "头"), say("{} back", "往回 {}", kNear), say("{} back", "往回 {}", kFar), say("does", "分工"),
-       say("loss without it", "去掉后的损失")},
+       say("loss without it", "敲除后的损失")},
       {}};
   double most_harm = 0, least_harm = 1e9, best_near = 0, best_far = 0;
   for (std::int64_t h = 0; h < H; ++h) {
@@ -159,15 +159,14 @@ Results measure(const Arguments& a, const Progress& progress) {
 
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
-  list.push_back(
-      conclude("concat_is_a_sum", n.at("concat_difference") < 1e-4,
-               say("concatenate and multiply by W_O equals the sum over heads of their own slice of W_O (difference "
-                   "{:.0e}): heads "
-                   "add to the output side by side.",
-                   "“拼接后乘 W_O”等于每个头乘自己那一片 W_O 再相加（差 {:.0e}）：各个头是并排加到输出里的。",
-                   n.at("concat_difference")),
-               say("concatenation and the sum over heads differ by {:.2g}.", "拼接与逐头相加相差 {:.2g}。",
-                   n.at("concat_difference"))));
+  list.push_back(conclude(
+      "concat_is_a_sum", n.at("concat_difference") < 1e-4,
+      say("concatenating and multiplying by W_O equals the sum over heads, each times its own slice of W_O (difference "
+          "{:.0e}): each head adds its part to the output.",
+          "“拼接后乘 W_O”等于每个头乘自己那一片 W_O 再相加（差 {:.0e}）：每个头各自往输出里加上自己的一份。",
+          n.at("concat_difference")),
+      say("concatenation and the sum over heads differ by {:.2g}.", "拼接与逐头相加相差 {:.2g}。",
+          n.at("concat_difference"))));
   list.push_back(
       conclude("same_parameters",
                n.at("parameters_8x64") == n.at("parameters_1x512") && n.at("parameters_8x64") == 4.0 * 512 * 512,
@@ -181,7 +180,8 @@ std::vector<Conclusion> judge(const Numbers& n) {
       say("heads of random weights do not look near the diagonal: {:.2f} places back against {:.2f} for a head that "
           "looks "
           "everywhere alike. A pattern has to be learnt.",
-          "随机权重的头并不会“盯着对角线附近”：平均往回 {:.2f} 个位置，与一视同仁的 {:.2f} 一样。图案是学出来的。",
+          "随机权重的头并不会“盯着对角线附近”：平均往回 {:.2f} 个位置，与一视同仁的 {:.2f} "
+          "几乎一样。关注模式是学出来的。",
           n.at("random_distance"), n.at("uniform_distance")),
       say("heads of random weights look {:.2f} places back, a uniform one {:.2f}: they prefer some distance here.",
           "随机权重的头平均往回看 {:.2f}，均匀的是 {:.2f}：这次它们偏好某个距离。", n.at("random_distance"),
@@ -189,9 +189,9 @@ std::vector<Conclusion> judge(const Numbers& n) {
   list.push_back(conclude(
       "many_heads_win", n.at("loss_many") < n.at("loss_one"),
       say("trained alike on two relations at once, many heads end at {:.3f}, one large head at {:.3f}.",
-          "同时学两种关系、同样训练，多头的损失是 {:.3f}，单个大头是 {:.3f}。", n.at("loss_many"), n.at("loss_one")),
+          "同时学两种关系、同样训练，多头的损失是 {:.3f}，单头是 {:.3f}。", n.at("loss_many"), n.at("loss_one")),
       say("trained alike, many heads end at {:.3f}, one large head at {:.3f}: many did not win on this run.",
-          "同样训练，多头的损失是 {:.3f}，单个大头是 {:.3f}：这次多头没有赢。", n.at("loss_many"), n.at("loss_one"))));
+          "同样训练，多头的损失是 {:.3f}，单头是 {:.3f}：这次多头没有赢。", n.at("loss_many"), n.at("loss_one"))));
   list.push_back(conclude(
       "heads_specialise", n.at("best_near") > 0.4 && n.at("best_far") > 0.4,
       say("heads took on known relations: the best for one place back puts {:.0f} % of its weight there, the best for "
@@ -203,11 +203,11 @@ std::vector<Conclusion> judge(const Numbers& n) {
           100 * n.at("best_far"))));
   list.push_back(conclude(
       "heads_are_not_alike", n.at("most_harm") > 3 * std::max(0.0, n.at("least_harm")) && n.at("most_harm") > 0.05,
-      say("knocking one head out costs between {:.3f} and {:.3f} of loss: some carry the work, some little of it.",
-          "去掉一个头，损失上升 {:.3f} 到 {:.3f} 不等：有的头担着主要的活，有的几乎没用。", n.at("least_harm"),
+      say("knocking one head out costs between {:.3f} and {:.3f} of loss: some carry the work, others far less of it.",
+          "敲除一个头，损失上升 {:.3f} 到 {:.3f} 不等：有的头承担主要工作，有的贡献小得多。", n.at("least_harm"),
           n.at("most_harm")),
       say("knocking one head out costs between {:.3f} and {:.3f}: they matter about alike on this run.",
-          "去掉一个头，损失上升 {:.3f} 到 {:.3f}：这次各个头差不多同样重要。", n.at("least_harm"), n.at("most_harm"))));
+          "敲除一个头，损失上升 {:.3f} 到 {:.3f}：这次各个头差不多同样重要。", n.at("least_harm"), n.at("most_harm"))));
   return list;
 }
 
@@ -220,11 +220,11 @@ Lab heads_lab() {
       .question = say("What do eight heads of 64 do that one head of 512 cannot, if both have the same parameters?",
                       "8 个 64 维的头和 1 个 512 维的头参数一样多，前者能做到什么后者做不到的？"),
       .lesson = say("\"Heads look near the diagonal\", printed under a picture of random weights; \"more heads, more "
-                    "parameters\".",
-                    "在一张随机权重的图下面写着“注意力头关注对角线附近”；还有“头越多，参数越多”。"),
+                    "parameters\". Neither is so.",
+                    "在一张随机权重的图下面写着“注意力头关注对角线附近”；还有“头越多，参数越多”。两种说法都不对。"),
       .guess = say("Do random heads prefer near tokens? How many parameters do 8×64 and 1×512 have? What does knocking "
                    "out one head of eight cost?",
-                   "随机权重的头会偏爱附近的词元吗？8×64 和 1×512 各有多少参数？8 个头去掉 1 个，会损失多少？"),
+                   "随机权重的头会偏爱附近的词元吗？8×64 和 1×512 各有多少参数？8 个头敲除 1 个，损失会上升多少？"),
       .why = {say("One head makes one distribution for each query: looking at two places, it has to blend the two "
                   "values into one. Two heads keep them apart, and W_O puts them next to each other. The split is a "
                   "matter of how the rows of W_Q, W_K and W_V are read, so it costs no parameters. (One head can "

@@ -56,7 +56,7 @@ void cost_part(const MultiHeadAttention& layer, std::int64_t longest, const Prog
               {say("tokens", "词元数"), say("with, ms", "有缓存（毫秒）"), say("without, ms", "无缓存（毫秒）"),
                say("multiply-adds with", "乘加次数（有）"), say("without", "乘加次数（无）")},
               {}};
-  double ratio = 0;
+  double ratio = 0, at_first = 0, at_last = 0;
   for (std::int64_t L = 64; L <= longest; L *= 2) {
     const Tensor x = random_tensor({1, 1, L, W}, 7);
     KvCache cache(layer.config(), 1, L);
@@ -70,15 +70,20 @@ void cost_part(const MultiHeadAttention& layer, std::int64_t longest, const Prog
         5);
     const double without = seconds_of([&] { (void)layer.forward(x, {.mask = causal()}); }, 2);
     const auto w = static_cast<double>(W), l = static_cast<double>(L);
-    const double macs_with = 4 * w * w + 2 * l * w, macs_without = l * 4 * w * w + l * l * w;
+    const double projections =
+        2 * w * w + 2 * w * static_cast<double>(layer.config().kv_heads * layer.config().head_dim);
+    const double macs_with = projections + 2 * l * w, macs_without = l * projections + l * (l + 1) * w;
     figure.curves[0].points.emplace_back(L, 1e3 * with);
     figure.curves[1].points.emplace_back(L, 1e3 * without);
     table.rows.push_back({same("{}", L), number_text(1e3 * with), number_text(1e3 * without), same("{:.2e}", macs_with),
                           same("{:.2e}", macs_without)});
     ratio = without / with;
+    if (L == 64) at_first = with;
+    at_last = with;
     progress(0.2 + 0.6 * static_cast<double>(L) / static_cast<double>(longest));
   }
   results.put("time_ratio", ratio);
+  results.put("growth", at_last / at_first);
   results.put("longest", longest);
   results.add(std::move(figure));
   results.add(std::move(table));
@@ -134,10 +139,22 @@ std::vector<Conclusion> judge(const Numbers& n) {
       say("at {:.0f} tokens the next one takes {:.1f} times as long without a cache: no gain worth naming.",
           "有 {:.0f} 个词元时，不用缓存只是 {:.1f} 倍的时间：没有明显好处。", n.at("longest"), n.at("time_ratio"))));
   list.push_back(conclude(
+      "next_token_is_not_constant", n.at("growth") > 1.3,
+      say("but not O(1): at {:.0f} tokens the next one takes {:.1f} times as long as at 64, because attention reads "
+          "all "
+          "that is cached.",
+          "但并不是 O(1)：有 {:.0f} 个词元时，生成下一个的时间是 64 个时的 {:.1f} 倍，因为注意力要读一遍全部缓存。",
+          n.at("longest"), n.at("growth")),
+      say("at {:.0f} tokens the next one takes {:.1f} times as long as at 64: over these lengths the projections cost "
+          "more than the cache. A larger --longest shows the growth.",
+          "有 {:.0f} 个词元时，生成下一个的时间是 64 个时的 {:.1f} 倍：在这些长度上，投影的代价盖过了读缓存；把 "
+          "--longest 调大就能看到增长。",
+          n.at("longest"), n.at("growth"))));
+  list.push_back(conclude(
       "window_forgets", n.at("moved_with_window") == 0 && n.at("moved_without_window") > 1e-4,
       say("with a window of {:.0f} what lies further back has no effect, to the bit, so a cache may forget it; without "
-          "one "
-          "the output moves by {:.2f}. (Through several layers a window still sees further: each layer adds its own.)",
+          "one the output moves by {:.2f}. (Through several layers a window still sees further: each layer adds its "
+          "own.)",
           "窗口为 {:.0f} 时，更早的内容毫无影响（逐位相同），缓存可以把它忘掉；没有窗口时输出会变 "
           "{:.2f}。（叠上多层以后，窗口"
           "仍能间接看得更远：每层再往前推一个窗口。）",
@@ -164,11 +181,13 @@ Lab kv_cache_lab() {
               "next token constant?",
               "输出是逐位相同还是只是近似？一个词元占多少字节？下一个词元的代价是常数吗？"),
       .why = {say(
-          "Under a causal mask the keys and values of a token depend on what came before it alone, so they never "
+          "Under a causal mask the keys and values of a token depend on it and what came before it alone, so they "
+          "never "
           "change again: what was computed once can be kept. The new token needs one row of projections and "
           "one row of scores over all that is kept: linear in the length, instead of the quadratic whole. "
           "Keys are kept after RoPE, each rotated by its own position.",
-          "在因果掩码下，一个词元的键和值只取决于它之前的内容，之后再也不会变：算过一次就可以留着。新词元只需要一行"
+          "在因果掩码下，一个词元的键和值只取决于它自己和之前的内容，之后再也不会变：算过一次就可以留着。新词元只需要一"
+          "行"
           "投影，以及对全部缓存的一行得分：代价与长度成正比，而不是重算时的平方。键是在 RoPE 之后存的，各按自己的"
           "位置旋转。")},
       .seconds = 5,

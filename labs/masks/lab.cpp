@@ -83,9 +83,10 @@ void padding_part(Results& results) {
   const Tensor q = random_tensor({3, 2, L, D}, 11), k = random_tensor({3, 2, L, D}, 12),
                v = random_tensor({3, 2, L, D}, 13);
   const AttentionResult both = attention(q, k, v, {.mask = causal() & padding({6, 4, 2})});
+  const AttentionResult only_causal = attention(q, k, v, {.mask = causal()});
   const AttentionResult only_padding = attention(q, k, v, {.mask = padding({6, 4, 2})});
   const AttentionResult unpadded = attention(q, k, v);
-  double worst = 0, without = 0;
+  double worst = 0, without = 0, causal_alone = 0;
   bool bits = true;
   for (std::int64_t b = 0; b < 3; ++b) {
     const auto cut = [&](View view) { return slice(slice(view, 0, b, 1), 2, 0, lengths[b]); };
@@ -93,16 +94,19 @@ void padding_part(Results& results) {
     worst = std::max(worst, largest_difference(alone.out, cut(both.out)));
     bits = bits && same_bits(alone.out, cut(both.out));
     without = std::max(without, largest_difference(cut(only_padding.out), cut(unpadded.out)));
+    causal_alone = std::max(causal_alone, largest_difference(cut(only_causal.out), cut(both.out)));
   }
   results.put("padded_batch_difference", worst);
   results.put("padded_batch_bits", bits ? 1 : 0);
   results.put("no_padding_mask_difference", without);
+  results.put("causal_alone_difference", causal_alone);
   results.add(
-      say("Three texts of 6, 4 and 2 tokens in one batch, causal & padding: the largest difference from each text "
-          "run alone is {:.0e}. Without the padding mask outputs would be off by {:.2f}.",
-          "长度为 6、4、2 的三段文本放进一个批次，因果掩码与填充掩码同时使用：与单独运行每段文本的最大差是 {:.0e}。"
-          "如果不加填充掩码，输出会偏差 {:.2f}。",
-          worst, without));
+      say("Three texts of 6, 4 and 2 tokens in one batch, padded on the right. Causal & padding: the largest "
+          "difference from each text run alone is {:.0e}. Leaving out the padding mask moves the outputs of real "
+          "tokens by {:.2f} where there is no causal mask, and by {:.0e} where there is one.",
+          "长度为 6、4、2 的三段文本放进一个批次，在右侧填充。因果掩码与填充掩码同时使用：与单独运行每段文本的最大差是 "
+          "{:.0e}。去掉填充掩码，真实词元的输出在没有因果掩码时变动 {:.2f}，有因果掩码时变动 {:.0e}。",
+          worst, without, causal_alone));
 }
 
 void alignment_part(Results& results) {
@@ -138,7 +142,7 @@ Results measure(const Arguments& a, const Progress& progress) {
   for (std::int64_t i = 0; i < L; ++i) lesson.push_back(lesson_row(scores, static_cast<std::size_t>(i)));
   results.add(matrix(
       "inverted",
-      say("The same mask inverted, hidden ones at −1e9 as the lesson has it", "掩码写反了，像那节课一样用 −1e9 填充"),
+      say("The same mask inverted, hidden ones at −1e9 as the lesson has it", "掩码写反了，像那份教程一样用 −1e9 填充"),
       lesson));
   const std::vector<double>& last = lesson.back();
   results.put("inverted_last_row_spread",
@@ -195,9 +199,9 @@ std::vector<Conclusion> judge(const Numbers& n) {
   list.push_back(conclude(
       "the_leak_is_learnt", n.at("inverted_loss") < 0.5 * n.at("blind_loss"),
       say("training finds the leak: the loss on unpredictable tokens falls to {:.3f}, while {:.3f} is the best an "
-          "honest "
-          "model can do. A loss too good to be true is a mask to be checked.",
-          "训练会发现这个漏洞：在无法预测的词元上，损失降到了 {:.3f}，而老实的模型最好也只有 {:.3f}。损失好得不像真的，"
+          "honest model can do. A loss too good to be true is a mask to be checked.",
+          "训练会发现这个漏洞：在无法预测的词元上，损失降到了 {:.3f}，而不偷看的模型最好也只能到 "
+          "{:.3f}。损失好得不像真的，"
           "就该去查掩码。",
           n.at("inverted_loss"), n.at("blind_loss")),
       say("with the inverted mask the loss is {:.3f}, blind guessing is {:.3f}: the leak was not learnt on this run.",
@@ -211,14 +215,23 @@ std::vector<Conclusion> judge(const Numbers& n) {
                    "因果模型达到了 {:.3f}，低于 {:.3f}：有东西泄漏了。", n.at("causal_loss"), n.at("blind_loss"))));
   list.push_back(conclude(
       "padding_is_invisible", n.at("padded_batch_bits") != 0 && n.at("no_padding_mask_difference") > 1e-3,
-      say("with causal & padding every text of a batch gets the bits it gets alone; without the padding mask it does "
-          "not "
-          "(off by {:.2f}).",
-          "同时使用因果与填充掩码时，批次里每段文本的结果与单独运行逐位相同；不加填充掩码就不是了（偏差 {:.2f}）。",
+      say("with causal & padding every text of a batch gets the bits it gets alone; where tokens see both ways, "
+          "leaving out the padding mask moves them by {:.2f}.",
+          "同时使用因果与填充掩码时，批次里每段文本的结果与单独运行逐位相同；在双向注意力里不加填充掩码，输出会变动 "
+          "{:.2f}。",
           n.at("no_padding_mask_difference")),
-      say("texts in a batch differ from texts alone by {:.2g}; leaving out the padding mask moves outputs by {:.2g}.",
-          "批次中的文本与单独运行相差 {:.2g}；不加填充掩码时输出变动 {:.2g}。", n.at("padded_batch_difference"),
-          n.at("no_padding_mask_difference"))));
+      say("texts in a batch differ from texts alone by {:.2g}; leaving out the padding mask moves outputs by {:.2g} "
+          "where tokens see both ways.",
+          "批次中的文本与单独运行相差 {:.2g}；在双向注意力里不加填充掩码时输出变动 {:.2g}。",
+          n.at("padded_batch_difference"), n.at("no_padding_mask_difference"))));
+  list.push_back(conclude(
+      "causal_hides_right_padding", n.at("causal_alone_difference") == 0,
+      say("padding on the right lies in every real token's future, so the causal mask alone already hides it: there "
+          "the padding mask changes no real token, not by one bit. Padding on the left is another matter.",
+          "右侧的填充对每个真实词元来说都是“未来”，单靠因果掩码就已经屏蔽了它：这时填充掩码不会改变任何真实词元，一个"
+          "比特都不变。填充在左侧就是另一回事了。"),
+      say("under the causal mask, leaving out the padding mask moved real tokens by {:.2g}.",
+          "有因果掩码时，去掉填充掩码使真实词元变动了 {:.2g}。", n.at("causal_alone_difference"))));
   list.push_back(conclude(
       "alignment_matters", n.at("last_key_difference") < 1e-6 && n.at("first_key_difference") > 1e-3,
       say("when M ≠ N the two alignments differ (the first of 3 queries sees {:.0f} or {:.0f} of 7 keys), and only "
@@ -242,7 +255,7 @@ Lab masks_lab() {
                       "一个查询可以看到哪些键？掩码写反了会怎样？"),
       .lesson = say("One lesson prints a causal mask that is inverted: each token sees only the future, and the last "
                     "row is uniform. It looks like a triangle, too.",
-                    "有一节课打印的因果掩码是反的：每个词元只看得到未来，最后一行是均匀的。它看上去也是个三角形。"),
+                    "有一份教程打印的因果掩码是反的：每个词元只看得到未来，最后一行是均匀的。它看上去也是个三角形。"),
       .guess = say("With the inverted mask, how low can the loss on purely random tokens fall? For 3 queries and 7 "
                    "keys, how many keys may the first query see?",
                    "掩码写反时，在纯随机词元上损失能降到多低？3 个查询、7 个键时，第一个查询能看到几个键？"),
@@ -251,8 +264,8 @@ Lab masks_lab() {
           "keeps it from reading the answer. Padding hides keys of a batch, causal hides keys of the future, "
           "and a key is visible when both allow it. Where queries are the last M of N tokens, as in decoding, "
           "query i stands at key N − M + i, not at key i.",
-          "语言模型在每个位置上同时预测下一个词元，防止它偷看答案的只有因果掩码。填充掩码隐藏批次里补齐用的键，"
-          "因果掩码隐藏未来的键，两者都允许时才可见。解码时查询是 N 个词元中的最后 M 个，第 i 个查询对应的位置是"
+          "语言模型在每个位置上同时预测下一个词元，防止它偷看答案的只有因果掩码。填充掩码屏蔽批次里补齐用的键，"
+          "因果掩码屏蔽未来的键，两者都允许时才可见。解码时查询是 N 个词元中的最后 M 个，第 i 个查询对应的位置是"
           "键 N − M + i，而不是键 i。")},
       .seconds = 10,
       .minutes = 10,

@@ -92,9 +92,10 @@ Results measure(const Arguments& arguments, const Progress&) {
        false, Positions::rope},
   };
   Table table{
-      say("f is one attention layer over {} tokens, P shuffles them. The largest differences, beside outputs of "
-          "size about 1:",
-          "f 是一层注意力，输入 {} 个词元，P 把它们打乱。下表是最大差值（输出本身的大小约为 1）：", L),
+      say("f is one attention layer over {} tokens, P shuffles them. The largest differences, where the largest "
+          "output of the first layer is {:.1f}:",
+          "f 是一层注意力，输入 {} 个词元，P 把它们打乱。下表是最大差值（第一种设置下，绝对值最大的输出是 {:.1f}）：",
+          L, largest(layer(x, settings[0]))),
       {say("layer", "设置"),
        say("f(Px) − P f(x)",
            "f(Px) − P f(x)"
@@ -186,8 +187,8 @@ Lab order_lab() {
       .why = {say("Every token asks its question of the same set of keys and values, and a sum over a set has no "
                   "order: so each token gets the same answer wherever it stands, and the answers move with the "
                   "tokens. That is equivariance. Invariance would mean that the output, row by row, stays put.",
-                  "每个词元都向同一组键和值提问，而对集合求和是没有顺序的：所以无论站在哪里，每个词元得到的答案相同，"
-                  "答案跟着词元走，这叫等变。不变则是说输出一行一行都原地不动。")},
+                  "每个词元都向同一组键和值提问，而对集合求和是没有顺序的：所以一个词元无论站在哪里，得到的答案都一样，"
+                  "答案跟着词元走，这叫等变。若是不变，输出就该每一行都原地不动。")},
       .seconds = 1,
       .minutes = 6,
       .parameters = {{"length", 12, 3, 256, 8, say("tokens", "词元数")},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <stdexcept>
 #include <utility>
 
@@ -10,14 +11,29 @@
 
 namespace attend::labs {
 
-inline Question choose(std::string name, std::string lab, Text text, std::vector<Text> choices, std::size_t right,
-                       Text why) {
+inline Question choose_in_order(std::string name, std::string lab, Text text, std::vector<Text> choices,
+                                std::size_t right, Text why) {
   return {.name = std::move(name),
           .lab = std::move(lab),
           .text = std::move(text),
           .choices = std::move(choices),
           .right = right,
           .why = std::move(why)};
+}
+
+// The right choice is written where it reads best; it is put where its name says, so that no letter is a good guess.
+// The last choice stays last: it is often "none" or "nothing".
+inline Question choose(std::string name, std::string lab, Text text, std::vector<Text> choices, std::size_t right,
+                       Text why) {
+  const std::size_t movable = choices.size() - 1;
+  if (right < movable) {
+    std::uint32_t sum = 0;
+    for (const char c : name) sum = sum * 33 + static_cast<unsigned char>(c);
+    const std::size_t place = sum / 7 % movable;
+    std::swap(choices[right], choices[place]);
+    right = place;
+  }
+  return choose_in_order(std::move(name), std::move(lab), std::move(text), std::move(choices), right, std::move(why));
 }
 
 // Choices that are numbers; the right one is the one that was computed, and has to be among them.
@@ -29,8 +45,8 @@ inline Question choose_number(std::string name, std::string lab, Text text, cons
   if (found == values.end()) throw std::logic_error(fmt::format("{}: computed {}, which is no choice", name, computed));
   std::vector<Text> choices;
   for (const double v : values) choices.push_back(v == std::floor(v) ? same("{:.0f}", v) : same("{:g}", v));
-  Question q = choose(std::move(name), std::move(lab), std::move(text), std::move(choices),
-                      static_cast<std::size_t>(found - values.begin()), std::move(why));
+  Question q = choose_in_order(std::move(name), std::move(lab), std::move(text), std::move(choices),
+                               static_cast<std::size_t>(found - values.begin()), std::move(why));
   q.computed = true;
   return q;
 }
@@ -41,7 +57,8 @@ inline Question choose_true(std::string name, std::string lab, Text text, std::v
   if (std::count(truths.begin(), truths.end(), true) != 1 || truths.size() != choices.size())
     throw std::logic_error(name + ": not exactly one choice came out true");
   const auto right = static_cast<std::size_t>(std::find(truths.begin(), truths.end(), true) - truths.begin());
-  Question q = choose(std::move(name), std::move(lab), std::move(text), std::move(choices), right, std::move(why));
+  Question q =
+      choose_in_order(std::move(name), std::move(lab), std::move(text), std::move(choices), right, std::move(why));
   q.computed = true;
   return q;
 }

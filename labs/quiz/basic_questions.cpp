@@ -93,7 +93,7 @@ void about_softmax(std::vector<Question>& list) {
   list.push_back(
       choose_true("minus-billion", "softmax",
                   say("All keys of a row are hidden by adding −1e9 in f32. What do its weights become?",
-                      "f32 下用加 −1e9 隐藏一行的所有键，权重会变成什么？"),
+                      "f32 下用加 −1e9 的办法屏蔽一行的所有键，权重会变成什么？"),
                   {say("zeros", "全零"), say("NaN", "NaN（非数）"), say("uniform", "均匀分布"),
                    say("the softmax of the scores", "得分本来的 softmax")},
                   {false, std::isnan(softmax_by_engine({billion, other})[0]), billion == other, billion != other},
@@ -121,7 +121,7 @@ void about_softmax(std::vector<Question>& list) {
               say("only without √d", "只有不除 √d 时会"), say("only in training", "只有训练时会")},
              1, say("Weights are positive and sum to 1.", "权重为正，且和为 1。")));
   list.push_back(predict("two-keys", "by-hand",
-                         say("Two keys score 0 and ln 3 (after scaling). What weight gets the second?",
+                         say("Two keys score 0 and ln 3 (after scaling). What weight does the second get?",
                              "两个键的（缩放后）得分是 0 和 ln 3，第二个的权重是多少？"),
                          static_cast<double>(softmax_by_engine({0, std::log(3.0F)})[1]), 5e-3,
                          say("1 against 3: three quarters.", "1 比 3：四分之三。")));
@@ -134,11 +134,12 @@ void about_scale(std::vector<Question>& list) {
                          std::sqrt(512.0), 0.1,
                          say("Variances of 512 products add up: √512.", "512 个乘积的方差相加：√512。")));
   list.push_back(compute("var-scaled", "scale",
-                         say("And the variance after dividing by √d?", "除以 √d 之后方差是多少？"), 512.0 / 512.0, 0.01,
-                         say("d / (√d)² = 1.", "d / (√d)² = 1。")));
+                         say("q and k are standard normal, d = 512. What is the variance of q·k / √d?",
+                             "q、k 为标准正态，d = 512。q·k / √d 的方差是多少？"),
+                         512.0 / 512.0, 0.01, say("d / (√d)² = 1.", "d / (√d)² = 1。")));
   list.push_back(compute("outside-one", "scale",
-                         say("About what percentage of the scaled scores lies beyond ±1 (normal)?",
-                             "缩放后的得分（正态）大约有百分之几超出 ±1？"),
+                         say("About what percentage of the scores lies beyond ±1 after ÷√d (taken as normal)?",
+                             "除以 √d 之后的得分（视为正态分布）大约有百分之几超出 ±1？"),
                          100 * (1 - std::erf(1 / std::sqrt(2.0))), 2,
                          say("Variance 1 is no range: 31.7 % lie beyond one deviation.",
                              "方差为 1 不是范围：有 31.7 % 超出一个标准差。")));
@@ -163,10 +164,14 @@ void about_scale(std::vector<Question>& list) {
           "的权重是多少？"),
       first_weight(4, 16, 0.25F * std::log(3.0F), {}), 5e-3,
       say("4·ln 3 / √16 = ln 3: 3 against 1 + 1 + 1, one half.", "4·ln 3 / √16 = ln 3：3 比 1 + 1 + 1，即二分之一。")));
-  list.push_back(predict("unscaled-weight", "scale",
-                         say("The same with scale 1 (3 digits)?", "同样的输入，scale = 1 时是多少（三位小数）？"),
-                         first_weight(4, 16, 0.25F * std::log(3.0F), 1.0), 3e-3,
-                         say("3⁴ = 81 against 3: 0.964.", "3⁴ = 81 比 3：0.964。")));
+  list.push_back(
+      predict("unscaled-weight", "scale",
+              say("d = 16: q is all ones, key 0 all 0.25·ln 3 (so q·k = 4·ln 3), three other keys are zeros. What "
+                  "weight does attention with scale 1, so without ÷√d, print for key 0 (3 digits)?",
+                  "d = 16：q 全为 1，键 0 全为 0.25·ln 3（所以 q·k = 4·ln 3），另外三个键为零。scale = 1（即不除 √d）"
+                  "时，注意力给键 0 的权重是多少（三位小数）？"),
+              first_weight(4, 16, 0.25F * std::log(3.0F), 1.0), 3e-3,
+              say("3⁴ = 81 against 3: 0.964.", "3⁴ = 81 比 3：0.964。")));
 }
 
 void about_masks(std::vector<Question>& list) {
@@ -174,16 +179,17 @@ void about_masks(std::vector<Question>& list) {
                          say("How many query–key pairs does a causal mask leave for 6 tokens?",
                              "6 个词元时，因果掩码留下多少个查询–键对？"),
                          all_pairs(6, causal()), 0.1, say("6·7/2.", "6·7/2。")));
-  list.push_back(compute(
-      "causal-last", "masks",
-      say("3 queries, 7 keys, aligned to the last key: how many keys does the first query see?",
-          "3 个查询、7 个键，对齐到最后一个键：第一个查询能看到几个键？"),
-      keys_seen(3, 7, 0, causal()), 0.1,
-      say("It stands at key 4 (counted from 0): 7 − 3 + 1 = 5.", "它站在第 4 个键（从 0 数）：7 − 3 + 1 = 5。")));
+  list.push_back(
+      compute("causal-last", "masks",
+              say("3 queries, 7 keys, aligned to the last key: how many keys does the first query see?",
+                  "3 个查询、7 个键，对齐到最后一个键：第一个查询能看到几个键？"),
+              keys_seen(3, 7, 0, causal()), 0.1,
+              say("It stands at key 4 (counted from 0): 7 − 3 + 1 = 5.", "它对应 4 号键（从 0 数）：7 − 3 + 1 = 5。")));
   list.push_back(compute(
       "causal-first", "masks",
-      say("The same aligned to the first key (PyTorch's is_causal)?", "对齐到第一个键（PyTorch 的 is_causal）呢？"),
-      keys_seen(3, 7, 0, causal(Align::first_key)), 0.1, say("Query 0 stands at key 0.", "查询 0 站在键 0。")));
+      say("3 queries, 7 keys, aligned to the first key (PyTorch's is_causal): how many keys does the first query see?",
+          "3 个查询、7 个键，对齐到第一个键（PyTorch 的 is_causal）：第一个查询能看到几个键？"),
+      keys_seen(3, 7, 0, causal(Align::first_key)), 0.1, say("Query 0 stands at key 0.", "查询 0 对应键 0。")));
   list.push_back(choose_number(
       "which-align", "masks",
       say("A decoder has 7 tokens cached, its own among them, and asks with one query. How many keys must it see?",
@@ -198,8 +204,9 @@ void about_masks(std::vector<Question>& list) {
                          say("Its own and the two before.", "自己和前面两个。")));
   list.push_back(
       choose("inverted-mask", "masks",
-             say("A printed causal mask has zeros below the diagonal and its last row is uniform. What is wrong?",
-                 "打印出来的因果掩码，对角线以下是 0，最后一行是均匀的。问题出在哪里？"),
+             say("Weights printed under a \"causal\" mask are 0 on and below the diagonal, but for the last row, which "
+                 "is uniform. What is wrong?",
+                 "打印出来的“因果”注意力权重，对角线及以下都是 0，只有最后一行是均匀的。问题出在哪里？"),
              {say("nothing", "没有问题"), say("it is inverted: tokens see only the future", "写反了：词元只看得到未来"),
               say("softmax over the wrong axis", "softmax 的轴错了"), say("√d is missing", "漏了 √d")},
              1,
@@ -211,15 +218,17 @@ void about_masks(std::vector<Question>& list) {
                  "训练损失低得不可思议，先查什么？"),
              {say("the learning rate", "学习率"),
               say("whether the mask lets tokens see their answer", "掩码是否让词元看到了答案"),
-              say("the tokenizer", "分词器"), say("the batch size", "批大小")},
+              say("the tokenizer", "分词器"), say("the batch size", "批量大小")},
              1, say("An inverted or off-by-one mask shows the next token.", "写反或差一的掩码会露出下一个词元。")));
   list.push_back(predict("causal-mean", "masks",
                          say("Equal scores, values 1, 2, 3, 4, causal mask. What does the last token print?",
                              "得分全相等，值为 1、2、3、4，因果掩码。最后一个词元输出多少？"),
                          causal_mean(4, causal()), 1e-3, say("The mean of all four.", "四个数的平均。")));
-  list.push_back(
-      predict("window-mean", "masks", say("The same with causal & window(1, 0)?", "换成 causal & window(1, 0) 呢？"),
-              causal_mean(4, causal() & window(1, 0)), 1e-3, say("The mean of 3 and 4.", "3 和 4 的平均。")));
+  list.push_back(predict("window-mean", "masks",
+                         say("Equal scores, values 1, 2, 3, 4, causal & window(1, 0). What does the last token print?",
+                             "得分全相等，值为 1、2、3、4，掩码为 causal & window(1, 0)。最后一个词元输出多少？"),
+                         causal_mean(4, causal() & window(1, 0)), 1e-3,
+                         say("The mean of 3 and 4.", "3 和 4 的平均。")));
   list.push_back(choose(
       "equivariant", "order",
       say("Attention without positions and mask is permutation…", "没有位置、没有掩码的注意力对置换是……"),
@@ -227,7 +236,7 @@ void about_masks(std::vector<Question>& list) {
       say("Shuffle the tokens and the outputs shuffle alike.", "打乱词元，输出跟着同样打乱。")));
   list.push_back(choose(
       "causal-order", "order",
-      say("And with a causal mask, still without positions?", "加上因果掩码，仍然没有位置呢？"),
+      say("Attention with a causal mask, without positions, is permutation…", "有因果掩码、没有位置的注意力对置换是……"),
       {say("invariant", "不变的"), say("equivariant", "等变的"), say("neither", "都不是"), say("both", "两者都是")}, 2,
       say("What a token sees depends on its place: the mask itself tells about order.",
           "词元能看到什么取决于位置：掩码本身就带有顺序信息。")));

@@ -22,7 +22,7 @@ void about_caches(std::vector<Question>& list) {
   list.push_back(choose(
       "cache-what", "kv-cache", say("Why are queries not cached?", "为什么不缓存查询？"),
       {say("they are too large", "太大了"), say("nobody asks with an old query again", "旧的查询不会再用"),
-       say("they change", "它们会变"), say("they are", "其实缓存了")},
+       say("they change", "它们会变"), say("they are cached, in fact", "其实缓存了")},
       1, say("Only the new token asks; it needs old keys and values.", "只有新词元在提问，它需要的是旧的键和值。")));
   list.push_back(
       choose("cache-cost", "kv-cache",
@@ -49,14 +49,15 @@ void about_cost(std::vector<Question>& list) {
   list.push_back(
       choose("flash-exact", "flash", say("Flash attention is…", "Flash 注意力是……"),
              {say("an approximation", "近似"), say("exact, with less memory traffic", "精确的，只是少搬内存"),
-              say("a sparse pattern", "稀疏图案"), say("linear attention", "线性注意力")},
+              say("a sparse pattern", "稀疏模式"), say("linear attention", "线性注意力")},
              1, say("The same sums in tiles.", "同样的和，分块来算。")));
   list.push_back(choose(
       "flash-flops", "flash",
-      say("Compared with the plain way, Flash's forward pass multiplies…", "与普通算法相比，Flash 的前向乘法次数……"),
+      say("Compared with storing the matrix, Flash's forward pass multiplies…",
+          "与存下整个矩阵的算法相比，Flash 前向的乘法次数……"),
       {say("much less", "少得多"), say("about as often", "差不多"), say("twice as often", "两倍"),
        say("not at all", "不用乘法")},
-      1, say("What is saved is memory traffic, and what the mask hides.", "省下的是内存读写，以及被掩码挡住的部分。")));
+      1, say("What is saved is memory traffic, and what the mask hides.", "省下的是内存读写，以及被掩码屏蔽的部分。")));
   list.push_back(
       choose_number("double-length", "cost",
                     say("The text doubles. By how much does the number of pairs of full (unmasked) attention grow?",
@@ -76,12 +77,12 @@ void about_cost(std::vector<Question>& list) {
               1, 0.1, say("Every token sees every earlier one directly.", "每个词元都直接看到之前的所有词元。")));
   const Tensor q(DType::f32, {1, 1, 8, 16}), v(DType::f32, {1, 1, 8, 32});
   const Shape state = linear_state_shape(q, q, v);
-  list.push_back(compute(
-      "linear-state", "family",
-      say("Linear attention, d = 16 features, values of 32, normalised: how many numbers is its state, at any length?",
-          "线性注意力，特征 16，值 32 维，带归一化：不管多长，状态有多少个数？"),
-      static_cast<double>(state[2] * state[3]), 0.1,
-      say("16·(32 + 1): the last column is the normaliser.", "16·(32 + 1)：最后一列是归一化项。")));
+  list.push_back(compute("linear-state", "family",
+                         say("Linear attention, d = 16 features, values of 32, normalised: how many numbers does its "
+                             "state hold, at any length?",
+                             "线性注意力，特征 16，值 32 维，带归一化：不管多长，状态有多少个数？"),
+                         static_cast<double>(state[2] * state[3]), 0.1,
+                         say("16·(32 + 1): the last column is the normaliser.", "16·(32 + 1)：最后一列是归一化项。")));
   list.push_back(
       choose("which-exact", "family",
              say("Which of these computes exactly what full attention does?", "下面哪个与完整注意力的结果完全一致？"),
@@ -98,7 +99,7 @@ void about_cost(std::vector<Question>& list) {
              {say("it has no softmax", "它没有 softmax"),
               say("each projected key mixes all positions", "每个投影后的键混合了所有位置"),
               say("it is too fast", "它太快"), say("it is", "其实可以")},
-             1, say("Nothing can be hidden from a query any more.", "已经没有办法对某个查询隐藏某个位置。")));
+             1, say("Nothing can be hidden from a query any more.", "已经没有办法对某个查询屏蔽某个位置。")));
   list.push_back(choose("reformer", "family",
                         say("Reformer finds the keys worth looking at by…", "Reformer 怎样找到值得看的键？"),
                         {say("a window", "窗口"), say("hashing", "哈希"), say("sorting by length", "按长度排序"),
@@ -122,19 +123,19 @@ void about_models(std::vector<Question>& list) {
       say("How many parameters are in all of GPT-3's query matrices?", "GPT-3 所有查询矩阵共有多少参数？"),
       {150994944, 1207959552, 14495514624, 57982058496}, static_cast<double>(gpt3.queries),
       say("96 layers · 12,288 · 96 · 128.", "96 层 · 12,288 · 96 · 128。")));
-  list.push_back(
-      compute("gpt3-attention", "gpt3",
-              say("What percentage of GPT-3 is attention (whole number)?", "注意力占 GPT-3 的百分之几（整数）？"),
-              100 * static_cast<double>(gpt3.attention()) / static_cast<double>(gpt3.total()), 1,
-              say("A third; the feed-forward networks have the rest.", "三分之一；其余几乎都是前馈网络。")));
+  list.push_back(compute(
+      "gpt3-attention", "gpt3",
+      say("What percentage of GPT-3 is attention (whole number)?", "注意力占 GPT-3 的百分之几（整数）？"),
+      100 * static_cast<double>(gpt3.attention()) / static_cast<double>(gpt3.total()), 1,
+      say("A third; nearly all the rest is in the feed-forward networks.", "三分之一；其余几乎都是前馈网络。")));
   list.push_back(compute("minimind3", "gpt3",
-                         say("How many million parameters has MiniMind-3 (dense, whole number)?",
+                         say("How many million parameters does MiniMind-3 have (dense, whole number)?",
                              "MiniMind-3（稠密版）有多少百万参数（取整）？"),
                          static_cast<double>(llm::count_parameters(*llm::find_shape("minimind-3")).total()) / 1e6, 0.6,
                          say("63,912,192.", "一共 63,912,192。")));
   list.push_back(choose("block-share", "gpt3",
                         say("In a block with a feed-forward width of 4·hidden, which part has more parameters?",
-                            "前馈宽度为 4·hidden 的模块里，哪部分参数更多？"),
+                            "前馈宽度为 4·hidden 的 Transformer 块里，哪部分参数更多？"),
                         {say("attention", "注意力"), say("feed-forward: twice as many", "前馈：两倍"),
                          say("they are equal", "一样多"), say("the norms", "归一化")},
                         1, say("8·hidden² against 4·hidden².", "8·hidden² 对 4·hidden²。")));
@@ -161,7 +162,7 @@ void about_models(std::vector<Question>& list) {
               say("the embedding table", "词嵌入表")},
              1, say("The decoder asks, the encoder answers.", "解码器提问，编码器回答。")));
   list.push_back(choose("cross-shape", "self-cross",
-                        say("4 target tokens attend to 6 source tokens. What shape have the weights of a head?",
+                        say("4 target tokens attend to 6 source tokens. What shape do the weights of a head have?",
                             "4 个目标词元看 6 个源词元，一个头的权重是什么形状？"),
                         {same("[4, 4]"), same("[4, 6]"), same("[6, 4]"), same("[6, 6]")}, 1,
                         say("A row for each query.", "每个查询一行。")));
@@ -177,7 +178,7 @@ void about_models(std::vector<Question>& list) {
              {say("the token caused the answer", "这个词元导致了答案"),
               say("its value is mixed in strongly; its effect has to be tried", "它的值混入得多；效果要实测"),
               say("the model is sure", "模型很确定"), say("nothing ever", "毫无意义")},
-             1, say("Knock it out and measure: weights are not explanations.", "去掉它再测：权重不等于解释。")));
+             1, say("Knock it out and measure: weights are not explanations.", "把它敲除再测：权重不等于解释。")));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void distance_part(const Arguments& a, Results& results) {
   const std::int64_t offsets[] = {0, 10, 100, 1000};
   Table table{
       say("q·k after RoPE, for the same q and k at positions (i, j)", "同一对 q、k 放在位置 (i, j)，RoPE 之后的 q·k"),
-      {same("i − j"), same("i = 0+"), same("i = 10+"), same("i = 100+"), same("i = 1000+")},
+      {same("i − j"), same("j = 0"), same("j = 10"), same("j = 100"), same("j = 1000")},
       {}};
   double spread = 0, across = 0, norm = 0, first = 0;
   for (const std::int64_t distance : {0, 1, 2, 5, 20}) {
@@ -117,12 +117,8 @@ void yarn_part(const Arguments& a, Results& results) {
                       {},
                       false,
                       true};
-  figure.curves = {{say("as trained", "原来的"), {}},
-                   {say("YaRN",
-                        "YaRN"
-                        "（缩放后）"),
-                    {}},
-                   {say("in training", "训练时"), {}}};
+  figure.curves = {
+      {say("as trained", "原来的"), {}}, {say("YaRN", "YaRN（缩放后）"), {}}, {say("in training", "训练时"), {}}};
   for (std::size_t i = 0; i < before.size(); ++i) {
     const double in_training = before[i] * static_cast<double>(trained) / (2 * std::numbers::pi);
     const double plain = before[i] * longest / (2 * std::numbers::pi),
@@ -192,7 +188,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
                    "seen; with YaRN {:.0f} do. The fastest pairs, which tell neighbours apart, keep their speed.",
                    "超出训练长度后，训练时不满一圈的 {1:.0f} 对里，有 {0:.0f} 对会转到从没见过的角度；用 YaRN 后只剩 "
                    "{2:.0f} 对。最快"
-                   "的那些对负责区分相邻的词，速度不变。",
+                   "的那些对负责区分相邻的词元，速度不变。",
                    n.at("new_before"), n.at("slow_pairs"), n.at("new_after")),
                say("pairs with angles never seen: {:.0f} before YaRN, {:.0f} after.",
                    "转到未见角度的对数：YaRN 之前 {:.0f}，之后 {:.0f}。", n.at("new_before"), n.at("new_after"))));

@@ -59,9 +59,7 @@ void train_both(const Arguments& a, const Progress& progress, Results& results) 
   const std::int64_t steps = a["steps"];
   CurvesFigure figure{"training",
                       say("The same model (one head of {}) trained with and without ÷√d",
-                          "同一个模型（一个 {} "
-                          "维的头），有无 ÷√d 的训练曲线",
-                          a["dim"]),
+                          "同一个模型（一个 {} 维的头），有无 ÷√d 的训练曲线", a["dim"]),
                       say("step", "训练步"),
                       say("loss", "损失"),
                       {},
@@ -103,7 +101,7 @@ Results measure(const Arguments& a, const Progress& progress) {
       say("q and k are standard normal; softmax shares among {} keys (most entropy: {:.2f})",
           "q、k 服从标准正态分布；softmax 在 {} 个键之间分配（最大熵 {:.2f}）", kKeys,
           std::log(static_cast<double>(kKeys))),
-      {same("d"), say("deviation of q·k", "q·k 的标准差"), same("√d"), say("farthest |q·k|", "最大 |q·k|"),
+      {same("d"), say("std. deviation of q·k", "q·k 的标准差"), same("√d"), say("largest |q·k|", "最大 |q·k|"),
        say("beyond ±1 after ÷√d", "÷√d 后超出 ±1"), say("entropy raw", "熵（不缩放）"), say("entropy ÷√d", "熵（÷√d）"),
        say("gradient raw", "梯度（不缩放）"), say("gradient ÷√d", "梯度（÷√d）")},
       {}};
@@ -213,9 +211,9 @@ Lab scale_lab() {
       .question = say("How large do dot products get as heads grow, and what does that do to softmax and to training?",
                       "头的维度变大时，点积会变多大？这对 softmax 和训练有什么影响？"),
       .lesson = say("\"Without scaling the scores at d = 512 range over ±22.6; after it they lie in [−1, 1].\" Both "
-                    "halves mistake a deviation for a range.",
+                    "halves mistake a standard deviation for a range.",
                     "“d = 512 时不缩放的得分范围是 ±22.6，缩放后落在 [−1, 1]。”这两句都把标准差当成了取值范围。"),
-      .guess = say("How does the size of q·k grow with d: with d, with √d, not at all? How many of the scaled scores "
+      .guess = say("How does the size of q·k grow with d: like d, like √d, not at all? How many of the scaled scores "
                    "lie beyond ±1?",
                    "q·k 的大小随 d 怎么增长：正比于 d、正比于 √d，还是不变？缩放之后有多少得分超出 ±1？"),
       .why = {say("q·k is a sum of d products, each of mean 0 and variance 1 when q and k are; variances add up to "

@@ -73,8 +73,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
   list.push_back(conclude(
       "each_query_on_its_own", n.at("first_row_cross") == 0 && (n.at("first_row_self") > 1e-4 || n.at("target") == 1),
       say("in cross-attention tokens of x do not see each other: changing the others leaves the first row as it was; "
-          "in "
-          "self-attention it moves by {:.2f}.",
+          "in self-attention it moves by {:.2f}.",
           "交叉注意力里，x 的词元之间互相看不到：改动其他词元，第一行不变；自注意力里第一行会变 {:.2f}。",
           n.at("first_row_self")),
       say("changing other tokens of x moved the first row by {:.2g} (cross) and {:.2g} (self).",
@@ -98,9 +97,9 @@ Lab self_cross_lab() {
       .question =
           say("What is different between self-attention and cross-attention?", "自注意力和交叉注意力到底差在哪里？"),
       .lesson = say("They are often taught as two mechanisms with two diagrams.",
-                    "课程常把它们画成两张图，当成两种机制来讲。"),
+                    "教程常把它们画成两张图，当成两种机制来讲。"),
       .guess = say("If you hand a cross-attention layer x twice, how far is the result from self-attention? What shape "
-                   "have the weights?",
+                   "do the weights have?",
                    "把 x 同时当查询和 context 交给交叉注意力，结果与自注意力差多少？权重是什么形状？"),
       .why = {say(
           "The layer never asks where K and V come from. In translation the decoder's tokens ask and the "

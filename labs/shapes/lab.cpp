@@ -66,11 +66,9 @@ Results measure(const Arguments& a, const Progress&) {
   const Tensor memory = random_tensor({B, 1, L, W}, 1);
   const float* data = memory.data<float>();
   Table table{say("One projection's result, [batch {}, length {}, width {}], on its way to heads",
-                  "一次投影的结果 [batch {}, "
-                  "length {}, width {}] 变成多头的过程",
-                  B, L, W),
+                  "一次投影的结果 [batch {}, length {}, width {}] 变成多头的过程", B, L, W),
               {say("step", "步骤"), say("shape", "形状"), say("strides", "步长"), say("contiguous", "连续"),
-               say("copies", "复制？")},
+               say("copied", "复制")},
               {}};
   const auto row = [&](Text step, const Array& x, bool copied) {
     table.rows.push_back({std::move(step), list_text(x.shape), list_text(x.strides),
@@ -164,8 +162,8 @@ std::vector<Conclusion> judge(const Numbers& n) {
                say("the strided view and the copy gave different bits.", "带步长的视图与复制后的结果不逐位相同。")));
   list.push_back(conclude(
       "repeat_kv_copies", n.at("repeat_is_view") == 0,
-      say("repeat_kv by expand and reshape copies {:.0f} times the memory; expand alone (stride 0) would not.",
-          "repeat_kv 用 expand 加 reshape，会复制成 {:.0f} 倍的内存；单是 expand（步长 0）则不会。", n.at("groups")),
+      say("repeat_kv by expand and reshape makes a copy {:.0f} times as large; expand alone (stride 0) would not.",
+          "repeat_kv 用 expand 加 reshape，会复制出 {:.0f} 倍大的内存；单是 expand（步长 0）则不会。", n.at("groups")),
       say("with {:.0f} group(s) repeat_kv is a view.", "{:.0f} 组时 repeat_kv 是视图。", n.at("groups"))));
   return list;
 }
@@ -179,8 +177,8 @@ Lab shapes_lab() {
       .question = say("Which of the reshapings in multi-head attention move memory, and which only change how it is "
                       "read?",
                       "多头注意力里的各种变形，哪些真的搬动了内存，哪些只是换了读法？"),
-      .lesson = say("\"repeat_kv is a view.\" \"contiguous() is a formality.\"",
-                    "“repeat_kv 是视图。”“contiguous() 只是走个形式。”"),
+      .lesson = say("\"repeat_kv is a view.\" \"contiguous() is a formality.\" Both are wrong.",
+                    "“repeat_kv 是视图。”“contiguous() 只是走个形式。”两句都不对。"),
       .guess = say("Four steps: view, transpose, transpose back, view. Which of them copies? And repeat_kv?",
                    "四个步骤：view、transpose、transpose 回来、view。哪一步会复制？repeat_kv 呢？"),
       .why = {say(

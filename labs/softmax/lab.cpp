@@ -45,7 +45,8 @@ bool has_nan(const std::vector<float>& x) {
 
 Text row_text(const std::vector<float>& x) {
   std::string text;
-  for (const float v : x) text += fmt::format("{}{:.4g}", text.empty() ? "" : "  ", v);
+  for (const float v : x)
+    text += fmt::format("{}{}", text.empty() ? "" : "  ", std::isnan(v) ? "NaN" : fmt::format("{:.4g}", v));
   return {text, text};
 }
 
@@ -118,8 +119,8 @@ Results measure(const Arguments& a, const Progress&) {
   const std::vector<float> none(3, -kInfinity), none_billion = {1.0F - 1e9F, 2.0F - 1e9F, 3.0F - 1e9F};
   Table fill{
       say("Hiding keys by −∞ or by adding −1e9: the last key alone, then all three (scores 1, 2, 3)",
-          "用 −∞ 或加 −1e9 来隐藏键：先只隐藏最后一个，再隐藏全部三个（得分为 1、2、3）"),
-      {say("hidden", "隐藏"), say("−∞, formula", "−∞，按公式"), same("−1e9"), say("−∞, the engine", "−∞，本引擎")},
+          "用 −∞ 或加 −1e9 来屏蔽键：先只屏蔽最后一个，再屏蔽全部三个（得分为 1、2、3）"),
+      {say("hidden", "屏蔽"), say("−∞, formula", "−∞，按公式"), same("−1e9"), say("−∞, the engine", "−∞，本引擎")},
       {{say("one", "一个"), row_text(with_maximum(one_hidden)), row_text(with_maximum(one_billion)),
         row_text(engine(one_hidden))},
        {say("all", "全部"), row_text(with_maximum(none)), row_text(with_maximum(none_billion)),
@@ -148,8 +149,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
   list.push_back(conclude(
       "naive_overflows", (n.at("naive_nan") != 0) == over && n.at("engine_sum_error") < 1e-5,
       say("exp overflows f32 beyond {:.2f}: with a largest score of {:.0f} the plain formula gives {}; with the "
-          "maximum "
-          "subtracted the weights sum to 1.",
+          "maximum subtracted the weights sum to 1.",
           "f32 的 exp 超过 {:.2f} 就溢出：最大得分为 {:.0f} 时，直接按公式算得到 {}；先减去最大值，权重之和就是 1。",
           n.at("largest_exponent"), n.at("score"), n.at("naive_nan") != 0 ? "NaN" : "0..1"),
       say("with a largest score of {:.0f} (exp overflows beyond {:.2f}) the plain formula gave NaN: {}; the engine's "
@@ -159,7 +159,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
           n.at("score"), n.at("largest_exponent"), n.at("naive_nan") != 0, n.at("engine_sum_error"))));
   list.push_back(conclude("fills_agree_on_one", n.at("one_hidden_difference") < 1e-6,
                           say("for a row that sees something, −1e9 and −∞ hide a key equally well.",
-                              "只要这一行还能看到别的键，−1e9 和 −∞ 隐藏的效果相同。"),
+                              "只要这一行还能看到别的键，−1e9 和 −∞ 的屏蔽效果相同。"),
                           say("−1e9 and −∞ differ by {:.2g} on a row that sees something.",
                               "在还能看到键的一行上，−1e9 与 −∞ 相差 {:.2g}。", n.at("one_hidden_difference"))));
   list.push_back(conclude(
@@ -184,7 +184,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
       conclude("billion_is_no_f16", n.at("f16_of_billion") != 0,
                say("in f16 −1e9 is −∞ anyway (f16 ends at 65,504), so that trick comes back as NaN in half precision.",
                    "在 f16 里 −1e9 本来就是 −∞（f16 最大到 65,504），所以半精度下这个技巧又会变回 NaN。"),
-               say("f16 held −1e9 as a number.", "f16 竟然能表示 −1e9。")));
+               say("f16 held −1e9 as a finite number.", "f16 竟然能把 −1e9 表示成有限的数。")));
   list.push_back(conclude("online_is_exact", n.at("online_difference") < 1e-9,
                           say("block by block, with {:.0f} rescalings, gives the same as all at once (difference "
                               "{:.0e}): that is how Flash "
@@ -205,19 +205,22 @@ Lab softmax_lab() {
       .title = say("Softmax in floating point", "浮点数里的 softmax"),
       .question = say("What goes wrong when softmax is computed as it is written, and how do kernels do it?",
                       "照着公式直接算 softmax 会出什么问题？真正的内核又是怎么算的？"),
-      .lesson = say("\"Fill the mask with −1e9.\" \"Fill it with −inf.\" Both are said, as if they were the same.",
-                    "有的课程说“掩码填 −1e9”，有的说“填 −inf”，好像两者没有区别。"),
-      .guess = say("Up to which score is exp finite in f32? What does a row give that sees no key at all, under −1e9 "
+      .lesson =
+          say("\"Fill the mask with −1e9.\" \"Fill it with −inf.\" Both are said, as if they were the same; what "
+              "becomes of a row that sees nothing is not said at all.",
+              "有的教程说“掩码填 −1e9”，有的说“填 −inf”，好像两者没有区别；而一行什么都看不到时会怎样，根本没有提。"),
+      .guess = say("Up to which score is exp finite in f32? What does a row that sees no key at all give, under −1e9 "
                    "and under −∞?",
                    "f32 下，得分到多大 exp 还是有限的？一行什么键都看不到时，用 −1e9 和用 −∞ 各会得到什么？"),
-      .why = {say("Softmax does not change when a constant is added to all scores, so the maximum may be subtracted: "
-                  "then the largest exponential is 1 and nothing overflows. The maximum need not be known in "
-                  "advance: when a larger one comes along, what was summed so far is multiplied by exp(old − new). "
-                  "A row without any visible key has no softmax at all; zeros are the only answer that adds "
-                  "nothing to what follows.",
-                  "所有得分同加一个常数，softmax 不变，所以可以减去最大值：这样最大的指数是 1，不会溢出。最大值也不必"
-                  "事先知道：遇到更大的，就把已经累加的和乘以 exp(旧 − 新)。一行若没有任何可见的键，就根本没有 softmax "
-                  "可言；只有全零不会给后面添乱。")},
+      .why = {say(
+          "Softmax does not change when a constant is added to all scores, so the maximum may be subtracted: "
+          "then the largest exponential is 1 and nothing overflows. The maximum need not be known in "
+          "advance: when a larger one comes along, what was summed so far is multiplied by exp(old − new). "
+          "A row without any visible key has no softmax at all; zeros are the only answer that adds "
+          "nothing to what follows.",
+          "所有得分同加一个常数，softmax 不变，所以可以减去最大值：这样最大的 exp 值是 1，不会溢出。最大值也不必"
+          "事先知道：遇到更大的，就把已经累加的和乘以 exp(旧 − 新)。一行若没有任何可见的键，就根本没有 softmax "
+          "可言；只有全零不会给后面添乱。")},
       .seconds = 1,
       .minutes = 8,
       .parameters = {{"score", 100, 1, 1000, 100, say("the largest of three scores", "三个得分中最大的一个")},

@@ -111,9 +111,9 @@ Results measure(const Arguments& a, const Progress& progress) {
              {say("rank, measured", "秩（实测）"), same("{}", rank_of(of_full)), same("{}", rank_of(of_product))}}});
   CurvesFigure figure{
       "lost",
-      say("What the best matrix of a rank lacks of a random W_V", "各种秩的最佳近似丢掉了随机 W_V 的多少"),
+      say("How much of W_V the best approximation of each rank lacks", "各种秩的最佳近似丢掉 W_V 的多少"),
       say("rank", "秩"),
-      say("share of its size lost", "丢失的比例"),
+      say("share of its norm lost", "丢失的范数比例"),
       {},
       false,
       false};
@@ -157,17 +157,15 @@ std::vector<Conclusion> judge(const Numbers& n) {
                say("the factored layer and the one with the product differ by {:.2g}.",
                    "分解的层与用乘积的层相差 {:.2g}。", n.at("merged_difference"))));
   const bool all = rank >= width;
-  list.push_back(
-      conclude("what_is_lost", n.at("lost_of_low_rank") < 1e-4 && (all || n.at("lost_of_random") > 0.01),
-               say("of a random W_V the best rank-{:.0f} matrix lacks {:.0f} %; of one that has that rank, nothing. "
-                   "What is lost "
-                   "depends on what the head would have used.",
-                   "对随机的 W_V，秩 {:.0f} 的最佳近似丢掉 {:.0f} "
-                   "%；如果它本来就是这个秩，就什么也不丢。丢多少取决于这个头本来会用"
-                   "到多少。",
-                   rank, 100 * n.at("lost_of_random")),
-               say("a random W_V lost {:.2g}, one of that rank {:.2g}.", "随机 W_V 丢失 {:.2g}，同秩的丢失 {:.2g}。",
-                   n.at("lost_of_random"), n.at("lost_of_low_rank"))));
+  list.push_back(conclude(
+      "what_is_lost", n.at("lost_of_low_rank") < 1e-4 && (all || n.at("lost_of_random") > 0.01),
+      say("of a random W_V the best rank-{:.0f} matrix lacks {:.0f} % (of its norm); of one that has that rank, "
+          "nothing. What is lost depends on what the head would have used.",
+          "对随机的 W_V，秩 {:.0f} 的最佳近似丢掉 {:.0f} %（按范数计）；如果它本来就是这个秩，就什么也不丢。"
+          "丢多少取决于这个头本来会用到多少。",
+          rank, 100 * n.at("lost_of_random")),
+      say("a random W_V lost {:.2g}, one of that rank {:.2g}.", "随机 W_V 丢失 {:.2g}，同秩的丢失 {:.2g}。",
+          n.at("lost_of_random"), n.at("lost_of_low_rank"))));
   list.push_back(conclude("gpt3_needs_it", n.at("gpt3_full") > 1e12 && n.at("gpt3_down") == 14495514624.0,
                           say("GPT-3 with a full W_V in every head would need {:.2e} parameters for values alone; V↓ "
                               "takes {:.0f} and V↑ as "
@@ -188,7 +186,7 @@ Lab values_lab() {
       .name = "values",
       .title = say("Values through a narrow gate", "值矩阵：V↓ 与 V↑"),
       .question = say("Why is the value matrix of a head made of two narrow ones, and what does that lose?",
-                      "为什么一个头的值矩阵要用两个窄矩阵来拼？这样会丢掉什么？"),
+                      "为什么一个头的值矩阵要拆成两个窄矩阵的乘积？这样会丢掉什么？"),
       .lesson =
           say("\"The value map is factored into value-down and value-up, each as large as W_Q and W_K.\" True, and "
               "the code calls V↓ W_V and V↑ W_O.",

@@ -72,6 +72,7 @@ const std::vector<Contradiction> kContradictions = {
     {"masks", "the_leak_is_learnt", {{"inverted_loss", 2.08}}, {{"inverted_loss", 0.1}}},
     {"masks", "honest_model_stays_blind", {{"causal_loss", 0.1}}, {{"causal_loss", 2.08}}},
     {"masks", "padding_is_invisible", {{"padded_batch_bits", 0}}},
+    {"masks", "causal_hides_right_padding", {{"causal_alone_difference", 0.1}}},
     {"masks", "alignment_matters", {{"first_key_difference", 0}}},
     {"heads", "concat_is_a_sum", {{"concat_difference", 0.1}}},
     {"heads", "same_parameters", {{"parameters_1x512", 1}}},
@@ -105,6 +106,7 @@ const std::vector<Contradiction> kContradictions = {
     {"kv-cache", "step_equals_full", {{"steps_that_differ", 1}}},
     {"kv-cache", "bytes_by_formula", {{"cache_bytes", 1}}},
     {"kv-cache", "cache_is_faster", {{"time_ratio", 1}}, {{"time_ratio", 10}}},
+    {"kv-cache", "next_token_is_not_constant", {{"growth", 1}}, {{"growth", 5}}},
     {"kv-cache", "window_forgets", {{"moved_with_window", 0.1}}},
     {"flash", "same_numbers", {{"difference", 0.1}}},
     {"flash", "matrix_is_quadratic", {{"naive_bytes", 0}}, {{"measured", 1}, {"naive_bytes", 1e9}}},
@@ -238,6 +240,24 @@ TEST(Labs, TextWrapsBetweenWordsAndBetweenChineseCharacters) {
   EXPECT_EQ(wrapped("one two three", 8), "one two\nthree");
   EXPECT_EQ(wrapped("注意力机制。", 6), "注意力\n机制。");
   EXPECT_EQ(wrapped("a\nb", 10, 2), "  a\n  b");
+  EXPECT_EQ(wrapped("注意力（5.16）", 8), "注意力\n（5.16）");  // no bracket is left open at the end of a line
+}
+
+TEST(Labs, NumbersOfMapsAreNeverCut) {
+  MapFigure map;
+  map.values = {{-0.0096, 0.5}, {-123456.0, 1}};
+  map.digits = true;
+  const std::string wide = to_terminal(map, Language::en, {draw::Colours::none, 80});
+  EXPECT_NE(wide.find("-0.01"), std::string::npos) << wide;
+  EXPECT_NE(wide.find("-1.2e+05"), std::string::npos) << wide;
+  map.values = {{-0.0096, 0.002}};
+  EXPECT_NE(to_terminal(map, Language::en, {draw::Colours::none, 80}).find("-9.6e-03"), std::string::npos);
+}
+
+TEST(Labs, NoDifferenceIsAPlainZero) {
+  EXPECT_EQ(say("off by {:.0e}", "差 {:.0e}", 0.0), (Text{"off by 0", "差 0"}));
+  EXPECT_EQ(same("{:.2e}", 1.30).en, "1.30e+00");
+  EXPECT_EQ(say("{:.2e}", "是 {:.2e}", 1.30).en, "1.30e+00");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,35 @@ class LabTest(unittest.TestCase):
             bad = run("lab", *arguments)
             self.assertEqual(bad.returncode, 2, (arguments, bad.stdout, bad.stderr))
             self.assertIn(word, bad.stderr)
+
+
+class CourseTest(unittest.TestCase):
+    """What docs/guide/course*.md promise: the counts, the minutes, and the lab for each mistake that lessons make."""
+
+    GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guide"
+    MISTAKES = ["masks", "order", "scale", "gqa", "softmax", "shapes", "gqa", "gpt3", "values", "heads", "context"]
+
+    def test_both_pages_name_labs_that_exist_with_their_minutes(self):
+        minutes = {lab["name"]: lab["minutes"] for lab in json.loads(run("lab", "--json").stdout)}
+        for page in ("course.md", "course.zh.md"):
+            text = (self.GUIDE / page).read_text()
+            named = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (\d+) \|", text, re.MULTILINE))
+            self.assertEqual({name: minutes[name] for name in named}, {n: int(m) for n, m in named.items()}, page)
+            self.assertEqual(set(minutes) - set(named), {"before-attention"}, page)
+
+    def test_each_mistake_of_lessons_has_its_lab(self):
+        labs = {lab["name"] for lab in json.loads(run("lab", "--json").stdout)}
+        for page in ("course.md", "course.zh.md"):
+            rows = [line for line in (self.GUIDE / page).read_text().splitlines() if line.startswith("| ") and "`attend lab" in line]
+            named = [name for row in rows for name in re.findall(r"`attend lab ([a-z0-9-]+)", row)]
+            self.assertEqual(named, self.MISTAKES, page)
+            self.assertLessEqual(set(named), labs)
+
+    def test_the_counts_are_those_of_the_program(self):
+        questions = json.loads(run("quiz", "--json").stdout)["questions"]
+        for page, words in (("course.md", f"{len(questions)} questions"), ("course.zh.md", f"共 {len(questions)} 题")):
+            self.assertIn(words, (self.GUIDE / page).read_text())
+        self.assertEqual(2 * sum(q["computed"] for q in questions), len(questions))  # "half of the answers"
 
 
 class QuizTest(unittest.TestCase):

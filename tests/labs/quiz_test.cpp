@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "attend/error.hpp"
@@ -96,6 +97,26 @@ TEST(Quiz, ComputedAnswersAgreeWithTheKey) {
     }
 }
 
+TEST(Quiz, NoLetterIsAGoodGuess) {
+  std::map<std::size_t, std::size_t> letters;
+  std::size_t choices = 0;
+  for (const Question& q : all_questions())
+    if (q.kind == Question::Kind::choice) {
+      ++letters[q.right];
+      ++choices;
+    }
+  for (const auto& [letter, count] : letters) EXPECT_LT(2 * count, choices) << letter;
+}
+
+// Questions are asked in any order: none may lean on the one before it.
+TEST(Quiz, QuestionsStandAlone) {
+  for (const Question& q : all_questions()) {
+    for (const char* opening : {"And ", "The same ", "How many times as many as"})
+      EXPECT_FALSE(q.text.en.starts_with(opening)) << q.name;
+    EXPECT_FALSE(q.text.zh.ends_with("呢？")) << q.name;
+  }
+}
+
 TEST(Quiz, GradesWhatPeopleType) {
   const Question& number = *find_question("sd-512");
   EXPECT_EQ(grade(number, "22.63"), Grade::right);
@@ -103,9 +124,11 @@ TEST(Quiz, GradesWhatPeopleType) {
   EXPECT_EQ(grade(number, "512"), Grade::wrong);
   for (const char* bad : {"", "abc", "1e999", "nan", "22.6x"}) EXPECT_EQ(grade(number, bad), Grade::unreadable) << bad;
   const Question& choice = *find_question("equivariant");
-  EXPECT_EQ(grade(choice, "b"), Grade::right);
-  EXPECT_EQ(grade(choice, "B"), Grade::right);
-  EXPECT_EQ(grade(choice, "2"), Grade::right);
+  ASSERT_EQ(choice.choices[choice.right].en, "equivariant");
+  ASSERT_EQ(choice.right, 2U);
+  EXPECT_EQ(grade(choice, "c"), Grade::right);
+  EXPECT_EQ(grade(choice, "C"), Grade::right);
+  EXPECT_EQ(grade(choice, "3"), Grade::right);
   EXPECT_EQ(grade(choice, "a"), Grade::wrong);
   for (const char* bad : {"", "e", "5", "ab", "\xe4"}) EXPECT_EQ(grade(choice, bad), Grade::unreadable) << bad;
 }
