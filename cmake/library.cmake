@@ -4,6 +4,13 @@ find_package(Threads REQUIRED)
 file(GLOB ATTEND_SOURCES CONFIGURE_DEPENDS
   src/base/*.cpp src/core/*.cpp src/reference/*.cpp src/ops/*.cpp src/nn/*.cpp src/variants/*.cpp src/lens/*.cpp
   src/cpu/*.cpp)
+if(ATTEND_DEMO)  # neither layers, variants and the lens, nor their references; it needs the positions of nn/
+  foreach(source IN LISTS ATTEND_SOURCES)
+    if(source MATCHES "/src/(nn|variants|lens)/([a-z_]+\\.cpp)$" AND NOT CMAKE_MATCH_2 STREQUAL "positions.cpp")
+      list(REMOVE_ITEM ATTEND_SOURCES ${source} ${PROJECT_SOURCE_DIR}/src/reference/${CMAKE_MATCH_2})
+    endif()
+  endforeach()
+endif()
 if(ATTEND_C_ABI)
   file(GLOB ATTEND_ABI_SOURCES CONFIGURE_DEPENDS src/abi/*.cpp)
 endif()
@@ -27,7 +34,7 @@ else()
   list(FILTER ATTEND_ISA_SOURCES EXCLUDE REGEX "/neon\\.cpp$")
 endif()
 
-# With ATTEND_KERNELS=native the kernels that this machine will choose (cpu/dispatch.cpp) are built, and scalar.
+# With ATTEND_KERNELS=native the kernels that this machine will choose (cpu/dispatch.cpp) are built, and no others.
 set(ATTEND_KERNEL "")
 if(ATTEND_KERNELS STREQUAL "native" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND EXISTS /proc/cpuinfo)
   file(STRINGS /proc/cpuinfo cpu REGEX "^(vendor_id|flags)" LIMIT_COUNT 2)
@@ -38,10 +45,7 @@ if(ATTEND_KERNELS STREQUAL "native" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|A
       string(REGEX REPLACE ":.*" "" ATTEND_KERNEL "${candidate}")
     endif()
   endforeach()
-  list(FILTER ATTEND_ISA_SOURCES INCLUDE REGEX "/(${ATTEND_KERNEL}|scalar)\\.cpp$")
-  if(NOT ATTEND_KERNEL STREQUAL "scalar")
-    set_source_files_properties(src/cpu/isa/scalar.cpp PROPERTIES COMPILE_OPTIONS -O1)  # nobody waits for them then
-  endif()
+  list(FILTER ATTEND_ISA_SOURCES INCLUDE REGEX "/${ATTEND_KERNEL}\\.cpp$")
 endif()
 set_source_files_properties(src/cpu/dispatch.cpp PROPERTIES COMPILE_DEFINITIONS ATTEND_KERNEL="${ATTEND_KERNEL}"
   SKIP_PRECOMPILE_HEADERS ON)

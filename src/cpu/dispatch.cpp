@@ -14,7 +14,7 @@ namespace {
 
 std::atomic<const KernelTable*> current = nullptr;
 
-// ATTEND_KERNEL names the one that was built beside scalar; "": all were.
+// ATTEND_KERNEL names the one that was built; "": all were.
 [[maybe_unused]] constexpr bool built(std::string_view name) {
   constexpr std::string_view kOnly = ATTEND_KERNEL;
   return kOnly.empty() || kOnly == name;
@@ -22,6 +22,8 @@ std::atomic<const KernelTable*> current = nullptr;
 
 const KernelTable& choose() {
   const std::vector<const KernelTable*> usable = usable_kernels();
+  if (usable.empty())
+    fail("attend", "was built for " ATTEND_KERNEL " alone (ATTEND_KERNELS=native), which this processor has not: build it here");
   const char* wanted = std::getenv("ATTEND_ISA");
   if (wanted == nullptr || *wanted == '\0') return *usable.front();
   std::string names;
@@ -53,7 +55,7 @@ std::vector<const KernelTable*> usable_kernels() {
 #elif defined(__aarch64__)
   tables.push_back(&kernels_neon());  // every aarch64 has it
 #endif
-  tables.push_back(&kernels_scalar());
+  if constexpr (built("scalar")) tables.push_back(&kernels_scalar());
   return tables;
 }
 
