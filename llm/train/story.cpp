@@ -505,8 +505,9 @@ Story Teller::tell() {
       std::string(in(first.adjective->word)) + (english() ? " " : "") + std::string(in(first.noun->one));
   const Character& hero = people_.front();
   story_.hero = in(hero.name->name);
-  story_.hero_kind = english() ? article(hero.kind_adjective) + hero.kind_adjective + " " + hero.kind
-                               : "一个" + hero.kind_adjective + hero.kind;
+  story_.hero_kind = english() ? article(hero.kind) + hero.kind : hero.kind;
+  story_.hero_described = english() ? article(hero.kind_adjective) + hero.kind_adjective + " " + hero.kind
+                                    : "一个" + hero.kind_adjective + hero.kind;
   story_.thing = english() ? article(thing) + thing : thing;
   story_.request = english() ? "Tell me a story about " + story_.hero + " and " + story_.thing + "."
                              : "给我讲一个关于" + story_.hero + "和" + story_.thing + "的故事。";
