@@ -409,8 +409,7 @@ class Builder {
     for (const auto& [name, schema] : named) {
       const Rule pair = g_->add_rule();
       const Node colon = g_->literal(g_->start(pair), io::json_quoted(name) + ":");
-      g_->link_call(g_->call(colon, space()), value(schema, std::string(where).append(".properties.").append(name)),
-                    g_->end(pair));
+      g_->link_call(g_->call(colon, space()), value(schema, where + ".properties." + name), g_->end(pair));
       const Node after = g_->add_node();
       g_->link_call(none, pair, after);
       g_->link_call(g_->call(g_->literal(some, ","), space()), pair, after);

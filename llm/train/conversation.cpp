@@ -66,7 +66,7 @@ class Talk {
   }
   bool one_in(std::size_t count) { return choose(count) == 0; }
   int number(int first, int last) {
-    return first + static_cast<int>(choose(static_cast<std::size_t>(last - first + 1)));
+    return first + static_cast<int>(choose(static_cast<std::size_t>(last - first) + 1));
   }
   template <class T>
   const T& pick(std::span<const T> from) {
