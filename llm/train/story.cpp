@@ -312,7 +312,6 @@ void Teller::meet() {
   say({{"There [a] <met> [b:kind] named [b:name].", "在那里，[a]<遇见了>一个[b:kind]，名叫[b:name]。"}});
   scene_.y = &new_possession(*scene_.b);
   say({{"[b:name] <had> [y:a].", "[b:name]<有>[y:a]。"}});
-  std::string where = english() ? std::string(scene_.p->at) + " the " : "在";
   const auto answer = [&](const Place& place) {
     std::string text = english() ? std::string(place.at) + " the " : "在";
     text += in(place.name);
