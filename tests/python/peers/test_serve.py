@@ -81,12 +81,35 @@ def test_tools(client):
     answer = ask(client, tools=[TOOL], tool_choice="required", max_tokens=300).choices[0]
     call = answer.message.tool_calls[0]
     assert answer.finish_reason == "tool_calls" and json.loads(call.function.arguments)["kind"] in ("cat", "dog")
-    messages = [*QUESTION, answer.message, {"role": "tool", "tool_call_id": call.id, "content": "found"}]
+    messages = [*QUESTION, answer.message, *({"role": "tool", "tool_call_id": c.id, "content": "found"} for c in answer.message.tool_calls)]
     assert ask(client, messages=messages, tools=[TOOL]).choices[0].message is not None
+    assert ask(client, tools=[TOOL], tool_choice="required", parallel_tool_calls=False, max_tokens=300).choices[0].message.tool_calls[0].function.name == "look"
+    deltas = [d for c in ask(client, tools=[TOOL], tool_choice="required", max_tokens=300, stream=True) for d in c.choices[0].delta.tool_calls or []]
+    assert deltas[0].id and deltas[0].function.name == "look" and not any(d.function.name for d in deltas[1:] if d.index == 0)
+    assert "".join(d.function.arguments for d in deltas if d.index == 0) == call.function.arguments
     with client.chat.completions.stream(model="tiny", messages=QUESTION, tools=[TOOL], tool_choice="required", max_tokens=300, temperature=0) as stream:
         for _ in stream:
             pass
         assert stream.get_final_completion().choices[0].message.tool_calls[0].function.arguments == call.function.arguments
+
+
+def test_strict_tools_by_its_helper(client):
+    pydantic = pytest.importorskip("pydantic")
+
+    class look(pydantic.BaseModel):
+        kind: str
+
+    tool = openai.pydantic_function_tool(look)  # strict
+    assert client.chat.completions.parse(model="tiny", messages=QUESTION, tools=[tool], max_tokens=9).choices[0].message is not None
+    parsed = client.chat.completions.parse(model="tiny", messages=QUESTION, tools=[tool], tool_choice="required", parallel_tool_calls=False,
+                                           max_tokens=600, logit_bias={"40": 5})  # of what closes a string
+    assert isinstance(parsed.choices[0].message.tool_calls[0].function.parsed_arguments, look)
+
+
+def test_cached_tokens(client):
+    first = ask(client, messages=[{"role": "user", "content": "something nobody said"}]).usage
+    again = ask(client, messages=[{"role": "user", "content": "something nobody said"}]).usage
+    assert again.prompt_tokens_details.cached_tokens == again.prompt_tokens - 1 > first.prompt_tokens_details.cached_tokens
 
 
 def test_errors(client, server):
