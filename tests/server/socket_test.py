@@ -1,5 +1,6 @@
 """`attend serve` over real sockets: the API, refusals, slow and vanishing clients, the end. Usage: socket_test.py PROGRAM"""
 
+import base64
 import concurrent.futures
 import json
 import os
@@ -8,6 +9,7 @@ import random
 import re
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -15,7 +17,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import FORMS, Server, write_model
+from tiny_model import FORMS, Server, write_encoder, write_model
 
 PROGRAM = ""
 CHAT = "/v1/chat/completions"
@@ -363,6 +365,37 @@ class FormsTest(unittest.TestCase):
         talk["messages"][-2]["tool_calls"] = [calls[0], {**calls[0], "id": "another"}]
         status, _, answer = server.ask("POST", CHAT, talk)
         self.assertEqual(status, 400 if name == "llama" else 200, answer)
+
+
+class EmbedTest(unittest.TestCase):
+    def test_inputs_and_formats(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(PROGRAM, write_encoder(pathlib.Path(folder, "words")), "--log", "none")
+            try:
+                self.use(server)
+            finally:
+                self.assertEqual(server.stop(), 0)
+
+    def use(self, server):
+        def rows(**more):
+            status, _, answer = server.ask("POST", "/v1/embeddings", more)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual([d["index"] for d in answer["data"]], list(range(len(answer["data"]))))
+            self.assertEqual(answer["usage"]["prompt_tokens"], answer["usage"]["total_tokens"])
+            return [d["embedding"] for d in answer["data"]]
+
+        tokens = [server.ask("POST", "/tokenize", {"content": text, "add_special": True})[2]["tokens"] for text in ("a b", "c")]
+        one, two = rows(input=["a b", "c"], user="me")
+        self.assertEqual(rows(input="a b", encoding_format="float"), [one])
+        self.assertEqual(rows(input=tokens[0]), [one])
+        self.assertEqual(rows(input=tokens, dimensions=len(one)), [one, two])
+        packed = base64.b64decode(rows(input="c", encoding_format="base64")[0])
+        self.assertEqual(list(struct.unpack(f"<{len(two)}f", packed)), [struct.unpack("<f", struct.pack("<f", x))[0] for x in two])
+        for name, value in (("dimensions", 3), ("dimensions", len(one) + 1), ("encoding_format", "int8"), ("user", 1), ("input", []), ("input", ""),
+                            ("input", [[]]), ("input", [1.5]), ("input", [-1]), ("input", 3), ("nonsense", 1)):
+            status, _, answer = server.ask("POST", "/v1/embeddings", {"input": "a", name: value})
+            self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
+        self.assertEqual(server.ask("POST", CHAT, chat())[0], 400)
 
 
 class RefusalTest(ServerTest):
