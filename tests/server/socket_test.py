@@ -102,7 +102,8 @@ class ApiTest(ServerTest):
         self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
         text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"])
         self.assertEqual(text, choice["message"]["content"])
-        self.assertEqual(events[-1]["usage"], usage)
+        for count in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            self.assertEqual(events[-1]["usage"][count], usage[count])
         self.assertEqual(events[-1]["choices"], [])
         self.assertTrue(all(e["usage"] is None for e in events[:-1]))
         self.assertEqual([e["choices"][0]["finish_reason"] for e in events[:-1] if e["choices"][0]["finish_reason"]], [choice["finish_reason"]])
