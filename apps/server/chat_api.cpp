@@ -114,7 +114,7 @@ llm::Message read_message(const io::Json& value, const std::string& where, llm::
 }
 
 std::vector<llm::Message> read_messages(Fields& fields, llm::ToolForm form) {
-  const io::Json& value = fields.need("messages", "an array of messages");
+  const io::Json& value = fields.need("messages", "an array such as [{\"role\": \"user\", \"content\": \"Hello\"}]");
   if (value.array() == nullptr || value.array()->empty())
     refuse_field("messages", value.array() == nullptr
                                  ? std::string(" is ") + value.kind() + ", expected an array of messages"

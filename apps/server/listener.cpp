@@ -16,9 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSweep{200};  // how often deadlines are looked at
 
-}  // namespace
-
-Sockets::Sockets(const Router& r, const ListenOptions& o, Log& l) : router(r), options(o), log(l) {
+void listen_on(tcp::acceptor& acceptor, const ListenOptions& options) {
   error_code error;
   const auto address = asio::ip::make_address(options.address, error);
   const std::string where = options.address + ":" + std::to_string(options.port);
@@ -28,7 +26,9 @@ Sockets::Sockets(const Router& r, const ListenOptions& o, Log& l) : router(r), o
   const auto check = [&] {
     if (error)
       throw std::runtime_error("cannot listen on " + where + ": " + error.message() +
-                               "; take another port, or 0 for a free one");
+                               (error == boost::system::errc::address_not_available
+                                    ? "; this machine has no such address: expected one of its own"
+                                    : "; take another port, or 0 for a free one"));
   };
   acceptor.open(endpoint.protocol(), error);
   check();
@@ -37,6 +37,18 @@ Sockets::Sockets(const Router& r, const ListenOptions& o, Log& l) : router(r), o
   check();
   acceptor.listen(asio::socket_base::max_listen_connections, error);
   check();
+}
+
+}  // namespace
+
+Sockets::Sockets(const Router& r, const ListenOptions& o, Log& l) : router(r), options(o), log(l) {
+  listen_on(acceptor, options);
+}
+
+void check_address(const ListenOptions& options) {
+  asio::io_context io(1);
+  tcp::acceptor acceptor(io);
+  listen_on(acceptor, options);
 }
 
 void Sockets::accept() {

@@ -145,8 +145,8 @@ std::string Router::closest_path(const std::string& path) const {
   std::vector<std::string> known;
   for (const auto& [name, unused] : exact_) known.push_back(name);
   for (const std::string& one : {bare, "/v1" + bare})
-    if (exact_.contains(one)) return "; did you mean " + io::json_quoted(one) + "?";
-  return io::did_you_mean(bare, known);
+    if (exact_.contains(one)) return "; did you mean '" + one + "'?";
+  return bare.size() < 4 ? "" : io::did_you_mean(bare, known);
 }
 
 std::optional<Response> Router::refusal(const Request& head) const {
@@ -155,12 +155,14 @@ std::optional<Response> Router::refusal(const Request& head) const {
   const Found found = find(head);
   if (found.methods.empty())
     return refused(404,
-                   "there is no " + io::json_quoted(head.path.substr(0, 200)) + " here" + closest_path(head.path) +
-                       "; /openapi.json lists what there is",
+                   "there is no " + io::json_quoted(head.path.substr(0, 200)) +
+                       " here; /openapi.json lists what there is" + closest_path(head.path),
                    "not_found");
   if (found.route == nullptr) {
     Response response =
-        refused(405, "method is " + io::json_quoted(head.method.substr(0, 20)) + ", expected " + found.methods,
+        refused(405,
+                "method is " + io::json_quoted(head.method.substr(0, 20)) + ", expected " + found.methods +
+                    (found.methods == "POST" ? " with a body of JSON; /openapi.json describes it" : ""),
                 "method_not_allowed");
     response.headers.emplace_back("Allow", found.methods);
     return response;

@@ -63,6 +63,7 @@ TEST(Router, APathThatIsNearlyRightIsNamed) {
     EXPECT_NE(message(path).find("did you mean"), std::string::npos) << path;
   EXPECT_NE(message("/chat/completions").find("/v1/chat/completions"), std::string::npos);
   EXPECT_EQ(message("/elsewhere").find("did you mean"), std::string::npos);
+  EXPECT_EQ(message("*").find("did you mean"), std::string::npos);
   EXPECT_NE(message("/elsewhere").find("/openapi.json"), std::string::npos);
 }
 

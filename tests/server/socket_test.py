@@ -680,7 +680,8 @@ class EndTest(unittest.TestCase):
         import subprocess
         for arguments, words in ((["nowhere"], "nowhere"), ([str(self.model), "--host", "0.0.0.0"], "token"),
                                  ([str(self.model), "--port", "70000"], "port"), ([str(self.model), str(self.model)], "two models"),
-                                 ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "token")):
+                                 ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "no address"),
+                                 ([str(self.model), "--host", "0.0.0.0", "--port", "80000"], "port")):
             result = subprocess.run([PROGRAM, "serve", *arguments], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(words, result.stderr)
@@ -688,6 +689,9 @@ class EndTest(unittest.TestCase):
         result = subprocess.run([PROGRAM, "serve", str(self.model), "--port", str(server.port)], capture_output=True, text=True, timeout=60)
         self.assertIn("another port", result.stderr)
         server.stop()
+        by_name = Server(PROGRAM, self.model, "--host", "localhost")
+        self.assertEqual(by_name.ask("GET", "/health")[0], 200)
+        by_name.stop()
 
 
 if __name__ == "__main__":
