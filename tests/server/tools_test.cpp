@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/random.hpp"
 #include "llm/constrain/byte_automaton.hpp"
 #include "tiny_served_model.hpp"
 #include "unit/error_of.hpp"
@@ -166,6 +167,50 @@ TEST(CallReader, MarksInsideMarksAndEndlessOnes) {
   EXPECT_EQ(read(ToolForm::tagged, many, 64).content, content);
   const std::string spaces(1 << 20, ' ');
   EXPECT_EQ(read(ToolForm::tagged, "<tool_call>" + spaces, 1 << 16).content, "<tool_call>" + spaces);
+}
+
+// Whatever a model writes, and however it is cut: nothing is lost where nothing is called, and no name is made up.
+TEST(CallReader, PiecesOfCallsInAnyOrder) {
+  const char* parts[] = {"<tool_call>",
+                         "</tool_call>",
+                         "[TOOL_CALLS]",
+                         "<|python_tag|>",
+                         "{",
+                         "}",
+                         "[",
+                         "]",
+                         "\"name\"",
+                         ": ",
+                         "\"look\"",
+                         ", ",
+                         "\n",
+                         "\"",
+                         "\\",
+                         "\"arguments\"",
+                         "\"parameters\"",
+                         "null",
+                         "1.5",
+                         "words",
+                         ";",
+                         "{\"name\": \"go\", \"arguments\": {"};
+  int called = 0;
+  for (std::uint64_t n = 0; n < 4000; ++n) {
+    std::string text;
+    const auto count = static_cast<std::uint64_t>(uniform(n, 0) * 30);
+    for (std::uint64_t i = 1; i <= count; ++i)
+      text += parts[static_cast<std::size_t>(uniform(n, i) * static_cast<double>(std::size(parts)))];
+    const Read got = read(kForms[n % std::size(kForms)], text);
+    called += got.calls.empty() ? 0 : 1;
+    if (got.calls.empty() && text.find("[]") == std::string::npos) {
+      EXPECT_EQ(got.content, text);
+    }
+    EXPECT_LE(got.content.size(), text.size());
+    for (const auto& [name, arguments] : got.calls) {
+      EXPECT_TRUE(name == "look" || name == "go");
+      EXPECT_TRUE(arguments.starts_with('{')) << arguments;
+    }
+  }
+  EXPECT_GT(called, 100);
 }
 
 TEST(CallReader, NoMoreThanWereAskedFor) {
