@@ -18,7 +18,7 @@ file(GLOB ATTEND_ISA_SOURCES CONFIGURE_DEPENDS src/cpu/isa/*.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(src/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
   set_source_files_properties(src/cpu/isa/avx512.cpp PROPERTIES
-    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>")
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>;$<$<CXX_COMPILER_ID:GNU>:-Wno-sign-conversion>")
   get_source_file_property(ATTEND_AVX512 src/cpu/isa/avx512.cpp COMPILE_OPTIONS)
   set_source_files_properties(src/cpu/isa/avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${ATTEND_AVX512};-mavx512bf16;-mavx512vnni")
   set_source_files_properties(src/cpu/isa/amx.cpp PROPERTIES

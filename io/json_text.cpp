@@ -4,8 +4,25 @@
 namespace attend::io {
 namespace {
 
-void write(const Json& value, bool spaced, std::string& out) {
-  const char* comma = spaced ? ", " : ",";
+struct Form {
+  const char *comma, *colon;
+  int indent = -1;  // below 0: all on one line
+};
+
+void write(const Json& value, const Form& form, int level, std::string& out) {
+  const auto line = [&](int at) {
+    if (form.indent >= 0) out.append("\n").append(static_cast<std::size_t>(form.indent * at), ' ');
+  };
+  const auto parts = [&](const auto& all, char open, char close, const auto& write_one) {
+    out += open;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i > 0) out += form.comma;
+      line(level + 1);
+      write_one(all[i]);
+    }
+    if (!all.empty()) line(level);
+    out += close;
+  };
   double number = 0;
   if (const bool* truth = value.boolean()) {
     out += *truth ? "true" : "false";
@@ -16,21 +33,13 @@ void write(const Json& value, bool spaced, std::string& out) {
   } else if (const std::string* text = value.string()) {
     out += json_quoted(*text);
   } else if (const Json::Array* array = value.array()) {
-    out += '[';
-    for (std::size_t i = 0; i < array->size(); ++i) {
-      if (i > 0) out += comma;
-      write((*array)[i], spaced, out);
-    }
-    out += ']';
+    parts(*array, '[', ']', [&](const Json& one) { write(one, form, level + 1, out); });
   } else if (const Json::Object* object = value.object()) {
-    out += '{';
-    for (std::size_t i = 0; i < object->size(); ++i) {
-      if (i > 0) out += comma;
-      out += json_quoted((*object)[i].first);
-      out += spaced ? ": " : ":";
-      write((*object)[i].second, spaced, out);
-    }
-    out += '}';
+    parts(*object, '{', '}', [&](const auto& field) {
+      out += json_quoted(field.first);
+      out += form.colon;
+      write(field.second, form, level + 1, out);
+    });
   } else {
     out += "null";
   }
@@ -40,7 +49,13 @@ void write(const Json& value, bool spaced, std::string& out) {
 
 std::string json_text(const Json& value, bool spaced) {
   std::string out;
-  write(value, spaced, out);
+  write(value, spaced ? Form{", ", ": "} : Form{",", ":"}, 0, out);
+  return out;
+}
+
+std::string json_lines(const Json& value, int indent) {
+  std::string out;
+  write(value, {",", ": ", indent}, 0, out);
   return out;
 }
 

@@ -1,4 +1,5 @@
 // `attend serve`: language models behind OpenAI's API, on this machine.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -48,10 +49,18 @@ std::string read_token(const Arguments& a) {
   return token;
 }
 
+bool is_address(const std::string& host) {
+  unsigned char bytes[16];
+  return inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+}
+
 server::Access access_of(const Arguments& a, const std::string& token) {
   server::Access access;
   access.token = token;
-  const bool loopback = a.host == "127.0.0.1" || a.host == "::1" || a.host == "localhost";
+  if (!is_address(a.host))
+    throw UsageError(
+        fmt::format("--host {}: that is no address; expected one such as 127.0.0.1, or localhost", a.host));
+  const bool loopback = a.host == "127.0.0.1" || a.host == "::1";
   if (!loopback && token.empty())
     throw UsageError(
         fmt::format("--host {} lets other machines in, and there is no token; put one into a file and name it with "
@@ -111,9 +120,12 @@ void stop_gracefully(server::ApiContext& context, server::Listener& listener, se
   log.say("stopped");
 }
 
-int run_serve(const Arguments& a) {
+int run_serve(Arguments a) {
+  if (a.host == "localhost") a.host = "127.0.0.1";
   const std::string token = read_token(a);
   const server::Access access = access_of(a, token);
+  const server::ListenOptions where{.address = a.host, .port = static_cast<std::uint16_t>(a.port)};
+  server::check_address(where);  // before a model is read, which may take its time
   if (a.threads > 0) set_threads(a.threads);
   server::Log log(a.log == "json"   ? server::LogForm::json
                   : a.log == "none" ? server::LogForm::none
@@ -144,7 +156,7 @@ int run_serve(const Arguments& a) {
       {first, [&](std::int64_t) { return llm::Model::open(names.front(), {.context = a.context}); }});
   explorer.add_routes(router);
   server::StopSignals signals;
-  server::Listener listener(router, {.address = a.host, .port = static_cast<std::uint16_t>(a.port)}, log);
+  server::Listener listener(router, where, log);
   context.listener = &listener;
   const std::string shown = a.host.find(':') != std::string::npos ? "[" + a.host + "]" : a.host;
   fmt::print("http://{}:{}/\n", shown, listener.port());

@@ -11,12 +11,13 @@ namespace attend::server {
 namespace {
 
 constexpr std::size_t kMostTools = 128;
+constexpr std::int64_t kMostForcedCalls = 8;  // where the model may decide how many
 
-// A string, or parts of which each is text.
-std::string read_content(Fields& message, const std::string& where, bool may_lack) {
+// A string, or parts of which each is text, or in an assistant's message what it refused with.
+std::string read_content(Fields& message, const std::string& where, bool assistant) {
   const io::Json* content = message.find("content");
   if (content == nullptr) {
-    if (may_lack) return "";
+    if (assistant) return "";
     refuse_field(where + ".content", " is missing, expected a string", "missing_field");
   }
   if (content->string() != nullptr) return *content->string();
@@ -28,20 +29,33 @@ std::string read_content(Fields& message, const std::string& where, bool may_lac
     const std::string place = where + ".content[" + std::to_string(i) + "]";
     Fields part((*content->array())[i], place);
     const std::string type = part.text("type", "");
-    if (type != "text")
-      refuse_field(place + ".type", " is " + io::json_quoted(type) + ", and only \"text\" is supported",
+    if (type != "text" && !(assistant && type == "refusal"))
+      refuse_field(place + ".type", " is " + io::json_quoted(type.substr(0, 100)) + ", and only \"text\" is supported",
                    "unsupported_value");
-    const io::Json& words = part.need("text", "a string");
+    const io::Json& words = part.need(type, "a string");
     if (words.string() == nullptr)
-      refuse_field(place + ".text", std::string(" is ") + words.kind() + ", expected a string");
+      refuse_field(place + "." + type, std::string(" is ") + words.kind() + ", expected a string");
     text += *words.string();
     part.done();
   }
   return text;
 }
 
-std::vector<ToolCall> read_calls(Fields& message, const std::string& where) {
-  std::vector<ToolCall> calls;
+// Mistral's template wants ids of nine letters and digits: those of another kind are given such a name, always the
+// same one.
+std::string call_id(const std::string& id, llm::ToolForm form) {
+  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  if (form != llm::ToolForm::mistral || (id.size() == 9 && id.find_first_not_of(kLetters) == std::string::npos))
+    return id;
+  std::uint64_t number = 0xCBF29CE484222325ULL;
+  for (const char c : id) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  std::string name;
+  for (; name.size() < 9; number /= kLetters.size()) name += kLetters[number % kLetters.size()];
+  return name;
+}
+
+std::vector<llm::ToolCall> read_calls(Fields& message, const std::string& where, llm::ToolForm form) {
+  std::vector<llm::ToolCall> calls;
   const io::Json* value = message.find("tool_calls");
   if (value == nullptr) return calls;
   if (value->array() == nullptr)
@@ -49,16 +63,16 @@ std::vector<ToolCall> read_calls(Fields& message, const std::string& where) {
   for (std::size_t i = 0; i < value->array()->size(); ++i) {
     const std::string place = where + ".tool_calls[" + std::to_string(i) + "]";
     Fields call((*value->array())[i], place);
-    call.pass("id");
-    call.pass("index");
+    const std::string id = call.text("id", "");
+    call.pass("index");  // of a stream; they stand in their order
     call.only("type", "\"function\"", "other kinds of tools are not known");
     Fields function(call.need("function", "an object"), place + ".function");
     const std::string name = function.text("name", "");
+    if (name.empty()) refuse_field(place + ".function.name", " is missing, expected a name", "missing_field");
     const std::string arguments = function.text("arguments", "{}");
     try {
-      calls.push_back(
-          {name, io::json_text(io::parse_json(arguments.empty() ? "{}" : arguments, "arguments", {.depth = kJsonDepth}),
-                               true)});
+      const io::Json object = io::parse_json(arguments.empty() ? "{}" : arguments, "arguments", {.depth = kJsonDepth});
+      calls.push_back({call_id(id, form), name, io::json_text(object)});
     } catch (const FileError& error) {
       refuse_field(place + ".function.arguments", std::string(" is no JSON: ") + error.what());
     }
@@ -68,18 +82,7 @@ std::vector<ToolCall> read_calls(Fields& message, const std::string& where) {
   return calls;
 }
 
-// Whether the template itself has a place for what tools answer.
-bool takes_tool_role(const llm::ChatTemplate& chat) {
-  const llm::Message probe[] = {{"user", "a"}, {"assistant", "b"}, {"tool", "c"}};
-  try {
-    (void)chat.parts(probe, false);
-    return true;
-  } catch (const InvalidArgument&) {
-    return false;
-  }
-}
-
-llm::Message read_message(const io::Json& value, const std::string& where) {
+llm::Message read_message(const io::Json& value, const std::string& where, llm::ToolForm form) {
   Fields message(value, where);
   const std::string role = message.text("role", "");
   const bool assistant = role == "assistant", tool = role == "tool";
@@ -88,56 +91,48 @@ llm::Message read_message(const io::Json& value, const std::string& where) {
                                       ", expected system, developer, user, assistant or tool");
   llm::Message read{role == "developer" ? "system" : role, read_content(message, where, assistant)};
   if (assistant) {
-    read.content = calls_text(read.content, read_calls(message, where));
-    message.only("refusal", "null", "answers here have none");
+    read.calls = read_calls(message, where, form);
+    const std::string refusal = message.text("refusal", "");
+    if (!refusal.empty() && !read.content.empty())
+      refuse_field(where + ".refusal", " is given beside content, expected one of them");
+    read.content += refusal;
     message.only("audio", "null", "only text is");
     message.only("function_call", "null", "tool_calls has taken its place");
-    message.pass("annotations");
+    message.only("annotations", "[]", "answers here have none");
   }
   if (tool) {
-    if (message.text("tool_call_id", "").empty())
+    const std::string id = message.text("tool_call_id", "");
+    if (id.empty())
       refuse_field(where + ".tool_call_id", " is missing, expected the id of the call that this answers",
                    "missing_field");
-    message.pass("name");
+    read.call_id = call_id(id, form);
+    (void)message.text("name", "");  // of the function: its call has said it
   }
-  message.only("name", "null", "chat templates have no place for it");
+  message.only("name", "null", "chat templates have no place for it; say it in the content");
   message.done();
   return read;
 }
 
-std::vector<llm::Message> read_messages(Fields& fields, const llm::ChatTemplate& chat) {
-  const io::Json& value = fields.need("messages", "an array of messages");
+std::vector<llm::Message> read_messages(Fields& fields, llm::ToolForm form) {
+  const io::Json& value = fields.need("messages", "an array such as [{\"role\": \"user\", \"content\": \"Hello\"}]");
   if (value.array() == nullptr || value.array()->empty())
     refuse_field("messages", value.array() == nullptr
                                  ? std::string(" is ") + value.kind() + ", expected an array of messages"
                                  : " is empty, expected at least one message");
   std::vector<llm::Message> messages;
-  const bool tool_role = takes_tool_role(chat);
-  for (std::size_t i = 0; i < value.array()->size(); ++i) {
-    llm::Message message = read_message((*value.array())[i], "messages[" + std::to_string(i) + "]");
-    const bool answer = message.role == "tool" && !tool_role;
-    if (answer) {
-      message.role = "user";
-      message.content = "<tool_response>\n" + message.content + "\n</tool_response>";
-      const bool another = i > 0 && (*value.array())[i - 1].find("role") != nullptr &&
-                           io::json_text(*(*value.array())[i - 1].find("role")) == "\"tool\"";
-      if (another) {
-        messages.back().content += "\n" + message.content;
-        continue;
-      }
-    }
-    messages.push_back(std::move(message));
-  }
+  for (std::size_t i = 0; i < value.array()->size(); ++i)
+    messages.push_back(read_message((*value.array())[i], "messages[" + std::to_string(i) + "]", form));
   return messages;
 }
 
 struct ToolFields {
-  std::vector<Tool> tools;  // that may be called
+  std::vector<Tool> told;   // to the model
+  std::vector<Tool> tools;  // of them those that may be called
   bool must_call = false;   // one of them
   bool several = true;
 };
 
-Tool read_tool(const io::Json& value, const std::string& where, bool& strict) {
+Tool read_tool(const io::Json& value, const std::string& where) {
   Fields tool(value, where);
   tool.only("type", "\"function\"", "other kinds of tools are not known");
   const io::Json& inner = tool.need("function", "an object");
@@ -150,70 +145,95 @@ Tool read_tool(const io::Json& value, const std::string& where, bool& strict) {
     refuse_field(where + ".function.name",
                  " is " + io::json_quoted(name.substr(0, 100)) + ", expected 1 to 64 letters, digits, '_' and '-'");
   (void)function.text("description", "");
-  strict |= function.truth("strict", false);
+  const bool strict = function.truth("strict", false);
   const io::Json* parameters = function.find("parameters");
   if (parameters != nullptr && parameters->object() == nullptr)
     refuse_field(where + ".function.parameters", std::string(" is ") + parameters->kind() + ", expected a JSON schema");
   function.done();
   tool.done();
-  // As json.dumps writes it, which is what the templates were made with.
-  return {name, io::json_text(value, true), parameters != nullptr ? *parameters : io::Json()};
+  return {name, io::json_text(value), parameters != nullptr ? *parameters : io::Json(), strict};
+}
+
+// {"type": "function", "function": {"name": ...}}: that tool, which has to be among those that there are.
+std::string read_choice(const io::Json& value, const std::string& where, const std::vector<Tool>& tools) {
+  Fields named(value, where);
+  named.only("type", "\"function\"", "other kinds of tools are not known");
+  Fields function(named.need("function", "an object with a name"), where + ".function");
+  const std::string name = function.text("name", "");
+  if (std::none_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; }))
+    refuse_field(where + ".function.name",
+                 " is " + io::json_quoted(name.substr(0, 100)) + ", which is not among the tools");
+  function.done();
+  named.done();
+  return name;
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}}
+std::vector<std::string> read_allowed(const io::Json& choice, ToolFields& read) {
+  Fields outer(choice, "tool_choice");
+  outer.pass("type");
+  Fields allowed(outer.need("allowed_tools", "an object with mode and tools"), "tool_choice.allowed_tools");
+  const std::string mode = allowed.text("mode", "auto");
+  if (mode != "auto" && mode != "required")
+    refuse_field("tool_choice.allowed_tools.mode",
+                 " is " + io::json_quoted(mode.substr(0, 100)) + ", expected auto or required");
+  read.must_call = mode == "required";
+  const io::Json& tools = allowed.need("tools", "an array of tools");
+  if (tools.array() == nullptr || tools.array()->empty() || tools.array()->size() > kMostTools)
+    refuse_field("tool_choice.allowed_tools.tools",
+                 " is not an array of 1 to " + std::to_string(kMostTools) + " tools");
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < tools.array()->size(); ++i)
+    names.push_back(
+        read_choice((*tools.array())[i], "tool_choice.allowed_tools.tools[" + std::to_string(i) + "]", read.told));
+  allowed.done();
+  outer.done();
+  return names;
 }
 
 ToolFields read_tools(Fields& fields) {
   ToolFields read;
-  bool strict = false;
   if (const io::Json* tools = fields.find("tools")) {
     if (tools->array() == nullptr || tools->array()->size() > kMostTools)
       refuse_field("tools", " is not an array of at most " + std::to_string(kMostTools) + " tools");
-    for (std::size_t i = 0; i < tools->array()->size(); ++i)
-      read.tools.push_back(read_tool((*tools->array())[i], "tools[" + std::to_string(i) + "]", strict));
+    for (std::size_t i = 0; i < tools->array()->size(); ++i) {
+      const std::string where = "tools[" + std::to_string(i) + "]";
+      Tool tool = read_tool((*tools->array())[i], where);
+      for (const Tool& other : read.told)
+        if (other.name == tool.name)
+          refuse_field(where + ".function.name", " is " + io::json_quoted(tool.name) + " again, expected another name");
+      read.told.push_back(std::move(tool));
+    }
   }
   for (const char* old : {"functions", "function_call"})
     fields.only(old, "null", "tools and tool_choice have taken its place");
   read.several = fields.truth("parallel_tool_calls", true);
   const io::Json* choice = fields.find("tool_choice");
-  if (choice != nullptr && read.tools.empty()) refuse_field("tool_choice", " is given, and there are no tools");
-  std::string kind = "auto";
-  if (choice != nullptr && choice->string() != nullptr) {
-    kind = *choice->string();
-    if (kind != "none" && kind != "auto" && kind != "required")
-      refuse_field("tool_choice",
-                   " is " + io::json_quoted(kind.substr(0, 100)) + ", expected none, auto, required or a function");
-    read.must_call = kind == "required";
-  } else if (choice != nullptr) {
-    Fields named(*choice, "tool_choice");
-    named.only("type", "\"function\"", "other kinds of tools are not known");
-    Fields function(named.need("function", "an object with a name"), "tool_choice.function");
-    const std::string name = function.text("name", "");
-    std::erase_if(read.tools, [&](const Tool& tool) { return tool.name != name; });
-    if (read.tools.empty())
-      refuse_field("tool_choice.function.name",
-                   " is " + io::json_quoted(name.substr(0, 100)) + ", which is not among the tools");
-    function.done();
-    named.done();
-    read.must_call = true;
+  read.tools = read.told;
+  if (choice == nullptr) return read;
+  const std::string* kind = choice->string();
+  if (kind != nullptr && *kind != "none" && *kind != "auto" && *kind != "required")
+    refuse_field("tool_choice",
+                 " is " + io::json_quoted(kind->substr(0, 100)) + ", expected none, auto, required or a function");
+  if (read.told.empty() && (kind == nullptr || *kind == "required"))
+    refuse_field("tool_choice", " asks for a call, and there are no tools");
+  if (kind != nullptr) {
+    read.must_call = *kind == "required";
+    if (*kind == "none") read.told = read.tools = {};
+    return read;
   }
-  if (kind == "none") read.tools.clear();
-  if (strict && !read.must_call && !read.tools.empty())
-    refuse_field("tools",
-                 ": strict is supported only where a call has to be made: tool_choice \"required\" or a function",
-                 "unsupported_value");
-  return read;
-}
-
-// The tools are told behind the system message, or in the first message where the template has no place for that.
-void tell_tools(std::vector<llm::Message>& messages, const std::vector<Tool>& tools, const llm::ChatTemplate& chat) {
-  if (tools.empty()) return;
-  const std::string text = tools_text(tools);
-  if (messages.front().role == "system") {
-    messages.front().content += "\n\n" + text;
-  } else if (chat.name() == "mistral-v0.1") {
-    messages.front().content = text + "\n\n" + messages.front().content;
+  const io::Json* type = choice->find("type");
+  std::vector<std::string> names;
+  if (type != nullptr && type->string() != nullptr && *type->string() == "allowed_tools") {
+    names = read_allowed(*choice, read);
   } else {
-    const std::string& system = chat.default_system();
-    messages.insert(messages.begin(), {"system", system.empty() ? text : system + "\n\n" + text});
+    names = {read_choice(*choice, "tool_choice", read.told)};
+    read.must_call = true;
+    read.several = false;
   }
+  std::erase_if(read.tools,
+                [&](const Tool& tool) { return std::find(names.begin(), names.end(), tool.name) == names.end(); });
+  return read;
 }
 
 std::shared_ptr<const llm::ByteGrammar> read_format(Fields& fields) {
@@ -247,8 +267,21 @@ std::shared_ptr<const llm::ByteGrammar> read_format(Fields& fields) {
   return grammar;
 }
 
+// chat_template_kwargs.enable_thinking, and reasoning_effort as far as it can be kept to.
 llm::ChatTemplate template_of(Fields& fields, const ServedModel& model) {
   llm::ChatTemplate chat = model.chat_template();
+  const std::string effort = fields.text("reasoning_effort", "");
+  if (!effort.empty() && effort != "none")
+    refuse_field("reasoning_effort",
+                 " is " + io::json_quoted(effort.substr(0, 100)) +
+                     ", and how much a model thinks cannot be set here: \"none\" is supported, and "
+                     "chat_template_kwargs.enable_thinking",
+                 "unsupported_value");
+  try {
+    if (effort == "none" && chat.has_thoughts()) chat.set_thinking(false);
+  } catch (const InvalidArgument& error) {
+    refuse_field("reasoning_effort", std::string(": ") + error.what(), "unsupported_value");
+  }
   if (const io::Json* options = fields.find("chat_template_kwargs")) {
     Fields inner(*options, "chat_template_kwargs");
     const bool asked = inner.find("enable_thinking") != nullptr;
@@ -256,6 +289,32 @@ llm::ChatTemplate template_of(Fields& fields, const ServedModel& model) {
     inner.done();
   }
   return chat;
+}
+
+// What OpenAI's clients may say of who asks; and what cannot be had here, each by its name.
+void read_labels(Fields& fields) {
+  for (const char* name : {"safety_identifier", "prompt_cache_key"}) (void)fields.text(name, "");
+  if (const io::Json* metadata = fields.find("metadata")) {
+    if (metadata->object() == nullptr)
+      refuse_field("metadata", std::string(" is ") + metadata->kind() + ", expected an object of strings");
+    for (const auto& [key, value] : *metadata->object())
+      if (value.string() == nullptr)
+        refuse_field("metadata." + key.substr(0, 100), std::string(" is ") + value.kind() + ", expected a string");
+  }
+  static constexpr const char* kOnly[][3] = {
+      {"store", "false", "nothing is stored"},
+      {"prompt_cache_retention", "\"in_memory\"", "what was read stays in memory while there is room"},
+      {"prompt_cache_options", "null", "what was read is found again by itself"},
+      {"prediction", "null", "tokens are guessed from the prompt by itself"},
+      {"verbosity", "\"medium\"", "how long an answer is, a model decides; max_completion_tokens ends it"},
+      {"audio", "null", "answers are text"},
+      {"modalities", "[\"text\"]", "answers are text"},
+      {"moderation", "null", "nothing is looked at but by the model"},
+      {"web_search_options", "null", "there is no network here"},
+  };
+  for (const auto& [name, value, why] : kOnly) fields.only(name, value, why);
+  if (const std::string tier = fields.text("service_tier", "auto"); tier != "auto" && tier != "default")
+    refuse_field("service_tier", " is " + io::json_quoted(tier.substr(0, 100)) + ", expected auto or default");
 }
 
 std::int64_t read_most(Fields& fields) {
@@ -266,6 +325,52 @@ std::int64_t read_most(Fields& fields) {
   return std::max(old, now);
 }
 
+// Makes each choice one that keeps to what was asked for: a format, or calls of tools.
+using MakeConstraint = std::function<std::shared_ptr<llm::TokenConstraint>()>;
+
+MakeConstraint constraint_of(ServedModel& model, const std::shared_ptr<const llm::ByteGrammar>& grammar) {
+  return
+      [&model, grammar] { return std::make_shared<llm::GrammarConstraint>(grammar, model.trie(), model.tokenizer()); };
+}
+
+MakeConstraint call_constraint(ServedModel& model, const ToolFields& tools, const AnswerForm& form, llm::Request& one) {
+  // The mark before calls is a special token in some vocabularies: then it is no text, and no grammar can ask for it.
+  const std::optional<llm::Token> found = model.tokenizer().find(call_mark(form.tool_form));
+  const bool special = found && model.tokenizer().is_special(*found);
+  const llm::Token shown = special ? *found : -1;
+  if (special) one.shown = {shown};
+  try {
+    if (tools.must_call) {
+      const bool opened = special && form.tool_form == llm::ToolForm::mistral;
+      if (opened) one.prompt.push_back(shown);
+      return constraint_of(model,
+                           calls_grammar(tools.tools, form.tool_form, tools.several ? kMostForcedCalls : 1, opened));
+    }
+    const auto grammars = argument_grammars(tools.tools);
+    return [&model, grammars, form, shown] {
+      return std::make_shared<ArgumentsConstraint>(CallReader(form.tool_form, form.tools, form.most_calls), grammars,
+                                                   model.trie(), model.tokenizer(), shown);
+    };
+  } catch (const InvalidArgument& error) {
+    throw RequestError({.status = 400, .message = error.what(), .param = "tools", .code = "unsupported_schema"});
+  }
+}
+
+// The prompt, with the tools told in it.
+std::vector<llm::Token> prompt_of(const ServedModel& model, const llm::ChatTemplate& chat,
+                                  std::vector<llm::Message> messages, const std::vector<Tool>& told) {
+  std::vector<std::string> texts;
+  if (chat.tool_form() == llm::ToolForm::none)
+    messages = tools_as_text(std::move(messages), told, chat);
+  else
+    for (const Tool& tool : told) texts.push_back(tool.text);
+  try {
+    return llm::encode_chat(model.tokenizer(), chat, messages, true, llm::ContentTokens::plain, texts);
+  } catch (const InvalidArgument& error) {
+    throw RequestError({.status = 400, .message = error.what(), .param = "messages"});
+  }
+}
+
 }  // namespace
 
 void chat_completions(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {
@@ -274,47 +379,35 @@ void chat_completions(ApiContext& context, const Request& request, const std::sh
   ServedModel& model = context.models.find(fields.text("model", ""));
   const llm::ChatTemplate chat = template_of(fields, model);
   const GenerationFields generation = read_generation(fields, model);
-  std::vector<llm::Message> messages = read_messages(fields, chat);
+  std::vector<llm::Message> messages = read_messages(fields, chat.tool_form());
   const ToolFields tools = read_tools(fields);
-  std::shared_ptr<const llm::ByteGrammar> grammar = read_format(fields);
-  if (grammar && !tools.tools.empty())
+  const std::shared_ptr<const llm::ByteGrammar> format = read_format(fields);
+  if (format && !tools.tools.empty())
     refuse_field("response_format", " beside tools that may be called is not supported; set tool_choice to \"none\"",
                  "unsupported_value");
   AnswerForm form{.stream = generation.stream, .include_usage = generation.include_usage};
   form.logprobs = fields.truth("logprobs", false);
   form.top_logprobs = fields.whole("top_logprobs", 0, 0, 20);
   if (form.top_logprobs > 0 && !form.logprobs) refuse_field("top_logprobs", " is given, and logprobs is not true");
+  form.tool_form = chat.tool_form();
+  for (const Tool& tool : tools.tools) form.tools.push_back(tool.name);
+  if (!tools.several) form.most_calls = 1;
   const std::int64_t most = read_most(fields);
-  if (const io::Json* modalities = fields.find("modalities");
-      modalities != nullptr && io::json_text(*modalities) != "[\"text\"]")
-    refuse_field("modalities",
-                 " is " + io::json_text(*modalities).substr(0, 100) + ", and only [\"text\"] is supported",
-                 "unsupported_value");
+  read_labels(fields);
   fields.done();
 
-  tell_tools(messages, tools.tools, chat);
-  if (tools.must_call) {
-    try {
-      grammar = call_grammar(tools.tools);
-    } catch (const InvalidArgument& error) {
-      throw RequestError({.status = 400, .message = error.what(), .param = "tools", .code = "unsupported_schema"});
-    }
-  }
-  form.tools = tools.tools;
   llm::Request one{.sampling = generation.sampling, .stop = generation.stop, .stop_tokens = model.stop_tokens(true)};
-  if (!tools.several && !tools.tools.empty() && !tools.must_call) one.stop.push_back("</tool_call>");
+  one.prompt = prompt_of(model, chat, std::move(messages), tools.told);
+  MakeConstraint constraint;
+  if (format) constraint = constraint_of(model, format);
+  if (!tools.tools.empty()) constraint = call_constraint(model, tools, form, one);
   one.sampling.logprobs = form.top_logprobs;
-  try {
-    one.prompt = llm::encode_chat(model.tokenizer(), chat, messages, true);
-  } catch (const InvalidArgument& error) {
-    throw RequestError({.status = 400, .message = error.what(), .param = "messages"});
-  }
   one.max_tokens = room_for_answer(model, std::ssize(one.prompt), most, "messages");
   std::vector<llm::Request> requests(static_cast<std::size_t>(generation.n), one);
   for (std::int64_t i = 0; i < generation.n; ++i) {
     llm::Request& r = requests[static_cast<std::size_t>(i)];
     r.sampling.seed = choice_seed(one.sampling.seed, i);
-    if (grammar) r.constraint = std::make_shared<llm::GrammarConstraint>(grammar, model.trie(), model.tokenizer());
+    if (constraint) r.constraint = constraint();
   }
   answer(model, std::move(requests), std::move(form), reply);
 }

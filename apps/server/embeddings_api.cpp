@@ -142,7 +142,7 @@ void embeddings(ApiContext& context, const Request& request, const std::shared_p
                  " is not " + std::to_string(width) +
                      ", and only that is supported: this model's vectors are not made to be cut",
                  "unsupported_value");
-  fields.pass("user");
+  (void)fields.text("user", "");  // who asks: nothing here depends on it
   fields.done();
   const auto job = std::make_shared<Job>(model, reply, llm::EncodedTexts{}, format == "base64");
   const io::Json::Array* many = input.array();

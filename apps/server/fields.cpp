@@ -21,6 +21,8 @@ void refuse_field(const std::string& field, const std::string& message, const st
 }
 
 io::Json parse_body(const Request& request) {
+  if (request.body.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw RequestError({.status = 400, .message = "the body is empty, expected a JSON object", .code = "invalid_json"});
   try {
     io::Json body =
         io::parse_json(request.body, "the body", {.bytes = kBodyBytes, .depth = kJsonDepth, .values = 1 << 18});

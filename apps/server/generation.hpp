@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ GenerationFields read_generation(Fields& fields, const ServedModel& model);
 // not fit: it says how much does.
 std::int64_t room_for_answer(const ServedModel& model, std::int64_t prompt, std::int64_t asked, const char* field);
 
+std::uint64_t fresh_number();  // by chance
+
 // The seed of choice number `n` of a request.
 std::uint64_t choice_seed(std::uint64_t seed, std::int64_t n);
 
@@ -37,7 +40,9 @@ struct AnswerForm {
   bool stream = false, include_usage = false;
   bool logprobs = false;
   std::int64_t top_logprobs = 0;
-  std::vector<Tool> tools{};          // that may be called; empty: an answer is text
+  std::vector<std::string> tools{};  // names of those that may be called; empty: an answer is text
+  llm::ToolForm tool_form = llm::ToolForm::none;
+  std::size_t most_calls = std::numeric_limits<std::size_t>::max();
   std::vector<std::string> echoes{};  // of completions: what stands before the answer, by choice; empty: nothing
 };
 

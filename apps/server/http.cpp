@@ -46,6 +46,13 @@ std::size_t Request::count(std::string_view name) const {
   return n;
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
 const char* reason_phrase(int status) {
   switch (status) {
     case 200:

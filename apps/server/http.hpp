@@ -31,6 +31,8 @@ struct Response {
   Headers headers{};   // besides those that every response has (router.hpp)
 };
 
+std::string lower(std::string_view text);  // of ASCII letters
+
 // "Not Found"
 const char* reason_phrase(int status);
 

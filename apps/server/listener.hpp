@@ -28,6 +28,9 @@ struct ListenNumbers {
   std::int64_t connections = 0, accepted = 0, evicted = 0, turned_away = 0, timed_out = 0, requests = 0;
 };
 
+// std::runtime_error when nobody can listen there: the address is none, or the port is taken.
+void check_address(const ListenOptions& options);
+
 struct Sockets;
 
 class Listener {

@@ -5,17 +5,11 @@
 #include <new>
 
 #include "attend/error.hpp"
+#include "io/closest.hpp"
 #include "io/json.hpp"
 
 namespace attend::server {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -141,17 +135,32 @@ Router::Found Router::find(const Request& request) const {
   return found;
 }
 
+// The usual slips: /v1 left out or doubled, a slash at the end, a letter.
+std::string Router::closest_path(const std::string& path) const {
+  std::string bare = path.substr(0, 200);
+  while (bare.size() > 1 && bare.ends_with('/')) bare.pop_back();
+  while (bare.starts_with("/v1/v1/")) bare.erase(0, 3);
+  std::vector<std::string> known;
+  for (const auto& [name, unused] : exact_) known.push_back(name);
+  for (const std::string& one : {bare, "/v1" + bare})
+    if (exact_.contains(one)) return "; did you mean '" + one + "'?";
+  return bare.size() < 4 ? "" : io::did_you_mean(bare, known);
+}
+
 std::optional<Response> Router::refusal(const Request& head) const {
   if (auto wrong = wrong_host(head, access_)) return wrong;
   if (auto wrong = wrong_origin(head)) return wrong;
   const Found found = find(head);
   if (found.methods.empty())
-    return refused(
-        404, "there is no " + io::json_quoted(head.path.substr(0, 200)) + " here; /openapi.json lists what there is",
-        "not_found");
+    return refused(404,
+                   "there is no " + io::json_quoted(head.path.substr(0, 200)) +
+                       " here; /openapi.json lists what there is" + closest_path(head.path),
+                   "not_found");
   if (found.route == nullptr) {
     Response response =
-        refused(405, "method is " + io::json_quoted(head.method.substr(0, 20)) + ", expected " + found.methods,
+        refused(405,
+                "method is " + io::json_quoted(head.method.substr(0, 20)) + ", expected " + found.methods +
+                    (found.methods == "POST" ? " with a body of JSON; /openapi.json describes it" : ""),
                 "method_not_allowed");
     response.headers.emplace_back("Allow", found.methods);
     return response;
@@ -179,7 +188,7 @@ std::optional<Response> Router::refusal(const Request& head) const {
         "Content-Type is " +
             (head.header("content-type") == nullptr ? std::string("missing")
                                                     : io::json_quoted(head.header("content-type")->substr(0, 100))) +
-            ", expected application/json",
+            ", expected application/json; with curl: -H 'Content-Type: application/json'",
         "bad_content_type");
   return std::nullopt;
 }

@@ -73,6 +73,7 @@ class Router {
     std::string methods{};  // that the path has, for Allow
   };
   Found find(const Request& request) const;
+  std::string closest_path(const std::string& path) const;
 
   Access access_;
   std::map<std::string, std::map<std::string, Route>> exact_, prefix_;  // path, method

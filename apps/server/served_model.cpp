@@ -309,7 +309,8 @@ ServedModel& Models::find(const std::string& id) const {
   }
   throw RequestError({.status = 404,
                       .message = "there is no model " + io::json_quoted(id.substr(0, 200)) + " here, expected one of " +
-                                 io::joined(ids, ", ") + io::did_you_mean(id.substr(0, 200), ids),
+                                 io::joined(ids, ", ") + " (a request without a model means the first)" +
+                                 io::did_you_mean(id.substr(0, 200), ids),
                       .param = "model",
                       .code = "model_not_found"});
 }

@@ -1,120 +1,113 @@
-// <tool_call>{"name": ..., "arguments": {...}}</tool_call>, written and read.
+// Calls in each form as grammars, and tools for templates that know none.
 #include "apps/server/tools.hpp"
 
-#include <algorithm>
-
-#include "apps/server/router.hpp"
 #include "attend/error.hpp"
 #include "io/json_text.hpp"
 #include "llm/constrain/json_grammar.hpp"
+#include "llm/text/chat_template.hpp"
 
 namespace attend::server {
 namespace {
 
-constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
-constexpr const char* kSpace = " \t\r\n";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return "";
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
-bool known(const std::vector<Tool>& tools, const std::string& name) {
-  return std::any_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; });
-}
-
-// {"name": ..., "arguments" or "parameters": {...} or "{...}"}
-std::optional<ToolCall> as_call(const io::Json& value, const std::vector<Tool>& tools) {
-  const io::Json* name = value.find("name");
-  const io::Json* arguments = value.find("arguments");
-  if (arguments == nullptr) arguments = value.find("parameters");
-  if (name == nullptr || name->string() == nullptr || !known(tools, *name->string())) return std::nullopt;
-  if (arguments == nullptr || arguments->is_null()) return ToolCall{*name->string(), "{}"};
-  if (arguments->string() != nullptr) return ToolCall{*name->string(), *arguments->string()};
-  if (arguments->object() == nullptr) return std::nullopt;
-  return ToolCall{*name->string(), io::json_text(*arguments)};
-}
-
-// One call, or an array of them; nothing when it is neither.
-std::vector<ToolCall> calls_in(std::string_view text, const std::vector<Tool>& tools) {
-  std::vector<ToolCall> calls;
-  try {
-    const io::Json value = io::parse_json(trimmed(text), "call", {.bytes = kBodyBytes, .depth = kJsonDepth});
-    static const io::Json::Array kNone;
-    const io::Json::Array one = value.array() != nullptr ? kNone : io::Json::Array{value};
-    for (const io::Json& item : value.array() != nullptr ? *value.array() : one) {
-      const auto call = as_call(item, tools);
-      if (!call) return {};
-      calls.push_back(*call);
-    }
-  } catch (const FileError&) {  // no JSON: words
-  }
-  return calls;
+io::Json schema_of(const Tool& tool) {
+  if (!tool.parameters.is_null() && !tool.parameters.object()->empty()) return tool.parameters;
+  return io::Json(io::Json::Object{{"type", io::Json(std::string("object"))}});
 }
 
 }  // namespace
 
-std::string tools_text(const std::vector<Tool>& tools) {
-  std::string text =
-      "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function "
-      "signatures within <tools></tools> XML tags:\n<tools>";
-  for (const Tool& tool : tools) text += "\n" + tool.text;
-  return text +
-         "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
-         "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
-         "<args-json-object>}\n</tool_call>";
-}
-
-std::string calls_text(const std::string& content, const std::vector<ToolCall>& calls) {
-  std::string text = content;
-  for (const ToolCall& call : calls) {
-    if (!text.empty()) text += "\n";
-    text += std::string(kOpen) + "\n{\"name\": " + io::json_quoted(call.name) + ", \"arguments\": " + call.arguments +
-            "}\n" + std::string(kClose);
+std::vector<llm::Message> tools_as_text(std::vector<llm::Message> messages, const std::vector<Tool>& tools,
+                                        const llm::ChatTemplate& chat) {
+  const llm::ChatStyle& words = *llm::find_chat_style("chatml");
+  std::vector<llm::Message> plain;
+  bool after_tool = false;
+  for (llm::Message& message : messages) {
+    const bool tool = message.role == "tool";
+    if (!message.calls.empty())
+      message.content.append(message.content.empty() ? "" : "\n").append(llm::calls_words(words, message.calls));
+    message.calls.clear();
+    if (tool) {
+      message.role = "user";
+      message.content = "<tool_response>\n" + message.content + "\n</tool_response>";
+    }
+    if (tool && after_tool)
+      plain.back().content += "\n" + message.content;
+    else
+      plain.push_back(std::move(message));
+    after_tool = tool;
   }
-  return text;
+  if (tools.empty()) return plain;
+  std::vector<std::string> texts;
+  for (const Tool& tool : tools) texts.push_back(tool.text);
+  const std::string told = llm::tools_words(words, texts);
+  if (plain.front().role == "system") {
+    plain.front().content += "\n\n" + told;
+  } else if (chat.name() == "mistral-v0.1") {
+    plain.front().content = told + "\n\n" + plain.front().content;
+  } else {
+    const std::string& system = chat.default_system();
+    plain.insert(plain.begin(), {"system", system.empty() ? told : system + "\n\n" + told});
+  }
+  return plain;
 }
 
-std::shared_ptr<const llm::ByteGrammar> call_grammar(const std::vector<Tool>& tools) {
-  // Each tool's call as a schema of its own; references inside its parameters have to find their place again.
+std::shared_ptr<const llm::ByteGrammar> calls_grammar(const std::vector<Tool>& tools, llm::ToolForm form,
+                                                      std::int64_t most, bool opened) {
+  const bool llama = form == llm::ToolForm::llama, mistral = form == llm::ToolForm::mistral;
+  const bool list = form == llm::ToolForm::tagged_list, tagged = !llama && !mistral && !list;
   std::vector<llm::WrappedSchema> forms;
   for (const Tool& tool : tools)
-    forms.push_back({std::string(kOpen) + "\n{\"name\": " + io::json_quoted(tool.name) + ", \"arguments\": ",
-                     tool.parameters.is_null() ? io::Json(io::Json::Object{}) : tool.parameters,
-                     "}\n" + std::string(kClose), "tools." + tool.name + ".parameters"});
-  return llm::wrapped_schemas_grammar(forms);
+    forms.push_back({std::string(tagged ? "<tool_call>\n" : "") + "{\"name\": " + io::json_quoted(tool.name) +
+                         (llama ? ", \"parameters\": " : ", \"arguments\": "),
+                     schema_of(tool), tagged ? "}\n</tool_call>" : "}", "tools." + tool.name + ".parameters"});
+  if (llama) return llm::wrapped_schemas_grammar(forms);
+  if (tagged) return llm::wrapped_schemas_grammar(forms, {.between = "\n", .most = most});
+  return llm::wrapped_schemas_grammar(forms, {.before = list     ? "<tool_call>["
+                                                        : opened ? "["
+                                                                 : "[TOOL_CALLS][",
+                                              .between = ", ",
+                                              .after = list ? "]</tool_call>" : "]",
+                                              .most = most});
 }
 
-ParsedAnswer parse_calls(std::string_view answer, const std::vector<Tool>& tools) {
-  ParsedAnswer parsed;
-  if (trimmed(answer).starts_with('{') || trimmed(answer).starts_with('[')) {
-    parsed.calls = calls_in(answer, tools);
-    if (!parsed.calls.empty()) return parsed;
+std::shared_ptr<const ArgumentGrammars> argument_grammars(const std::vector<Tool>& tools) {
+  auto grammars = std::make_shared<ArgumentGrammars>();
+  for (const Tool& tool : tools) {
+    try {
+      grammars->push_back(llm::open_schema_grammar(schema_of(tool)));
+    } catch (const InvalidArgument& error) {
+      if (tool.strict) throw InvalidArgument("tools." + tool.name + ".parameters: strict, and " + error.what());
+      grammars->push_back(nullptr);
+    }
   }
-  std::string_view rest = answer;
-  for (std::size_t open; (open = rest.find(kOpen)) != std::string_view::npos;) {
-    const std::size_t first = open + kOpen.size();
-    const std::size_t last = std::min(rest.find(kClose, first), rest.size());
-    const std::vector<ToolCall> calls = calls_in(rest.substr(first, last - first), tools);
-    const std::size_t end = std::min(last + kClose.size(), rest.size());
-    // What only looked like a call is kept as it stands.
-    parsed.content += calls.empty() ? rest.substr(0, end) : rest.substr(0, open);
-    parsed.calls.insert(parsed.calls.end(), calls.begin(), calls.end());
-    rest = rest.substr(end);
-  }
-  parsed.content += rest;
-  if (!parsed.calls.empty()) parsed.content = trimmed(parsed.content);
-  return parsed;
+  return grammars;
 }
 
-std::size_t surely_content(std::string_view answer) {
-  const std::size_t first = answer.find_first_not_of(kSpace);
-  if (first == std::string_view::npos || answer[first] == '{' || answer[first] == '[') return 0;
-  if (const std::size_t open = answer.find(kOpen); open != std::string_view::npos) return open;
-  for (std::size_t n = std::min(answer.size(), kOpen.size() - 1); n > 0; --n)
-    if (answer.substr(answer.size() - n) == kOpen.substr(0, n)) return answer.size() - n;
-  return answer.size();
+ArgumentsConstraint::ArgumentsConstraint(CallReader reader, std::shared_ptr<const ArgumentGrammars> grammars,
+                                         std::shared_ptr<const llm::TokenTrie> trie, const llm::Tokenizer& tokenizer,
+                                         llm::Token shown)
+    : reader_(std::move(reader)),
+      grammars_(std::move(grammars)),
+      trie_(std::move(trie)),
+      tokenizer_(tokenizer),
+      shown_(shown),
+      all_(static_cast<std::size_t>(trie_->vocabulary()), 1) {}
+
+std::span<const std::uint8_t> ArgumentsConstraint::allowed() {
+  return inside_ ? inside_->allowed() : std::span<const std::uint8_t>(all_);
+}
+
+void ArgumentsConstraint::take(llm::Token token) {
+  if (tokenizer_.is_special(token) && token != shown_) return;
+  for (const char c : tokenizer_.piece(token)) {
+    const bool before = reader_.inside().has_value();
+    reader_.take(std::string_view(&c, 1));
+    const std::optional<std::size_t> now = reader_.inside();
+    if (now && !before && (*grammars_)[*now]) inside_.emplace((*grammars_)[*now], trie_, tokenizer_);
+    if (inside_) inside_->take_bytes(std::string_view(&c, 1));
+    if (!now) inside_.reset();
+  }
+  (void)reader_.pieces();  // whoever answers reads them for itself
 }
 
 }  // namespace attend::server

@@ -1,44 +1,56 @@
-// Functions that a model may call: how they are told to it, how it is made to call one, how calls are read.
+// Functions that a model may call: how they are told to it, and how it is made to call them as they want to be called.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "attend/llm/chat_template.hpp"
+#include "apps/server/call_reader.hpp"
 #include "io/json.hpp"
-#include "llm/constrain/byte_grammar.hpp"
+#include "llm/constrain/grammar_constraint.hpp"
 
 namespace attend::server {
 
 struct Tool {
   std::string name;
-  std::string text;     // the whole definition as the client gave it, on one line
+  std::string text;     // the whole definition as the client gave it
   io::Json parameters;  // its schema; null: none
+  bool strict = false;  // a schema that cannot be kept to is refused
 };
 
-struct ToolCall {
-  std::string name, arguments;  // arguments: a JSON object as text
+// A chat for a template that has no place for tools: they are told behind the system message, or in the first message
+// where there is no place for that either, and calls and answers are text, in the words that Qwen's template uses.
+std::vector<llm::Message> tools_as_text(std::vector<llm::Message> messages, const std::vector<Tool>& tools,
+                                        const llm::ChatTemplate& chat);
+
+// An answer that is calls of these tools, one to `most`, and nothing else. `opened`: the token that begins calls stands
+// in the prompt already.
+std::shared_ptr<const llm::ByteGrammar> calls_grammar(const std::vector<Tool>& tools, llm::ToolForm form,
+                                                      std::int64_t most, bool opened);
+
+// What the arguments of each tool have to be; null for one whose schema is not understood and not strict.
+using ArgumentGrammars = std::vector<std::shared_ptr<const llm::ByteGrammar>>;
+std::shared_ptr<const ArgumentGrammars> argument_grammars(const std::vector<Tool>& tools);
+
+// Any answer; but where it calls a function, the arguments keep to its schema.
+class ArgumentsConstraint : public llm::TokenConstraint {
+ public:
+  // The tokenizer must outlive it. `shown`: the special token that begins calls, or -1.
+  ArgumentsConstraint(CallReader reader, std::shared_ptr<const ArgumentGrammars> grammars,
+                      std::shared_ptr<const llm::TokenTrie> trie, const llm::Tokenizer& tokenizer, llm::Token shown);
+  std::span<const std::uint8_t> allowed() override;
+  void take(llm::Token token) override;
+  bool may_end() const override { return !inside_; }
+  bool must_end() const override { return false; }
+
+ private:
+  CallReader reader_;
+  const std::shared_ptr<const ArgumentGrammars> grammars_;
+  const std::shared_ptr<const llm::TokenTrie> trie_;
+  const llm::Tokenizer& tokenizer_;
+  const llm::Token shown_;
+  const std::vector<std::uint8_t> all_;
+  std::optional<llm::GrammarConstraint> inside_;  // while arguments are written
 };
-
-// What is said behind the system message, in the words that Qwen's and MiniMind's templates use.
-std::string tools_text(const std::vector<Tool>& tools);
-// Calls that an assistant made earlier, as the same templates write them behind `content`.
-std::string calls_text(const std::string& content, const std::vector<ToolCall>& calls);
-
-// An answer that is one call of one of these tools, and nothing else.
-std::shared_ptr<const llm::ByteGrammar> call_grammar(const std::vector<Tool>& tools);
-
-// The calls in an answer, and what it says besides. Text that only looks like a call stays text.
-struct ParsedAnswer {
-  std::string content;
-  std::vector<ToolCall> calls;
-};
-ParsedAnswer parse_calls(std::string_view answer, const std::vector<Tool>& tools);
-
-// How much of a growing answer can no longer become part of a call.
-std::size_t surely_content(std::string_view answer);
 
 }  // namespace attend::server

@@ -25,7 +25,11 @@ std::span<const std::uint8_t> GrammarConstraint::allowed() {
 }
 
 void GrammarConstraint::take(Token token) {
-  for (const char c : tokenizer_.piece(token))
+  take_bytes(tokenizer_.piece(token));
+}
+
+void GrammarConstraint::take_bytes(std::string_view bytes) {
+  for (const char c : bytes)
     if (state_ != ByteAutomaton::kDead) state_ = automaton_.next(state_, static_cast<std::uint8_t>(c));
 }
 

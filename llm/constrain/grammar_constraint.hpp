@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,7 @@ class GrammarConstraint : public TokenConstraint {
                     const Tokenizer& tokenizer);
   std::span<const std::uint8_t> allowed() override;
   void take(Token token) override;
+  void take_bytes(std::string_view bytes);
   bool may_end() const override;
   bool must_end() const override;
 

@@ -35,14 +35,31 @@ class Builder {
     g_->set_top(value(root, "schema"));
     return g_;
   }
-  std::shared_ptr<const ByteGrammar> wrapped(std::span<const WrappedSchema> schemas) {
-    const Rule top = g_->add_rule();
+  std::shared_ptr<const ByteGrammar> wrapped(std::span<const WrappedSchema> schemas, const Repeated& repeated) {
+    const Rule any = g_->add_rule(), top = g_->add_rule();
     for (const WrappedSchema& one : schemas) {
       root_ = &one.schema;
       references_.clear();  // they mean places in this schema
-      const Node before = g_->literal(g_->start(top), one.before);
-      g_->link(g_->literal(g_->call(before, value(one.schema, one.where)), one.after), g_->end(top));
+      const Node before = g_->literal(g_->start(any), one.before);
+      g_->link(g_->literal(g_->call(before, value(one.schema, one.where)), one.after), g_->end(any));
     }
+    const Node enough = g_->add_node();
+    Node at = g_->call(g_->literal(g_->start(top), repeated.before), any);
+    for (std::int64_t count = 1; count < repeated.most; ++count) {
+      g_->link(at, enough);
+      at = g_->call(g_->literal(at, repeated.between), any);
+    }
+    g_->link(at, enough);
+    g_->link(g_->literal(enough, repeated.after), g_->end(top));
+    g_->set_top(top);
+    return g_;
+  }
+  std::shared_ptr<const ByteGrammar> open(const Json& root) {
+    root_ = &root;
+    const Rule top = g_->add_rule();
+    const Node behind = g_->call(g_->start(top), value(root, "schema"));
+    g_->link_bytes(behind, 0, 255, behind);
+    g_->link(behind, g_->end(top));
     g_->set_top(top);
     return g_;
   }
@@ -502,8 +519,13 @@ std::shared_ptr<const ByteGrammar> json_schema_grammar(const Json& schema) {
   return Builder().schema(schema);
 }
 
-std::shared_ptr<const ByteGrammar> wrapped_schemas_grammar(std::span<const WrappedSchema> schemas) {
-  return Builder().wrapped(schemas);
+std::shared_ptr<const ByteGrammar> wrapped_schemas_grammar(std::span<const WrappedSchema> schemas,
+                                                           const Repeated& repeated) {
+  return Builder().wrapped(schemas, repeated);
+}
+
+std::shared_ptr<const ByteGrammar> open_schema_grammar(const Json& schema) {
+  return Builder().open(schema);
 }
 
 }  // namespace attend::llm

@@ -1,6 +1,7 @@
 // Grammars of JSON: any value, or what a JSON schema describes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,7 +26,15 @@ struct WrappedSchema {
   io::Json schema;
   std::string after, where;
 };
-// One of them.
-std::shared_ptr<const ByteGrammar> wrapped_schemas_grammar(std::span<const WrappedSchema> schemas);
+// One of them, or several behind each other.
+struct Repeated {
+  std::string before{}, between{}, after{};
+  std::int64_t most = 1;
+};
+std::shared_ptr<const ByteGrammar> wrapped_schemas_grammar(std::span<const WrappedSchema> schemas,
+                                                           const Repeated& repeated = {});
+
+// A value of a schema, and behind it whatever comes.
+std::shared_ptr<const ByteGrammar> open_schema_grammar(const io::Json& schema);
 
 }  // namespace attend::llm

@@ -217,7 +217,10 @@ void RunningBatch::admit() {
       r.sequence = cache_.add();
     }
     r.cached = shared;
-    stats_.reused_tokens += shared;
+    if (r.reused < 0) {  // one that gave its room up has counted already
+      r.reused = shared;
+      stats_.reused_tokens += shared;
+    }
     running_.push_back(std::move(r));
     waiting_.pop_front();
   }
@@ -384,7 +387,7 @@ std::vector<Event> RunningBatch::step() {
 
 void RunningBatch::take_token(Running& r, std::span<const float> logits, std::vector<Event>& events) const {
   const std::int64_t prompt = std::ssize(r.request.prompt), made = std::ssize(r.tokens) - prompt;
-  Event event{.request = r.number};
+  Event event{.request = r.number, .reused = r.reused};
   const auto& stops = r.request.stop_tokens;
   std::vector<std::uint8_t> allowed;
   if (TokenConstraint* constraint = r.request.constraint.get()) {
@@ -411,7 +414,9 @@ void RunningBatch::take_token(Running& r, std::span<const float> logits, std::ve
     r.finish = Finish::stop_token;
   } else {
     r.tokens.push_back(token);
-    r.held += r.decoder.push(token);
+    const auto& shown = r.request.shown;
+    r.held += std::find(shown.begin(), shown.end(), token) != shown.end() ? std::string(tokenizer_.piece(token))
+                                                                          : r.decoder.push(token);
     if (r.request.constraint) r.request.constraint->take(token);
     if (r.request.constraint && r.request.constraint->must_end())
       r.finish = Finish::complete;

@@ -61,6 +61,7 @@ class RunningBatch {
     std::int64_t sequence = -1;
     std::vector<Token> tokens{};  // prompt and answer
     std::int64_t cached = 0;      // of them in the cache
+    std::int64_t reused = -1;     // of them in the cache when it began; -1 before
     StreamDecoder decoder;
     std::string held{};  // text that may be the beginning of a stop text
     Finish finish = Finish::not_yet;

@@ -28,6 +28,7 @@ struct ChatStyle {
   std::string system;  // said when the chat does not begin with a system message; "" for nothing
   std::string start = "<|im_start|>", end = "<|im_end|>";
   bool tool_answers = false;  // tools answer inside a user's turn
+  ToolForm tools = ToolForm::tagged;
   Thoughts thoughts = Thoughts::kept;
   bool bare_system = false;  // minimind1: a system message stands there without role and markers
   std::string opening;       // of the answer to come, behind the assistant's header
@@ -36,5 +37,13 @@ struct ChatStyle {
   System system_place = System::anywhere;
   bool dated = false;  // llama-3.1 states dates in the system message
 };
+
+const std::vector<ChatStyle>& chat_styles();
+const ChatStyle* find_chat_style(std::string_view name);     // null for a name that is not among them
+ChatStyle detect_chat_style(std::string_view jinja_source);  // ChatTemplate::detect
+
+// The words in which each form tells a model of its tools, and writes its calls.
+std::string tools_words(const ChatStyle& style, std::span<const std::string> tools);
+std::string calls_words(const ChatStyle& style, std::span<const ToolCall> calls);
 
 }  // namespace attend::llm

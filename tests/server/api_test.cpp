@@ -1,7 +1,6 @@
 // The API without a socket: every path answers, errors are error objects, and a stop ends what runs.
 #include <gtest/gtest.h>
 
-#include "apps/server/tools.hpp"
 #include "tiny_served_model.hpp"
 
 namespace attend::server::test {
@@ -22,6 +21,20 @@ TEST_F(ApiTest, AChatAndItsStream) {
   EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
   const io::Json answer = parsed(whole);
   EXPECT_NE(answer.find("usage"), nullptr);
+}
+
+TEST_F(ApiTest, WhatWasReadBeforeIsCounted) {
+  const std::string question =
+      R"({"messages": [{"role": "user", "content": "the same words again"}], "max_tokens": 2, "n": 2, "temperature": 0)";
+  const auto cached = [&](const std::string& more) {
+    const io::Json answer = parsed(server_.ask(TinyServer::post("/v1/chat/completions", question + more + "}")));
+    return *answer.find("usage")->find("prompt_tokens_details")->find("cached_tokens")->integer();
+  };
+  EXPECT_EQ(cached(""), 0);  // the second choice shares what the first has read: that is no earlier request
+  const std::int64_t again = cached("");
+  EXPECT_GT(again, 0);
+  EXPECT_EQ(cached(R"(, "seed": 5)"), again);
+  EXPECT_GT(server_.models.all().front()->numbers().engine.reused_tokens, 2 * again);
 }
 
 TEST_F(ApiTest, ErrorsAreErrorObjects) {
@@ -72,29 +85,6 @@ TEST_F(ApiTest, JobsRunBetweenSteps) {
   std::unique_lock lock(mutex);
   EXPECT_TRUE(done.wait_for(lock, std::chrono::minutes(1), [&] { return vocabulary > 0; }));
   EXPECT_EQ(vocabulary, 64);
-}
-
-TEST(Tools, CallsAreReadAndTextStays) {
-  const std::vector<Tool> tools = {{"look", "{}", {}}, {"go", "{}", {}}};
-  const auto one = parse_calls("<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n</tool_call>", tools);
-  ASSERT_EQ(one.calls.size(), 1U);
-  EXPECT_EQ(one.calls[0].arguments, "{\"at\":1}");
-  EXPECT_EQ(one.content, "");
-  const auto two = parse_calls(
-      "well <tool_call>{\"name\":\"look\"}</tool_call> <tool_call>{\"name\":\"go\",\"arguments\":\"{}\"}", tools);
-  EXPECT_EQ(two.calls.size(), 2U);
-  EXPECT_EQ(two.content, "well");
-  EXPECT_EQ(parse_calls(R"({"name": "go", "parameters": {}})", tools).calls.size(), 1U);
-  EXPECT_EQ(parse_calls(R"([{"name": "go"}, {"name": "look"}])", tools).calls.size(), 2U);
-  for (const char* text : {"<tool_call>{\"name\": \"other\"}</tool_call>", "<tool_call>nonsense</tool_call> x",
-                           "{\"a\": 1}", "plain", ""}) {
-    EXPECT_TRUE(parse_calls(text, tools).calls.empty()) << text;
-    EXPECT_EQ(parse_calls(text, tools).content, text);
-  }
-  EXPECT_EQ(surely_content("abc <tool"), 4U);
-  EXPECT_EQ(surely_content("abc <tools>"), 11U);
-  EXPECT_EQ(surely_content("abc <tool_call>{"), 4U);
-  EXPECT_EQ(surely_content(" {\"a\""), 0U);
 }
 
 }  // namespace

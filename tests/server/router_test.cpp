@@ -52,6 +52,21 @@ TEST(Router, PathsMethodsAndPrefixes) {
   EXPECT_EQ(r.refusal(wrong)->headers.back().second, "GET, POST");
 }
 
+TEST(Router, APathThatIsNearlyRightIsNamed) {
+  Router r;
+  const Handler nothing = [](const Request&, const std::shared_ptr<Reply>&) {};
+  r.add("POST", "/v1/chat/completions", nothing);
+  r.add("GET", "/health", nothing);
+  const auto message = [&](const char* path) { return r.refusal(get(path))->body; };
+  for (const char* path :
+       {"/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completions/", "/v1/chat/completion"})
+    EXPECT_NE(message(path).find("did you mean"), std::string::npos) << path;
+  EXPECT_NE(message("/chat/completions").find("/v1/chat/completions"), std::string::npos);
+  EXPECT_EQ(message("/elsewhere").find("did you mean"), std::string::npos);
+  EXPECT_EQ(message("*").find("did you mean"), std::string::npos);
+  EXPECT_NE(message("/elsewhere").find("/openapi.json"), std::string::npos);
+}
+
 TEST(Router, TokensAreComparedWhole) {
   const Router r = router({.token = "secret"});
   EXPECT_EQ(status(r, get("/open")), 200);

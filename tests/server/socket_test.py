@@ -1,5 +1,6 @@
 """`attend serve` over real sockets: the API, refusals, slow and vanishing clients, the end. Usage: socket_test.py PROGRAM"""
 
+import base64
 import concurrent.futures
 import json
 import os
@@ -8,6 +9,7 @@ import random
 import re
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -15,7 +17,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import Server, write_model
+from tiny_model import FORMS, Server, write_encoder, write_model
 
 PROGRAM = ""
 CHAT = "/v1/chat/completions"
@@ -24,6 +26,11 @@ SCALE = int(os.environ.get("ATTEND_SCALE", "1"))  # 10: 10,000 requests, 1,000 d
 
 def chat(text="hello", **more):
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 20, "temperature": 0, **more}
+
+
+LOOK = {"type": "function", "function": {"name": "look", "description": "look up", "parameters": {
+    "type": "object", "properties": {"at": {"enum": ["sun", "moon"]}}, "required": ["at"], "additionalProperties": False}}}
+GO = {"type": "function", "function": {"name": "go", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}
 
 
 class ServerTest(unittest.TestCase):
@@ -95,7 +102,8 @@ class ApiTest(ServerTest):
         self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
         text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"])
         self.assertEqual(text, choice["message"]["content"])
-        self.assertEqual(events[-1]["usage"], usage)
+        for count in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            self.assertEqual(events[-1]["usage"][count], usage[count])
         self.assertEqual(events[-1]["choices"], [])
         self.assertTrue(all(e["usage"] is None for e in events[:-1]))
         self.assertEqual([e["choices"][0]["finish_reason"] for e in events[:-1] if e["choices"][0]["finish_reason"]], [choice["finish_reason"]])
@@ -184,29 +192,61 @@ class ApiTest(ServerTest):
         self.assertIn("pattern", error["message"])
         self.assertIn("properties.a", error["message"])
 
-    def test_tools(self):
-        tool = {"type": "function", "function": {"name": "look", "description": "look up", "parameters": {
-            "type": "object", "properties": {"at": {"enum": ["sun", "moon"]}}, "required": ["at"], "additionalProperties": False}}}
-        for choice in ("required", {"type": "function", "function": {"name": "look"}}):
-            answer = self.good(CHAT, chat(tools=[tool], tool_choice=choice, max_tokens=300))["choices"][0]
-            self.assertEqual(answer["finish_reason"], "tool_calls")
-            self.assertIsNone(answer["message"]["content"])
-            call = answer["message"]["tool_calls"][0]
-            self.assertEqual(call["function"]["name"], "look")
-            self.assertIn(json.loads(call["function"]["arguments"])["at"], ("sun", "moon"))
-            events = self.server.stream(CHAT, chat(tools=[tool], tool_choice=choice, max_tokens=300))
-            calls = [c for e in events for c in e["choices"][0]["delta"].get("tool_calls", [])]
-            self.assertEqual([c["function"] for c in calls], [call["function"]])
-            self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
-        # The conversation goes on with what the tool said.
-        ask = chat(tools=[tool], max_tokens=5)
-        ask["messages"] += [{"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function",
-                             "function": {"name": "look", "arguments": '{"at":"sun"}'}}]},
-                            {"role": "tool", "tool_call_id": "call_1", "content": "bright"}]
-        self.good(CHAT, ask)
-        self.good(CHAT, chat(tools=[tool], tool_choice="none", max_tokens=5))
-        self.bad(CHAT, chat(tools=[tool], tool_choice={"type": "function", "function": {"name": "other"}}))
-        self.bad(CHAT, chat(tool_choice="auto"))
+    def test_choices_of_tools(self):
+        for choice in ("none", "auto", "required", {"type": "function", "function": {"name": "look"}},
+                       {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "look"}}]}}):
+            message = self.good(CHAT, chat(tools=[LOOK, GO], tool_choice=choice, max_tokens=400))["choices"][0]["message"]
+            names = {call["function"]["name"] for call in message.get("tool_calls", [])}
+            self.assertTrue(names if choice not in ("none", "auto") else not names, (choice, message))
+            self.assertLessEqual(names, {"look"} if isinstance(choice, dict) else {"look", "go"})
+        one = self.good(CHAT, chat(tools=[LOOK, GO], tool_choice="required", parallel_tool_calls=False, max_tokens=300))["choices"][0]
+        self.assertEqual(len(one["message"]["tool_calls"]), 1)
+        strict = {"type": "function", "function": {**GO["function"], "strict": True}}
+        self.good(CHAT, chat(tools=[strict], max_tokens=5))
+        strict["function"]["parameters"] = {"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}}
+        self.assertIn("pattern", self.bad(CHAT, chat(tools=[strict]))["message"])
+        self.good(CHAT, chat(tools=[{"type": "function", "function": {**strict["function"], "strict": False}}], max_tokens=5))
+        for more in ({"tools": [LOOK], "tool_choice": {"type": "function", "function": {"name": "other"}}}, {"tool_choice": "required"},
+                     {"tools": [LOOK, LOOK]}, {"tools": [LOOK], "tool_choice": "some"}, {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
+                     {"tools": [LOOK], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}},
+                     {"tools": [LOOK], "response_format": {"type": "json_object"}}):
+            self.bad(CHAT, chat(**more))
+
+    def test_a_call_that_is_cut_says_so(self):
+        whole = self.good(CHAT, chat(tools=[LOOK], tool_choice="required", parallel_tool_calls=False, max_tokens=300))
+        cut = self.good(CHAT, chat(tools=[LOOK], tool_choice="required", parallel_tool_calls=False, max_tokens=whole["usage"]["completion_tokens"] - 19))
+        choice = cut["choices"][0]
+        self.assertEqual(choice["finish_reason"], "length", choice)
+        arguments = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+        self.assertTrue(arguments.startswith(choice["message"]["tool_calls"][0]["function"]["arguments"]))
+
+    def test_what_was_read_before_is_counted(self):
+        text = "words that nobody has said before"
+        first = self.good(CHAT, chat(text))["usage"]
+        again = self.server.stream(CHAT, chat(text, stream_options={"include_usage": True}))[-1]["usage"]
+        self.assertLess(first["prompt_tokens_details"]["cached_tokens"], 20)  # the template's own beginning
+        self.assertEqual(again["prompt_tokens_details"]["cached_tokens"], again["prompt_tokens"] - 1)
+        self.assertRegex(self.server.ask("GET", "/metrics")[2], r'attend_reused_tokens_total\{model="tiny"\} [1-9]')
+
+    def test_fields_of_openai(self):
+        """All that its client may send: what is accepted here, and what is refused by its name."""
+        for more in ({"user": "me"}, {"metadata": {"a": "b"}}, {"store": False}, {"service_tier": "auto"}, {"reasoning_effort": "none"},
+                     {"prompt_cache_key": "k"}, {"prompt_cache_retention": "in_memory"}, {"safety_identifier": "s"}, {"verbosity": "medium"},
+                     {"modalities": ["text"]}, {"max_completion_tokens": 20}, {"parallel_tool_calls": True}, {"logprobs": None},
+                     {"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+                                   {"role": "user", "content": "c"}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+                                   {"role": "user", "content": "d"}, {"role": "assistant", "content": None, "refusal": "no"}, {"role": "user", "content": "e"}]}):
+            self.good(CHAT, {**chat(max_tokens=2), **more} if "max_completion_tokens" not in more else chat(**more))
+        for name, value in (("metadata", "x"), ("store", True), ("service_tier", "flex"), ("reasoning_effort", "low"), ("audio", {}), ("functions", []),
+                            ("prompt_cache_retention", "24h"), ("prompt_cache_options", {}), ("prediction", {}), ("verbosity", "low"), ("user", 3),
+                            ("modalities", ["audio"]), ("moderation", {}), ("web_search_options", {}), ("function_call", "auto"), ("safety_identifier", 1),
+                            ("stream_options", {"include_usage": True}), ("best_of", 2), ("suffix", "x"), ("echo", True)):
+            self.assertEqual(self.bad(CHAT, chat(**{name: value}))["param"], name)
+        self.assertEqual(self.bad(CHAT, chat(stream=True, stream_options={"include_obfuscation": True}))["param"], "stream_options.include_obfuscation")
+        for name, value in (("metadata", {}), ("store", False), ("max_completion_tokens", 3), ("tools", []), ("suffix", "x"), ("best_of", 2), ("top_logprobs", 2)):
+            self.assertEqual(self.bad("/v1/completions", {"prompt": "abc", name: value})["param"], name)
+        for name, value in (("user", "me"), ("best_of", 1), ("suffix", ""), ("suffix", None), ("echo", False), ("logprobs", 0)):
+            self.good("/v1/completions", {"prompt": "abc", "max_tokens": 2, name: value})
 
     def test_every_wrong_field_is_refused_by_name(self):
         numbers = ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]
@@ -272,6 +312,91 @@ class ApiTest(ServerTest):
         self.assertIn("<title>attend", text)
         self.assertEqual(self.server.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})[0], 304)
         self.assertEqual(self.server.ask("HEAD", "/")[0], 200)
+
+
+class FormsTest(unittest.TestCase):
+    """Tools by the template of each family: told, called for certain, streamed, and talked about afterwards."""
+
+    def test_forms(self):
+        for name, (template, special) in FORMS.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                server = Server(PROGRAM, write_model(pathlib.Path(folder, "tiny"), 2048, template, special), "--log", "none")
+                try:
+                    self.use(server, name)
+                finally:
+                    self.assertEqual(server.stop(), 0)
+
+    def use(self, server, name):
+        ask = chat(tools=[LOOK, GO], tool_choice="required", max_tokens=900)
+        status, _, answer = server.ask("POST", CHAT, ask)
+        self.assertEqual(status, 200, answer)
+        choice = answer["choices"][0]
+        self.assertEqual(choice["finish_reason"], "tool_calls", choice)
+        self.assertIsNone(choice["message"]["content"])
+        calls = choice["message"]["tool_calls"]
+        self.assertEqual(len({call["id"] for call in calls}), len(calls))
+        for call in calls:
+            if call["function"]["name"] == "look":
+                self.assertIn(json.loads(call["function"]["arguments"])["at"], ("sun", "moon"))
+            if name == "mistral":
+                self.assertRegex(call["id"], "^[0-9a-z]{9}$")
+        if name == "llama":  # its template has a place for one
+            self.assertEqual(len(calls), 1)
+        streamed = []
+        events = server.stream(CHAT, ask)
+        for event in events:
+            for delta in event["choices"][0]["delta"].get("tool_calls", []):
+                if "id" in delta:
+                    self.assertEqual((delta["index"], delta["type"], delta["function"]["arguments"]), (len(streamed), "function", ""))
+                    streamed.append({"name": delta["function"]["name"], "arguments": "", "pieces": 0})
+                else:
+                    self.assertEqual((delta["index"], set(delta["function"])), (len(streamed) - 1, {"arguments"}))
+                    streamed[-1]["arguments"] += delta["function"]["arguments"]
+                    streamed[-1]["pieces"] += 1
+        self.assertEqual([(c["name"], c["arguments"]) for c in streamed], [(c["function"]["name"], c["function"]["arguments"]) for c in calls])
+        self.assertTrue(all(c["pieces"] > 1 for c in streamed))
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content") or "" for e in events), "")
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+        # The conversation goes on with what the tools said; another server may have given the ids.
+        for id in (calls[0]["id"], "call_of_another_server"):
+            talk = chat(tools=[LOOK, GO], max_tokens=5)
+            talk["messages"] += [{"role": "assistant", "content": None, "tool_calls": [{**calls[0], "id": id}]},
+                                 {"role": "tool", "tool_call_id": id, "content": "bright"}]
+            self.assertEqual(server.ask("POST", CHAT, talk)[0], 200)
+        talk["messages"][-2]["tool_calls"] = [calls[0], {**calls[0], "id": "another"}]
+        status, _, answer = server.ask("POST", CHAT, talk)
+        self.assertEqual(status, 400 if name == "llama" else 200, answer)
+
+
+class EmbedTest(unittest.TestCase):
+    def test_inputs_and_formats(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(PROGRAM, write_encoder(pathlib.Path(folder, "words")), "--log", "none")
+            try:
+                self.use(server)
+            finally:
+                self.assertEqual(server.stop(), 0)
+
+    def use(self, server):
+        def rows(**more):
+            status, _, answer = server.ask("POST", "/v1/embeddings", more)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual([d["index"] for d in answer["data"]], list(range(len(answer["data"]))))
+            self.assertEqual(answer["usage"]["prompt_tokens"], answer["usage"]["total_tokens"])
+            return [d["embedding"] for d in answer["data"]]
+
+        tokens = [server.ask("POST", "/tokenize", {"content": text, "add_special": True})[2]["tokens"] for text in ("a b", "c")]
+        one, two = rows(input=["a b", "c"], user="me")
+        self.assertEqual(rows(input="a b", encoding_format="float"), [one])
+        self.assertEqual(rows(input=tokens[0]), [one])
+        self.assertEqual(rows(input=tokens, dimensions=len(one)), [one, two])
+        packed = base64.b64decode(rows(input="c", encoding_format="base64")[0])
+        self.assertEqual(list(struct.unpack(f"<{len(two)}f", packed)), [struct.unpack("<f", struct.pack("<f", x))[0] for x in two])
+        for name, value in (("dimensions", 3), ("dimensions", len(one) + 1), ("encoding_format", "int8"), ("user", 1), ("input", []), ("input", ""),
+                            ("input", [[]]), ("input", [1.5]), ("input", [-1]), ("input", 3), ("nonsense", 1)):
+            status, _, answer = server.ask("POST", "/v1/embeddings", {"input": "a", name: value})
+            self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
+        self.assertEqual(server.ask("POST", CHAT, chat())[0], 400)
 
 
 class RefusalTest(ServerTest):
@@ -555,7 +680,8 @@ class EndTest(unittest.TestCase):
         import subprocess
         for arguments, words in ((["nowhere"], "nowhere"), ([str(self.model), "--host", "0.0.0.0"], "token"),
                                  ([str(self.model), "--port", "70000"], "port"), ([str(self.model), str(self.model)], "two models"),
-                                 ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "token")):
+                                 ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "no address"),
+                                 ([str(self.model), "--host", "0.0.0.0", "--port", "80000"], "port")):
             result = subprocess.run([PROGRAM, "serve", *arguments], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(words, result.stderr)
@@ -563,6 +689,9 @@ class EndTest(unittest.TestCase):
         result = subprocess.run([PROGRAM, "serve", str(self.model), "--port", str(server.port)], capture_output=True, text=True, timeout=60)
         self.assertIn("another port", result.stderr)
         server.stop()
+        by_name = Server(PROGRAM, self.model, "--host", "localhost")
+        self.assertEqual(by_name.ask("GET", "/health")[0], 200)
+        by_name.stop()
 
 
 if __name__ == "__main__":

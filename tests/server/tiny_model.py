@@ -17,27 +17,37 @@ TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
+# Sources that have each family's marks, and the two special tokens of its vocabulary: the last ends an answer.
+FORMS = {
+    "tagged": (TEMPLATE + "{# <tool_response> #}", ("<|im_start|>", "<|im_end|>")),
+    "list": ("{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}" + TEMPLATE,
+             ("<|im_start|>", "<|im_end|>")),
+    "llama": ("{{ '<|start_header_id|>' }}{# Cutting Knowledge Date #}", ("<|python_tag|>", "<|eot_id|>")),
+    "mistral": ("{{ '[AVAILABLE_TOOLS]' }}{{ '[INST]' }}", ("[TOOL_CALLS]", "</s>")),
+    "none": ("{{ '<|user|>\n' }}{{ '<|assistant|>' }}", ("<unused>", "</s>")),  # zephyr has no place for tools
+}
 
-def tokenizer():
+
+def tokenizer(special):
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     vocabulary = {letter: n for n, letter in enumerate(CHARACTERS)}
     assert len(vocabulary) == 62
     added = [
         {"id": 62 + n, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        for n, text in enumerate(["<|im_start|>", "<|im_end|>"])
+        for n, text in enumerate(special)
     ]
     return {"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
             "decoder": byte_level, "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
 
 
-def write_model(folder, context=1024):
+def write_model(folder, context=1024, template=TEMPLATE, special=("<|im_start|>", "<|im_end|>")):
     folder = pathlib.Path(folder)
     shutil.copytree(GOLDEN / "llama", folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {"bos_token_id": None, "eos_token_id": 63, "max_position_embeddings": context}
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer()))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer(special)))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": special[1]}))
     return folder
 
 

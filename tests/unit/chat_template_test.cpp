@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "error_of.hpp"
+#include "io/json_text.hpp"
 #include "llm/text/chat_template.hpp"
 #include "tokenizer_files.hpp"
 
@@ -17,6 +18,13 @@ std::vector<Message> messages_of(const io::Json& chat) {
   std::vector<Message> messages;
   for (const io::Json& message : *chat.array()) {
     messages.push_back({*message.find("role")->string(), *message.find("content")->string()});
+    if (const io::Json* id = message.find("tool_call_id")) messages.back().call_id = *id->string();
+    const io::Json* calls = message.find("tool_calls");
+    for (std::size_t i = 0; calls != nullptr && i < calls->array()->size(); ++i) {
+      const io::Json& call = (*calls->array())[i];
+      messages.back().calls.push_back({*call.find("id")->string(), *call.find("function")->find("name")->string(),
+                                       io::json_text(*call.find("function")->find("arguments"))});
+    }
   }
   return messages;
 }
@@ -35,7 +43,7 @@ TEST(ChatTemplate, RendersAsTransformers) {
     names.push_back(name);
     const std::optional<ChatTemplate> chat_template = ChatTemplate::named(name);
     ASSERT_TRUE(chat_template) << name;
-    const bool tools = chat_template->render(messages_of(chats[0]), true).starts_with("<|im_start|>");
+    const bool tools = chat_template->tool_form() != ToolForm::none;
     for (std::size_t i = 0; i < chats.size(); ++i) {
       const std::vector<Message> messages = messages_of(chats[i]);
       const std::string* expected = (*entry.find("rendered")->array())[i].string();
@@ -53,6 +61,66 @@ TEST(ChatTemplate, RendersAsTransformers) {
   EXPECT_EQ(std::set(names.begin(), names.end()).size(), names.size());
   EXPECT_GT(compared, 150);
   EXPECT_GT(refused, 10);
+}
+
+TEST(ChatTemplate, TellsOfToolsAsTransformers) {
+  const io::Json golden = test::golden_json("chats.json");
+  const io::Json::Array& chats = *golden.find("tool_chats")->array();
+  std::vector<std::string> tools;
+  for (const io::Json& tool : *golden.find("tools")->array()) tools.push_back(io::json_text(tool));
+  int compared = 0, refused = 0;
+  for (const io::Json& entry : *golden.find("templates")->array()) {
+    const ChatTemplate chat_template = ChatTemplate::detect(*entry.find("source")->string());
+    EXPECT_EQ(chat_template.tool_form(), ChatTemplate::named(*entry.find("name")->string())->tool_form());
+    const io::Json* rendered = entry.find("with_tools");
+    for (std::size_t i = 0; rendered != nullptr && i < chats.size(); ++i) {
+      const std::vector<Message> messages = messages_of(chats[i]);
+      if (const std::string* expected = (*rendered->array())[i].string()) {
+        EXPECT_EQ(chat_template.render(messages, true, tools), *expected) << chat_template.name() << " " << i;
+        ++compared;
+      } else {
+        EXPECT_NE(attend::test::error_of([&] { chat_template.render(messages, true, tools); }), "") << i;
+        ++refused;
+      }
+    }
+  }
+  EXPECT_EQ(compared, 39);
+  EXPECT_EQ(refused, 1);  // llama-3.1 has a place for one call
+}
+
+TEST(ChatTemplate, ToolsWithoutAPlaceAreRefused) {
+  const std::vector<std::string> tools = {R"({"type": "function", "function": {"name": "look"}})"};
+  const std::vector<Message> asked = {{"user", "Hi"}};
+  const std::vector<Message> called = {
+      {"user", "Hi"}, {"assistant", "", {{"1", "look", "{}"}}}, {"tool", "x", {}, "1"}};
+  const auto error = [](const char* name, const std::vector<Message>& messages, const std::vector<std::string>& with) {
+    return attend::test::error_of([&] { ChatTemplate::named(name)->render(messages, true, with); });
+  };
+  for (const char* name : {"llama-3", "mistral", "mistral-v0.1", "zephyr", "minimind-v1", "minimind-v1-2024"}) {
+    EXPECT_EQ(ChatTemplate::named(name)->tool_form(), ToolForm::none) << name;
+    EXPECT_NE(error(name, asked, tools).find("no place for tools"), std::string::npos) << name;
+    EXPECT_NE(error(name, called, {}), "") << name;
+  }
+  EXPECT_NE(error("mistral-nemo", called, tools).find("nine letters and digits"), std::string::npos);
+  EXPECT_NE(error("llama-3.1", {{"assistant", "Hi"}}, tools).find("expected a user's"), std::string::npos);
+  EXPECT_NE(error("qwen3", {{"user", "Hi", {{"1", "look", "{}"}}}}, {}).find("its role is"), std::string::npos);
+  EXPECT_NE(error("qwen3", {{"assistant", "", {{"1", "look", "{"}}}}, {}).find("arguments"), std::string::npos);
+  EXPECT_NE(error("qwen3", asked, {"nonsense"}).find("tool"), std::string::npos);
+  EXPECT_NE(error("mistral-nemo", asked, {"{}"}).find("has no \"function\""), std::string::npos);
+}
+
+// SmolLM2's template does not know tools; it was taught with these words.
+TEST(ChatTemplate, SmolLm2WritesAListOfCalls) {
+  const ChatTemplate smollm2 = *ChatTemplate::named("smollm2");
+  EXPECT_EQ(smollm2.tool_form(), ToolForm::tagged_list);
+  const std::string text = smollm2.render(
+      std::vector<Message>{{"user", "Hi"}, {"assistant", "", {{"1", "look", "{\"at\":1}"}, {"2", "go", ""}}}}, true,
+      std::vector<std::string>{R"({"name": "look"})"});
+  EXPECT_TRUE(text.starts_with("<|im_start|>system\nYou are an expert in composing functions."));
+  EXPECT_NE(text.find("<tools>[{\"name\": \"look\"}]</tools>"), std::string::npos);
+  EXPECT_NE(text.find("<|im_start|>assistant\n<tool_call>[{\"name\": \"look\", \"arguments\": {\"at\": 1}}, {\"name\": "
+                      "\"go\", \"arguments\": {}}]</tool_call><|im_end|>\n"),
+            std::string::npos);
 }
 
 TEST(ChatTemplate, IsRecognisedByItsSource) {

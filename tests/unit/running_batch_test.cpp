@@ -174,6 +174,28 @@ TEST_F(EngineTest, WindowsForgetAndAnswerAlike) {
   }
 }
 
+TEST_F(EngineTest, EventsTellWhatWasReused) {
+  RunningBatch engine(model_, tokenizer_, {.cache_tokens = 1024});
+  for (const std::int64_t expected : {0, 49, 20}) {
+    Request r{.prompt = prompt(50), .max_tokens = 3};
+    if (expected == 20) r.prompt[20] = 63;
+    engine.submit(r);
+    while (!engine.idle())
+      for (const Event& event : engine.step()) EXPECT_EQ(event.reused, expected);
+  }
+  EXPECT_EQ(engine.stats().reused_tokens, 49 + 20);
+}
+
+// A special token is no text, unless it is asked for.
+TEST_F(EngineTest, SpecialTokensAreShownWhereAsked) {
+  const Token mark = *tokenizer_.find("<|im_start|>");
+  Request r{.prompt = prompt(9), .max_tokens = 2};
+  r.sampling.logit_bias = {{mark, 100}};
+  EXPECT_EQ(alone(r).text, "");
+  r.shown = {mark};
+  EXPECT_EQ(alone(r).text, "<|im_start|><|im_start|>");
+}
+
 TEST_F(EngineTest, SharedBeginningsAreReadOnce) {
   RunningBatch engine(model_, tokenizer_, {.cache_tokens = 2048});
   Request a{.prompt = prompt(100), .max_tokens = 20}, b = a;

@@ -13,9 +13,27 @@
 
 namespace attend::llm {
 
+// A call of a function that an assistant made.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // a JSON object as text
+};
+
 struct Message {
   std::string role;  // system, user, assistant, tool
   std::string content;
+  std::vector<ToolCall> calls{};  // of an assistant
+  std::string call_id{};          // of a tool: the call that it answers
+};
+
+// How a family writes calls of functions.
+enum class ToolForm {
+  none,    // its template has no place for them
+  tagged,  // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one behind the other: Qwen, Hermes, MiniMind
+  tagged_list,  // <tool_call>[{"name": ..., "arguments": {...}}, ...]</tool_call>: SmolLM2
+  llama,        // {"name": ..., "parameters": {...}}, perhaps behind <|python_tag|>: Llama 3.1 and 3.2
+  mistral,      // [TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...]
 };
 
 // A stretch of a rendered chat: the template's own, or (not trusted) what came in with a message.
@@ -36,13 +54,18 @@ class ATTEND_API ChatTemplate {
 
   const std::string& name() const;
   const std::string& default_system() const;  // what it says when the chat has no system message; "" for nothing
+  ToolForm tool_form() const;
+  bool has_thoughts() const;  // it has a place for <think>
   // Whether the answer to come begins with thoughts: open_thinking of MiniMind's template, enable_thinking of Qwen's.
   // InvalidArgument where the template leaves no choice.
   void set_thinking(bool on);
-  // What Hugging Face's apply_chat_template gives, without tools. InvalidArgument for no messages, for roles the
-  // template has no place for, and for an order it refuses.
-  std::string render(std::span<const Message> messages, bool add_generation_prompt) const;
-  std::vector<ChatPart> parts(std::span<const Message> messages, bool add_generation_prompt) const;
+  // What Hugging Face's apply_chat_template gives. `tools`: the definition of each as JSON, {"type": "function",
+  // "function": {"name": ...}}. InvalidArgument for no messages, for roles, calls and tools that the template has no
+  // place for, and for an order it refuses.
+  std::string render(std::span<const Message> messages, bool add_generation_prompt,
+                     std::span<const std::string> tools = {}) const;
+  std::vector<ChatPart> parts(std::span<const Message> messages, bool add_generation_prompt,
+                              std::span<const std::string> tools = {}) const;
   std::vector<std::string> stop_pieces() const;  // the tokens that end an answer
 
  private:
@@ -59,6 +82,7 @@ enum class ContentTokens {
 // that are not special, such as <think>, are tokens inside messages, too.
 ATTEND_API std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                           std::span<const Message> messages, bool add_generation_prompt,
-                                          ContentTokens content = ContentTokens::plain);
+                                          ContentTokens content = ContentTokens::plain,
+                                          std::span<const std::string> tools = {});
 
 }  // namespace attend::llm

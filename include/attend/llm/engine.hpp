@@ -33,6 +33,7 @@ struct Request {
   Sampling sampling{};
   std::vector<std::string> stop{};  // texts that end the answer; they are not part of it
   std::vector<Token> stop_tokens{};
+  std::vector<Token> shown{};                     // special tokens that are part of the text all the same
   std::shared_ptr<TokenConstraint> constraint{};  // for this request alone; null: any token may come
 };
 
@@ -47,6 +48,7 @@ struct Event {
   std::string text{};  // whole characters; empty while one is incomplete or a stop text may be under way
   bool has_token = false;
   Finish finish = Finish::not_yet;
+  std::int64_t reused = 0;  // tokens of its prompt that were not read again: an earlier request began alike
 };
 
 struct EngineStats {

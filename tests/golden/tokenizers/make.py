@@ -112,12 +112,23 @@ def make_tokenizers():
 
 # --- chats ---
 
-# Our own words for what the public templates do without tools.
+# Our own words for what the public templates do.
 PLAIN = ("{% for m in messages %}{% if loop.first and m.role != 'system' and SYSTEM %}{{ '<|im_start|>system\n' + SYSTEM + "
          "'<|im_end|>\n' }}{% endif %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+CALLS = (
+    "{% for c in m.tool_calls or [] %}{% if TEXT or not loop.first %}{{ '\n' }}{% endif %}"
+    "{{ '<tool_call>\n{\"name\": \"' + c.function.name + '\", \"arguments\": ' + c.function.arguments|tojson + '}\n</tool_call>' }}"
+    "{% endfor %}{{ '<|im_end|>\n' }}")
+TOLD = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures "
+    "within <tools></tools> XML tags:\n<tools>' }}{% for t in tools %}{{ '\n' + t|tojson }}{% endfor %}{{ '\n</tools>\n\nFor each "
+    "function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+    "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n")
 TOOLS = (
-    "{% if messages[0].role == 'system' %}{{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}"
+    "{% if tools %}{{ '<|im_start|>system\n' }}{% if messages[0].role == 'system' %}{{ messages[0].content + '\n\n' }}"
+    "{% else %}{{ 'SYSTEM' }}{% endif %}{{ '" + TOLD + "' }}"
+    "{% elif messages[0].role == 'system' %}{{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}"
     "{% else %}DEFAULT{% endif %}"
     "{% set q = namespace(at=messages|length - 1, seen=false) %}"
     "{% for m in messages[::-1] %}{% if not q.seen and m.role == 'user' and not (m.content.startswith('<tool_response>') "
@@ -133,7 +144,7 @@ TOOLS = (
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}"
     "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\nOPENING' }}{% endif %}")
-SIMPLE_ANSWER = "{{ '<|im_start|>assistant\n' + m.content + '<|im_end|>\n' }}"
+SIMPLE_ANSWER = "{{ '<|im_start|>assistant\n' + m.content }}" + CALLS.replace("TEXT", "m.content")
 THOUGHT = (
     "{% set reasoning_content = '' %}{% set text = m.content %}"
     "{% if '</think>' in text %}"
@@ -141,7 +152,7 @@ THOUGHT = (
     "{% set text = text.split('</think>')[-1].lstrip('\n') %}{% endif %}"
     "{% if WHEN %}"
     "{{ '<|im_start|>assistant\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + text.lstrip('\n') }}"
-    "{% else %}{{ '<|im_start|>assistant\n' + text }}{% endif %}{{ '<|im_end|>\n' }}")
+    "{% else %}{{ '<|im_start|>assistant\n' + text }}{% endif %}" + CALLS.replace("TEXT", "text"))
 LATEST = THOUGHT.replace("WHEN", "loop.index0 > q.at and (loop.last or reasoning_content)")
 ALWAYS = THOUGHT.replace("WHEN", "true")
 
@@ -155,24 +166,59 @@ def plain(system):
 
 def tools(system, answer, opening=""):
     default = "{{ '<|im_start|>system\n" + system + "<|im_end|>\n' }}" if system else ""
-    return TOOLS.replace("DEFAULT", default).replace("ANSWER", answer).replace("OPENING", opening)
+    told = system + "\n\n" if system else ""
+    return TOOLS.replace("{{ 'SYSTEM' }}", "{{ '" + told + "' }}").replace("DEFAULT", default).replace("ANSWER", answer).replace("OPENING", opening)
 
 
-def mistral(before, after, answer, place):
+def mistral(before, after, answer, place, gap=None):
+    """gap: of a template that knows tools, what stands behind their marks."""
+    known = gap is not None
+    talk = "{% if m.role != 'tool' and not m.tool_calls %}" if known else "{% if true %}"
+    tools = (
+        "{% if tools and m == asked[-1] %}{{ '[AVAILABLE_TOOLS]GAP[' }}{% for t in tools %}{{ '{\"type\": \"function\", \"function\": {' }}"
+        "{% for key, val in t.function.items() if key != 'return' %}{{ '\"' + key + '\": ' }}{% if val is string %}{{ '\"' + val + '\"' }}"
+        "{% else %}{{ val|tojson }}{% endif %}{% if not loop.last %}{{ ', ' }}{% endif %}{% endfor %}{{ '}}' }}"
+        "{{ ']' if loop.last else ', ' }}{% endfor %}{{ '[/AVAILABLE_TOOLS]' }}{% endif %}")
+    calls = (
+        "{% elif m.tool_calls %}{{ '[TOOL_CALLS]GAP[' }}{% for c in m.tool_calls %}{% if c.id|length != 9 %}{{ raise_exception('id') }}{% endif %}"
+        "{{ (c.function|tojson)[:-1] + ', \"id\": \"' + c.id + '\"}' + (']' + eos_token if loop.last else ', ') }}{% endfor %}")
+    answers = (
+        "{% elif m.role == 'tool' %}{% if m.tool_call_id|length != 9 %}{{ raise_exception('id') }}{% endif %}"
+        "{{ '[TOOL_RESULTS]GAP{\"content\": ' + m.content + ', \"call_id\": \"' + m.tool_call_id + '\"}[/TOOL_RESULTS]' }}")
     return (
         "{% set start = 1 if messages[0].role == 'system' else 0 %}"
         + ("{% if start %}{{ raise_exception('no place for system') }}{% endif %}" if place == "never" else "")
-        + "{{ bos_token }}{% for m in messages[start:] %}"
-        "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('they alternate') }}{% endif %}"
-        "{% if m.role == 'user' %}{% if start and loop." + place + " %}"
+        + "{% set asked = messages|selectattr('role', 'equalto', 'user')|list %}{% set turn = namespace(at=0) %}"
+        "{% for m in messages[start:] %}" + talk + "{% if (m.role == 'user') != (turn.at % 2 == 0) %}"
+        "{{ raise_exception('they alternate') }}{% endif %}{% set turn.at = turn.at + 1 %}{% endif %}{% endfor %}"
+        "{{ bos_token }}{% for m in messages[start:] %}"
+        "{% if m.role == 'user' %}" + (tools if known else "") + "{% if start and loop." + place + " %}"
         "{{ '" + before + "' + messages[0].content + '\n\n' + m.content + '" + after + "' }}"
         "{% else %}{{ '" + before + "' + m.content + '" + after + "' }}{% endif %}"
-        "{% elif m.role == 'assistant' %}{{ '" + answer + "' + m.content + eos_token }}"
-        "{% else %}{{ raise_exception('only users and assistants') }}{% endif %}{% endfor %}")
+        + (calls if known else "") + "{% elif m.role == 'assistant' %}{{ '" + answer + "' + m.content + eos_token }}" + (answers if known else "")
+        + "{% else %}{{ raise_exception('only users and assistants') }}{% endif %}{% endfor %}").replace("GAP", gap or "")
 
 
-LLAMA3_TURN = ("{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content|trim + '<|eot_id|>' }}{% endfor %}"
-               "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
+def llama_head(role):
+    return "{{ '<|start_header_id|>' + " + role + " + '<|end_header_id|>\n\n' }}"
+
+
+LLAMA3_PROMPT = "{% if add_generation_prompt %}" + llama_head("'assistant'") + "{% endif %}"
+LLAMA3_TURN = llama_head("m.role") + "{{ m.content|trim + '<|eot_id|>' }}"
+LLAMA31 = (
+    "{{ bos_token }}" + llama_head("'system'") + "{% if tools %}{{ 'Environment: ipython\n' }}{% endif %}"
+    "{{ 'Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n' }}{% set rest = messages %}"
+    "{% if messages[0].role == 'system' %}{{ messages[0].content|trim }}{% set rest = messages[1:] %}{% endif %}{{ '<|eot_id|>' }}"
+    "{% if tools %}" + llama_head("'user'") +
+    "{{ 'Given the following functions, please respond with a JSON for a function call with its proper arguments that best answers "
+    "the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": dictionary of argument name and its value}."
+    "Do not use variables.\n\n' }}{% for t in tools %}{{ t|tojson(indent=4) + '\n\n' }}{% endfor %}"
+    "{{ rest[0].content|trim + '<|eot_id|>' }}{% set rest = rest[1:] %}{% endif %}"
+    "{% for m in rest %}{% if m.tool_calls %}{% if m.tool_calls|length != 1 %}{{ raise_exception('one call') }}{% endif %}"
+    + llama_head("'assistant'") + "{% set c = m.tool_calls[0].function %}"
+    "{{ '{\"name\": \"' + c.name + '\", \"parameters\": ' + c.arguments|tojson + '}<|eot_id|>' }}"
+    "{% elif m.role == 'tool' %}" + llama_head("'ipython'") + "{{ m.content|tojson + '<|eot_id|>' }}"
+    "{% else %}" + LLAMA3_TURN + "{% endif %}{% endfor %}" + LLAMA3_PROMPT)
 TEMPLATES = {
     "chatml": plain(""),
     "smollm2": plain("You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
@@ -192,16 +238,12 @@ TEMPLATES = {
         "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
         "{% for m in messages %}{% if m.role == 'user' %}{{ '<s>user\n' + m.content + '</s>\n<s>assistant\n' }}"
         "{% elif m.role == 'assistant' %}{{ m.content + '</s>' + '\n' }}{% endif %}{% endfor %}",
-    "llama-3": "{% for m in messages %}{% if loop.first %}{{ bos_token }}{% endif %}" + LLAMA3_TURN,
-    "llama-3.1":
-        "{{ bos_token + '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-        "Today Date: 26 Jul 2024\n\n' }}{% set start = 1 if messages[0].role == 'system' else 0 %}"
-        "{% if start %}{{ messages[0].content|trim }}{% endif %}{{ '<|eot_id|>' }}{% for m in messages[start:] %}"
-        + LLAMA3_TURN,
+    "llama-3": "{% for m in messages %}{% if loop.first %}{{ bos_token }}{% endif %}" + LLAMA3_TURN + "{% endfor %}" + LLAMA3_PROMPT,
+    "llama-3.1": LLAMA31,
     "mistral": mistral(" [INST] ", " [/INST]", " ", "first"),
     "mistral-v0.1": mistral("[INST] ", " [/INST]", "", "never"),
-    "mistral-v0.3": mistral("[INST] ", "[/INST]", " ", "last"),
-    "mistral-nemo": mistral("[INST]", "[/INST]", "", "last"),
+    "mistral-v0.3": mistral("[INST] ", "[/INST]", " ", "last", " "),
+    "mistral-nemo": mistral("[INST]", "[/INST]", "", "last", ""),
     "zephyr":
         "{% for m in messages %}\n{% if m.role == 'user' %}\n{{ '<|user|>\n' + m.content + eos_token }}\n"
         "{% elif m.role == 'system' %}\n{{ '<|system|>\n' + m.content + eos_token }}\n"
@@ -231,6 +273,33 @@ CHATS = [
 ]
 
 
+def call(number, **arguments):
+    return {"id": f"call{number:05}", "type": "function", "function": {"name": "clock", "arguments": arguments}}
+
+
+def told(number, text):
+    return {"role": "tool", "tool_call_id": f"call{number:05}", "content": text}
+
+
+# The templates that have words of their own for tools, and what they are given.
+WITH_TOOLS = ("qwen2.5", "qwen3", "qwen3-thinking", "minimind", "minimind3", "llama-3.1", "mistral-v0.3", "mistral-nemo")
+TOOL_DEFINITIONS = [
+    {"type": "function", "function": {"name": "clock", "description": "The time in a city: Zürich, 東京", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}, "parts": {"type": "array", "items": {"enum": ["h", "m", 1, 2.5, None, True]}}},
+        "required": ["city"]}}},
+    {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "properties": {}}}},
+]
+TOOL_CHATS = [
+    chat("uWhat time is it?"),
+    [*chat("sBe brief.", "uTime?"), {"role": "assistant", "content": "", "tool_calls": [call(1, city="Zürich", parts=["h", 1])]},
+     told(1, '12:00 "noon"\n'), *chat("aNoon.", "uThanks")],
+    [*chat("uHere and there"), {"role": "assistant", "content": "I ask.", "tool_calls": [call(2, city="a"), call(3)]},
+     told(2, "1"), told(3, "{}")],
+    [*chat("uHm"), {"role": "assistant", "content": "<think>\nhm\n</think>\n\n", "tool_calls": [call(4, city="東京")]}, told(4, "1")],
+    chat("sBe brief.", "uOne", "aTwo", "uOne"),
+]
+
+
 def make_chats():
     """As transformers renders them, with the answer's opening; null where the template refuses the chat."""
     from transformers import PreTrainedTokenizerFast
@@ -239,22 +308,25 @@ def make_chats():
         bos, eos = ("<|begin_of_text|>", "<|eot_id|>") if name.startswith("llama") else ("<s>", "</s>")
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token=bos, eos_token=eos)
 
-        def render(messages, prompt):
+        def render(messages, prompt, tools=None):
             try:
                 return tokenizer.apply_chat_template(
-                    messages, chat_template=source, tokenize=False, add_generation_prompt=prompt)
+                    messages, tools=tools, chat_template=source, tokenize=False, add_generation_prompt=prompt)
             except Exception:  # raise_exception in the template
                 return None
         results.append({
             "name": name, "source": source,
             "rendered": [render(messages, True) for messages in CHATS],
             "without_prompt": render(CHATS[1], False)})
-    return {"chats": CHATS, "templates": results}
+        if name in WITH_TOOLS:
+            results[-1]["with_tools"] = [render(messages, True, TOOL_DEFINITIONS) for messages in TOOL_CHATS]
+    return {"chats": CHATS, "tools": TOOL_DEFINITIONS, "tool_chats": TOOL_CHATS, "templates": results}
 
 
 if __name__ == "__main__":
     make_tokenizers()
     content = make_chats()
-    lines = ["{", '"chats": ' + json.dumps(content["chats"], ensure_ascii=False) + ",", '"templates": [']
+    lines = ["{", *(f'"{key}": ' + json.dumps(content[key], ensure_ascii=False) + "," for key in ("chats", "tools", "tool_chats")),
+             '"templates": [']
     packed = [json.dumps(entry, ensure_ascii=False, separators=(",", ":")) for entry in content["templates"]]
     (HERE / "chats.json").write_text("\n".join(lines) + "\n" + ",\n".join(packed) + "\n]}\n")
