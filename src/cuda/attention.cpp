@@ -1,13 +1,13 @@
 // Attention forward on the GPU: check, describe, choose a kernel, put it on the stream.
 #include <algorithm>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "attend/cuda.hpp"
 #include "base/check.hpp"
 #include "base/checked.hpp"
-#include "cuda/combine_args.hpp"
 #include "cuda/cuda_call.hpp"
+#include "cuda/decode_args.hpp"
 #include "cuda/forward_shapes.hpp"
 
 namespace attend::cuda {
@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kOp = "cuda::attention";
 constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
+constexpr std::int64_t kLeastKeys = 128;            // of a part, where there are very few rows
 constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -51,23 +52,71 @@ LseStrides lse_of(const AttentionExtras& extras) {
   return {static_cast<float*>(o.data), o.batch_stride, o.head_stride, o.row_stride};
 }
 
-// Parts of the keys into one, or no part at all.
-void combine(DeviceCall& on, const MutableView& out, const AttentionExtras& extras, const ForwardArgs* parts) {
+// Where parts of the keys are joined: none of them as yet.
+KeyParts key_parts(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
   const AttentionProblem& p = on.call.unread_problem();
-  CombineArgs a;
-  if (parts != nullptr) {
-    a.partial_out = parts->partial_out, a.partial_lse = parts->partial_lse;
-    a.splits = parts->splits;
-  }
-  a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.M = static_cast<int>(p.M), a.E = static_cast<int>(p.E);
-  a.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
-  a.sinks = device_operand(on.call.options.sinks);
-  a.out = device_operand(operand_of(out));
+  KeyParts parts;
+  parts.count = 0;
+  parts.B = static_cast<int>(p.B), parts.H = static_cast<int>(p.H), parts.M = static_cast<int>(p.M);
+  parts.G = static_cast<int>(p.G), parts.E = static_cast<int>(p.E);
+  parts.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
+  parts.sinks = device_operand(on.call.options.sinks);
+  parts.joined = device_operand(operand_of(out));
   const LseStrides lse = lse_of(extras);
-  a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
-  constexpr int kThreads = 256;
-  launch_behind(kernel("attention_combine", "attention_combine_" + std::to_string(a.row_floats), 0),
-                static_cast<int>(checked_product("rows", {p.B, p.H, p.M})), kThreads, on.stream, &a);
+  parts.joined_lse = lse.data;
+  parts.lse_batch_stride = lse.batch, parts.lse_head_stride = lse.head, parts.lse_row_stride = lse.row;
+  return parts;
+}
+
+void combine(const DeviceCall& on, const KeyParts& parts) {
+  constexpr int kThreads = 128;
+  const std::int64_t rows = checked_product("rows", {parts.B, parts.H, parts.M});
+  if (rows > kFarKey) fail(kOp, "more than 2^29 rows of few queries each");
+  launch_behind(kernel("attention_combine", "attention_combine_" + std::to_string(parts.row_floats), 0),
+                static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, on.stream, &parts);
+}
+
+// Memory of the parts of the keys.
+std::unique_ptr<Workspace> part_memory(const DeviceCall& on, KeyParts& parts) {
+  const std::int64_t rows = checked_product("parts", {parts.B, parts.H, parts.M, parts.count});
+  const std::int64_t floats = checked_product("parts", {rows, parts.row_floats});
+  auto memory =
+      std::make_unique<Workspace>(on.device, Workspace::round(rows * 4) + Workspace::round(floats * 4), on.stream);
+  parts.lse = memory->part<float>(rows);
+  parts.out = memory->part<float>(floats);
+  return memory;
+}
+
+// Up to 8 rows of a KV head. Keys of a part by their number alone, as above: up to 16 parts of 128 to 512, or up to 32.
+void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
+  const AttentionProblem& p = on.call.unread_problem();
+  const std::int64_t widest = std::max(p.D, p.E);
+  const DecodeShape shape = widest <= 64 ? kDecode64 : widest <= 128 ? kDecode128 : kDecode256;
+  DecodeArgs a;
+  check_strides("q", on.call.q);
+  a.q = device_operand(operand_of(on.call.q));
+  a.k = tensor_map("k", on.call.k, {0, kDecodeKeys});
+  a.v = tensor_map("v", on.call.v, {0, kDecodeKeys});
+  a.mask = on.mask;
+  a.scale2 = p.scale * kLog2E;
+  a.B = static_cast<int>(p.B), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
+  a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D);
+  std::int64_t keys = kLeastKeys;
+  while (keys * (keys < 512 ? 16 : 32) < p.N) keys *= 2;
+  a.part_keys = static_cast<int>(keys);
+  a.parts = key_parts(on, out, extras);
+  a.parts.count = static_cast<int>(divide_up(p.N, keys));
+  const std::int64_t items = checked_product("items", {p.B, p.Hk, a.parts.count});
+  if (items > kFarKey) fail(kOp, "more than 2^29 parts of keys");
+  const int blocks = static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items));
+  a.each = static_cast<int>(items / blocks), a.more = static_cast<int>(items % blocks);
+  if (folds(shape)) a.parts.each = a.each, a.parts.more = a.more;
+  a.once = checked_product("keys", {p.B, p.Hk, p.N, (p.D + p.E) * 2}) > on.device.l2_bytes ? 1 : 0;
+  const std::unique_ptr<Workspace> memory = part_memory(on, a.parts);
+  const std::string kernel_name = "decode_" + std::to_string(shape.D) + "_" + name(on.call.q.dtype);
+  const int shared = shared_bytes(shape);
+  launch(kernel("attention_decode", kernel_name, shared), blocks, 32 * shape.warps, shared, on.stream, &a);
+  combine(on, a.parts);
 }
 
 // Query heads of one KV head that lie in consecutive rows: all of them where a head's own queries fill no tile.
@@ -86,8 +135,8 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.packed = packed_heads(on, few, shape.groups);
   const int tokens = 64 / a.packed;
   a.q = tensor_map("q", on.call.q, {a.packed, tokens});
-  a.k = tensor_map("k", on.call.k, {0, shape.keys, few});
-  a.v = tensor_map("v", on.call.v, {0, shape.keys, few});
+  a.k = tensor_map("k", on.call.k, {0, shape.keys});
+  a.v = tensor_map("v", on.call.v, {0, shape.keys});
   a.out = tensor_map("out", out, {a.packed, tokens});
   a.mask = on.mask, a.terms = on.terms;
   a.sinks = device_operand(on.call.options.sinks);
@@ -103,14 +152,13 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const std::int64_t head_bytes = std::max<std::int64_t>(1, p.N * (p.D + p.E) * 2);
   const std::int64_t section = std::max<std::int64_t>(1, kSectionBytes / head_bytes) * a.group;
   a.section = longest_first ? static_cast<int>(std::min<std::int64_t>(section, std::int64_t{a.B} * a.H)) : 1;
-  std::optional<Workspace> parts;
+  std::unique_ptr<Workspace> memory;
   if (few) {
     a.split_keys = split_keys(p.N);
     a.splits = static_cast<int>(divide_up(p.N, a.split_keys));
-    const std::int64_t rows = checked_product("parts", {p.B, p.H, p.M, a.splits});
-    parts.emplace(on.device, Workspace::round(rows * 4) + Workspace::round(rows * shape.D * 4), on.stream);
-    a.partial_lse = parts->part<float>(rows);
-    a.partial_out = parts->part<float>(rows * shape.D);
+    a.parts = key_parts(on, out, extras);
+    a.parts.count = a.splits;
+    memory = part_memory(on, a.parts);
   }
   a.counter = take_counter(on.device, on.stream);
   const std::int64_t items = checked_product("items", {a.B, a.H, a.row_tiles, a.splits});
@@ -121,7 +169,7 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   launch(kernel(("attention_forward_" + dim).c_str(), kernel_name, shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), (shape.groups + 1) * 128, shared,
          on.stream, &a);
-  if (few) combine(on, out, extras, &a);
+  if (few) combine(on, a.parts);
 }
 
 }  // namespace
@@ -136,8 +184,12 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   if (extras.row_sums) fail(kOp, "row sums on a GPU are not supported yet");
   DeviceCall on(kOp, call, static_cast<CUstream>(stream));
   if (call.empty()) return;
-  if (k.length() == 0) return combine(on, out, extras, nullptr);
-  run(on, out, extras);
+  if (k.length() == 0) return combine(on, key_parts(on, out, extras));
+  const AttentionProblem& p = call.unread_problem();
+  if (p.M * p.G <= kDecodeRows && p.N > kLeastKeys && !on.has_bits && !on.has_terms)
+    decode(on, out, extras);
+  else
+    run(on, out, extras);
 }
 
 }  // namespace attend::cuda

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kOp = "cuda::attention_backward";
 // Blocks of keys of one head side by side: they share its queries in the L2.
 constexpr int kBlocksInNoOrder = 33;
+constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
 BackwardShape by_dim(std::int64_t widest, const BackwardShape& d64, const BackwardShape& d128,
@@ -34,6 +35,12 @@ void check_gradients(const AttentionCall& call, const AttentionGradients& gradie
   }
 }
 
+// Whether 16 bytes can be read or written at every eighth element of a row.
+bool in_eights(const DeviceOperand& x) {
+  return x.dtype != static_cast<int>(DType::f32) && x.dim_stride == 1 && x.batch_stride % 8 == 0 &&
+         x.head_stride % 8 == 0 && x.row_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
 DeviceOperand written(const MutableView& view) {
   DeviceOperand to = device_operand(operand_of(view));
   const bool even = to.batch_stride % 2 == 0 && to.head_stride % 2 == 0 && to.row_stride % 2 == 0;
@@ -44,15 +51,15 @@ DeviceOperand written(const MutableView& view) {
   return to;
 }
 
-void run(DeviceCall& on, const View& dout, const View& out, const View& lse, const AttentionGradients& gradients,
-         Order order) {
-  const AttentionProblem& p = on.call.unread_problem();
-  const std::int64_t widest = std::max(p.D, p.E);
-  const bool terms = on.has_terms || on.has_bits;
-  const BackwardShape shape = terms ? by_dim(widest, kBackwardTerms64, kBackwardTerms128, kBackwardTerms256)
-                                    : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
-  if (on.has_bits) on.make_bits(shape.queries, shape.keys);
+constexpr int kRowThreads = 256, kThreads = 384;
 
+CUfunction rows_kernel(const std::string& name) {
+  return kernel("backward_rows", name, 0);
+}
+
+BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, const View& lse,
+                      const AttentionGradients& gradients, const BackwardShape& shape) {
+  const AttentionProblem& p = on.call.unread_problem();
   BackwardArgs a;
   a.q = tensor_map("q", on.call.q, {0, shape.queries});
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
@@ -61,57 +68,86 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   a.mask = on.mask, a.terms = on.terms;
   a.out = device_operand(operand_of(out)), a.dout_rows = device_operand(operand_of(dout));
   a.lse = device_operand(operand_of(lse));
+  a.by_eight = p.E % 8 == 0 && a.out.dtype == a.dout_rows.dtype && in_eights(a.out) && in_eights(a.dout_rows) ? 1 : 0;
+  a.dq_by_eight = p.D % 8 == 0 && in_eights(device_operand(operand_of(gradients.dq))) ? 1 : 0;
   a.dq = written(gradients.dq), a.dk = written(gradients.dk), a.dv = written(gradients.dv);
   if (gradients.dbias) a.dbias = device_operand(operand_of(*gradients.dbias));
   if (gradients.dsinks) a.dsinks = device_operand(operand_of(*gradients.dsinks));
   a.sinks = device_operand(on.call.options.sinks);
-  a.scale = p.scale, a.scale2 = terms ? kLog2E : p.scale * kLog2E;
+  a.scale = p.scale, a.scale2 = on.has_terms || on.has_bits ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
   a.step_queries = shape.queries, a.block_keys = shape.keys;
   a.steps = static_cast<int>(divide_up(p.M, shape.queries)), a.padded = a.steps * shape.queries;
   a.key_blocks = static_cast<int>(divide_up(p.N, shape.keys));
-  const int side_by_side = order == Order::fixed ? shape.in_order : kBlocksInNoOrder;
+  return a;
+}
+
+// dQ, where it has a kernel to itself.
+void launch_queries(const DeviceCall& on, BackwardArgs& a, const BackwardShape& shape) {
+  const AttentionProblem& p = on.call.unread_problem();
+  a.counter = take_counter(on.device, on.stream);
+  const std::int64_t sections = kSectionBytes / (p.N * shape.D * 2 * 2);
+  a.query_section = static_cast<int>(std::clamp<std::int64_t>(sections * p.G, p.G, std::int64_t{a.B} * a.H));
+  const std::int64_t items = checked_product("tiles", {p.B, p.H, (a.steps + 1) / 2});
+  launch(kernel("attention_backward_256", std::string("backward_queries_256_") + name(on.call.q.dtype), kQueriesShared),
+         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, kQueriesShared,
+         on.stream, &a);
+}
+
+void run(DeviceCall& on, const View& dout, const View& out, const View& lse, const AttentionGradients& gradients,
+         Order order) {
+  const AttentionProblem& p = on.call.unread_problem();
+  const std::int64_t widest = std::max(p.D, p.E);
+  const bool terms = on.has_terms || on.has_bits;
+  const BackwardShape shape = terms ? by_dim(widest, kBackwardTerms64, kBackwardTerms128, kBackwardTerms256)
+                                    : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
+  const bool apart = shares_dims(shape) && !terms;  // dQ has a kernel to itself, and needs no sums and no order
+  if (on.has_bits) on.make_bits(shape.queries, shape.keys);
+  BackwardArgs a = describe(on, dout, out, lse, gradients, shape);
+  const int side_by_side = order == Order::fixed && !apart ? shape.in_order : kBlocksInNoOrder;
   a.section = std::clamp(on.device.multiprocessors / side_by_side, 1, a.B * a.Hk);
 
   const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded}), batch_rows = p.B * a.padded;
-  const std::int64_t tiles = checked_product("steps", {p.B, p.H, a.steps});
-  const std::int64_t sums = checked_product("dq", {rows, shape.D});
+  const std::int64_t turns = apart ? 0 : checked_product("steps", {p.B, p.H, a.steps});
+  const std::int64_t sums = apart ? 0 : checked_product("dq", {rows, shape.D});
   const auto bytes = [](std::int64_t count, std::int64_t each) { return Workspace::round(count * each); };
   Workspace memory(on.device,
                    2 * bytes(rows, 4) + bytes(batch_rows, 8) + bytes(batch_rows, 4) + bytes(p.B * a.steps, 8) +
-                       bytes(tiles, 4) + bytes(sums, 4),
+                       bytes(turns, 4) + bytes(sums, 4),
                    on.stream);
   a.rows.lse2 = memory.part<float>(rows), a.rows.delta = memory.part<float>(rows);
   a.rows.seen = memory.part<int2>(batch_rows);
   float* const positions = memory.part<float>(batch_rows);
   a.rows.position = on.terms.alibi.data != nullptr ? positions : nullptr;
   a.rows.blocks = memory.part<int2>(p.B * a.steps);
-  int* const turns = memory.part<int>(tiles);
+  int* const all_turns = memory.part<int>(turns);
   a.dq_sums = memory.part<float>(sums);
-  const Driver& d = driver();
-  if (order == Order::fixed) {
-    a.turns = turns;
-    check(d.fill(reinterpret_cast<CUdeviceptr>(turns), 0, static_cast<std::size_t>(tiles) * 4, on.stream), "cuMemset");
-  } else {
-    check(d.fill(reinterpret_cast<CUdeviceptr>(a.dq_sums), 0, static_cast<std::size_t>(sums) * 4, on.stream),
+  const auto clear = [&](void* data, std::int64_t count) {
+    check(driver().fill(reinterpret_cast<CUdeviceptr>(data), 0, static_cast<std::size_t>(count) * 4, on.stream),
           "cuMemset");
-  }
+  };
+  if (order == Order::fixed && !apart)
+    a.turns = all_turns, clear(a.turns, turns);
+  else if (!apart)
+    clear(a.dq_sums, sums);
   a.counter = take_counter(on.device, on.stream);
 
-  constexpr int kThreads = 256;
-  const auto rows_kernel = [](const char* name) { return kernel("backward_rows", name, 0); };
-  launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, 0, on.stream, &a);
-  if (gradients.dbias) launch(rows_kernel("backward_clear"), 4096, kThreads, 0, on.stream, &a);
+  launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kRowThreads / kBeginLanes)), kRowThreads, 0,
+         on.stream, &a);
+  if (gradients.dbias) launch(rows_kernel("backward_clear"), 4096, kRowThreads, 0, on.stream, &a);
   const std::string dim = std::to_string(shape.D);
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
   launch(kernel(("attention_backward_" + dim).c_str(),
                 std::string("backward_") + (terms ? "terms_" : "plain_") + dim + "_" + name(on.call.q.dtype), shared),
-         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), 384, shared, on.stream, &a);
+         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream, &a);
   const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
-  launch(rows_kernel(end.c_str()), static_cast<int>(rows / 64), kThreads, 0, on.stream, &a);
-  if (gradients.dsinks) launch(rows_kernel("backward_sinks"), a.H, kThreads, 0, on.stream, &a);
+  if (apart)
+    launch_queries(on, a, shape);
+  else
+    launch(rows_kernel(end), static_cast<int>(rows / 64), kRowThreads, 0, on.stream, &a);
+  if (gradients.dsinks) launch(rows_kernel("backward_sinks"), a.H, kRowThreads, 0, on.stream, &a);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Attention backward on Hopper: an item is a block of keys of one KV head against all queries that see them, some a
 // step. Scores are made transposed, 64 keys a warpgroup, so that weights and their gradients come out as the A operands
-// of the products they go into. Up to 128 dims two warpgroups share 128 keys; above, 64 keys, each holding half the
-// dims.
+// of the products they go into. Up to 128 dims two warpgroups share 128 keys; above, they have the same 64.
 #pragma once
 
 #include "cuda/backward_group.cuh"
@@ -136,7 +135,7 @@ __device__ __forceinline__ void arrive_warp(Barrier& barrier) {
   if (threadIdx.x % 32 == 0) barrier.arrive();
 }
 
-// The first half of a step: weights and the scores' gradients, packed.
+// The first half of a step: weights and the scores' gradients, packed. With kEarlyValues dV is under way at its end.
 template <class Tr>
 __device__ __forceinline__ void backward_scores(const BackwardItem& item, BackwardGroup<Tr>& group, int h, int i,
                                                 int now) {
@@ -151,6 +150,14 @@ __device__ __forceinline__ void backward_scores(const BackwardItem& item, Backwa
   products_wait<1>();                                // S
   if constexpr (Tr::kStep != 64) group.load_lse(u);
   group.weights(item, h, i, u, all);
+  if constexpr (Tr::kEarlyValues) {
+    group.pack_weights(item, h, i);
+    group.value_gradients(st);
+    group.load_delta(st);
+    products_wait<1>();  // dP
+    group.score_gradients(item, h, i);
+    return;
+  }
   if constexpr (Tr::kStep == 64) group.load_delta(st);
   products_wait<0>();  // dP
   if constexpr (Tr::kStep != 64) group.load_delta(st);
@@ -175,11 +182,12 @@ __device__ __forceinline__ void backward_steps(const BackwardArgs& a, const Back
     backward_scores(item, group, h, i, now);
     if (x > 0) sh.ds_full[last & 1].wait(last >> 1 & 1);
     group.query_gradients(last & 1);  // of nothing in the first step: a product in a branch would serialise them all
-    group.value_gradients(now % Tr::kDoutStages);
+    if constexpr (!Tr::kEarlyValues) group.value_gradients(now % Tr::kDoutStages);
     group.key_gradients(now % Tr::kQueryStages);
     sh.ds_empty[now & 1].wait((now >> 1 & 1) ^ 1);
     group.stage_score_gradients(now & 1);
-    products_wait<2>();  // dQ
+    products_wait<Tr::kEarlyValues ? 1 : 2>();  // dQ
+    if constexpr (Tr::kEarlyValues) arrive_warp(sh.dout_empty[now % Tr::kDoutStages]);
     if (x > 0) {
       arrive_warp(sh.ds_empty[last & 1]);
       stage_query_gradients(last);
@@ -187,8 +195,10 @@ __device__ __forceinline__ void backward_steps(const BackwardArgs& a, const Back
     fence_async();
     arrive_warp(sh.ds_full[now & 1]);
     if (x > 0) arrive_warp(sh.dq_full[w][last & 1]);
-    products_wait<1>();  // dV
-    arrive_warp(sh.dout_empty[now % Tr::kDoutStages]);
+    if constexpr (!Tr::kEarlyValues) {
+      products_wait<1>();  // dV
+      arrive_warp(sh.dout_empty[now % Tr::kDoutStages]);
+    }
     products_wait<0>();  // dK
     arrive_warp(sh.query_empty[now % Tr::kQueryStages]);
     if (--i < item.first) i = item.last, ++h;
@@ -204,7 +214,8 @@ __device__ __forceinline__ void backward_steps(const BackwardArgs& a, const Back
   arrive_warp(sh.dq_full[w][last & 1]);
 }
 
-// Above 128 dims. dQ leaves through the memory of the step's queries, once both warpgroups are done with them.
+// Above 128 dims, with terms. dQ leaves through the memory of the step's queries, once both warpgroups are done with
+// them.
 template <class Tr>
 __device__ __forceinline__ void backward_wide_steps(const BackwardArgs& a, const BackwardItem& item,
                                                     BackwardGroup<Tr>& group, int& step) {
@@ -231,6 +242,96 @@ __device__ __forceinline__ void backward_wide_steps(const BackwardArgs& a, const
     if (--i < item.first) i = item.last, ++h;
   }
   arrive_warp(sh.keys_empty);
+}
+
+// Above 128 dims, no terms: one warpgroup makes the weights and has dV, the other their gradients and has dK, so that
+// nothing is made twice; dQ is another kernel's (backward_queries.cuh). Each adds to its sums one step later, beside
+// the scores of the next.
+template <class Tr>
+__device__ __forceinline__ void backward_role_steps(const BackwardArgs& a, const BackwardItem& item,
+                                                    BackwardGroup<Tr>& group, auto first, int& step) {
+  BackwardShared<Tr>& sh = *group.mem.shared;
+  constexpr bool kFirst = decltype(first)::value;
+  const int count = (item.last - item.first + 1) * a.G;
+  const auto wait_queries = [&](int now) { sh.query_full[now % Tr::kQueryStages].wait(now / Tr::kQueryStages & 1); };
+  const auto wait_dout = [&](int now) { sh.dout_full[now % Tr::kDoutStages].wait(now / Tr::kDoutStages & 1); };
+  const auto leave_queries = [&](int now) { arrive_warp(sh.query_empty[now % Tr::kQueryStages]); };
+  const auto leave_dout = [&](int now) { arrive_warp(sh.dout_empty[now % Tr::kDoutStages]); };
+  std::uint32_t(&packed)[Tr::kStep / 4] = kFirst ? group.p : group.ds;
+#pragma unroll
+  for (int n = 0; n < Tr::kStep / 4; ++n) packed[n] = 0;
+  int i = item.last, h = item.hk * a.G;
+  for (int x = 0; x < count; ++x, ++step) {
+    const int now = uniform(step), last = uniform(x == 0 ? step : step - 1);  // nothing is added in the first step
+    if constexpr (kFirst) {
+      wait_queries(now);
+      group.scores(now % Tr::kQueryStages);
+      wait_dout(last);
+      group.value_gradients(last % Tr::kDoutStages);
+      const bool all = group.sees_all(item.n, now % Tr::kQueryStages);
+      group.load_lse(now % Tr::kQueryStages);
+      products_wait<1>();  // S
+      group.weights(item, h, i, now % Tr::kQueryStages, all);
+      sh.weights_empty[now & 1].wait((now >> 1 & 1) ^ 1);
+      group.leave_weights(now & 1);
+      arrive_warp(sh.weights_full[now & 1]);
+      leave_queries(now);
+      products_wait<0>();  // dV
+      if (x > 0) leave_dout(last);
+      group.pack_weights(item, h, i);
+    } else {
+      wait_dout(now);
+      group.weight_gradients(now % Tr::kDoutStages);
+      wait_queries(last);
+      group.key_gradients(last % Tr::kQueryStages);
+      group.load_delta(now % Tr::kDoutStages);
+      sh.weights_full[now & 1].wait(now >> 1 & 1);
+      group.take_weights(now & 1);
+      arrive_warp(sh.weights_empty[now & 1]);
+      products_wait<1>();  // dP
+      leave_dout(now);
+      group.multiply_gradients();
+      products_wait<0>();  // dK
+      if (x > 0) leave_queries(last);
+      group.pack_gradients();
+    }
+    if (--i < item.first) i = item.last, ++h;
+  }
+  const int last = uniform(step - 1);
+  if constexpr (kFirst) {
+    wait_dout(last);
+    group.value_gradients(last % Tr::kDoutStages);
+  } else {
+    wait_queries(last);
+    group.key_gradients(last % Tr::kQueryStages);
+  }
+  products_wait<0>();
+  if constexpr (kFirst)
+    leave_dout(last);
+  else
+    leave_queries(last);
+  arrive_warp(sh.keys_empty);
+}
+
+template <class Tr>
+__device__ __forceinline__ void backward_role(const BackwardArgs& a, const BackwardMemory<Tr>& mem, auto first) {
+  BackwardShared<Tr>& sh = *mem.shared;
+  constexpr bool kFirst = decltype(first)::value;
+  BackwardGroup<Tr> group(a, mem, kFirst ? 0 : 1);
+  float(&sums)[Tr::kDims / 2] = kFirst ? group.dv : group.dk;
+  int step = 0;
+  for (int tile = 0;; ++tile) {
+    sh.keys_full.wait(tile & 1);
+    const BackwardItem item = uniform(sh.items[tile & 1]);
+    if (item.n < 0) break;
+#pragma unroll
+    for (int i = 0; i < Tr::kDims / 2; ++i) sums[i] = 0;
+    if (item.last < item.first)  // nobody sees these keys
+      arrive_warp(sh.keys_empty);
+    else
+      backward_role_steps(a, item, group, first, step);
+    group.store_rows(item, kFirst ? a.dv : a.dk, sums, kFirst ? 1.0F : a.scale, kFirst ? a.E : a.D);
+  }
 }
 
 template <class Tr>
@@ -264,12 +365,13 @@ __device__ __forceinline__ void attention_backward(const BackwardArgs& a) {
   static_assert(sizeof(BackwardShared<Tr>) <= 1024);
   if (threadIdx.x == 0) {
     constexpr int kWarps = 8;
-    constexpr int kReaders = Tr::kWide ? 1 : kWarps;  // of queries and dout: dQ leaves through their memory
-    sh.keys_full.init(1), sh.keys_empty.init(kWarps + 2), sh.done.init(kWarps);
+    constexpr int kReaders = Tr::kWide && !Tr::kRoles ? 1 : kWarps;  // of queries and dout: dQ may leave through them
+    sh.keys_full.init(1), sh.keys_empty.init(Tr::kRoles ? kWarps : kWarps + 2), sh.done.init(kWarps);
     for (int s = 0; s < Tr::kQueryStages; ++s) sh.query_full[s].init(1), sh.query_empty[s].init(kReaders);
     for (int s = 0; s < Tr::kDoutStages; ++s) sh.dout_full[s].init(1), sh.dout_empty[s].init(kReaders);
     for (int s = 0; s < 2; ++s) {
       sh.ds_full[s].init(kWarps), sh.ds_empty[s].init(kWarps);
+      sh.weights_full[s].init(kWarps / 2), sh.weights_empty[s].init(kWarps / 2);
       for (int n = 0; n < 2; ++n) sh.dq_full[s][n].init(kWarps / 2), sh.dq_empty[s][n].init(1);
     }
     fence_barrier_init();
@@ -278,10 +380,17 @@ __device__ __forceinline__ void attention_backward(const BackwardArgs& a) {
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tr::kCopyRegisters>();
     if (threadIdx.x == 0) backward_copy<Tr>(a, mem);
-    if (threadIdx.x == 32 || threadIdx.x == 64) backward_add<Tr>(a, mem, static_cast<int>(threadIdx.x) / 32 - 1);
+    if (!Tr::kRoles && (threadIdx.x == 32 || threadIdx.x == 64))
+      backward_add<Tr>(a, mem, static_cast<int>(threadIdx.x) / 32 - 1);
   } else {
     take_registers<Tr::kRegisters>();
-    backward_multiply<Tr>(a, mem, uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1));
+    const int w = uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1);
+    if constexpr (!Tr::kRoles)
+      backward_multiply<Tr>(a, mem, w);
+    else if (w == 0)
+      backward_role<Tr>(a, mem, std::true_type{});
+    else
+      backward_role<Tr>(a, mem, std::false_type{});
   }
 }
 

@@ -1,70 +1,82 @@
-// Joins the results of several parts of the keys, always in the same order, and the sink.
-#include "cuda/combine_args.hpp"
-#include "cuda/score_terms.cuh"
+// Joins the results of several parts of the keys that different blocks made, and the sink.
+#include <type_traits>
+
+#include "cuda/fold_parts.cuh"
 
 using namespace attend::cuda;
 
 namespace {
 
-constexpr int kWarps = 8;
-
-__device__ __forceinline__ void store_half(const DeviceOperand& to, std::int64_t at, float x) {
-  if (to.dtype == 1)
-    static_cast<Half*>(const_cast<void*>(to.data))[at] = __float2half_rn(x);
-  else
-    static_cast<Bf16*>(const_cast<void*>(to.data))[at] = __float2bfloat16_rn(x);
+// A row, by a warp: a lane has kEach neighbouring columns. What other blocks wrote is read past the L1, which may hold
+// older lines of it.
+template <int kEach>
+__device__ __forceinline__ void join_parts(const KeyParts& a, int b, int h, int i) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t rows = static_cast<std::int64_t>(a.B) * a.H * a.M;
+  const std::int64_t row = (static_cast<std::int64_t>(b) * a.H + h) * a.M + i;
+  using Several = std::conditional_t<kEach == 2, float2, float4>;
+  constexpr int kLoads = kEach * 4 / static_cast<int>(sizeof(Several)), kBatch = kEach > 4 ? 8 : 16;
+  Several parts[kBatch][kLoads];
+  const float* from = a.out + row * (32 * kEach) + lane * kEach;
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int s = 0; s < kBatch; ++s)
+#pragma unroll
+      for (int n = 0; n < kLoads; ++n)
+        if (first + s < a.count)
+          parts[s][n] = __ldcg(reinterpret_cast<const Several*>(from + (first + s) * rows * (32 * kEach)) + n);
+  };
+  load(0);  // before anything is waited for
+  const float lse = lane < a.count ? __ldcg(a.lse + lane * rows + row) : -INFINITY;
+  const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
+  float top = fmaxf(lse, sink);  // of this part and all before it
+  for (int n = 1; n < 32; n *= 2) {
+    const float other = __shfl_up_sync(~0U, top, n);
+    if (lane >= n) top = fmaxf(top, other);
+  }
+  const float before = __shfl_up_sync(~0U, top, 1);
+  const FoldStep mine = fold_step(lane == 0 ? sink : before, lse);
+  float total = fold_total(sink), x[kEach] = {};
+  for (int first = 0; first < a.count; first += kBatch) {
+    if (first > 0) load(first);
+#pragma unroll
+    for (int s = 0; s < kBatch; ++s) {
+      if (first + s >= a.count) break;
+      const FoldStep step{__shfl_sync(~0U, mine.factor, first + s), __shfl_sync(~0U, mine.weight, first + s)};
+      const auto* const columns = reinterpret_cast<const float*>(parts[s]);
+      total = folded(total, 1.0F, step);
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) x[n] = folded(x[n], columns[n], step);
+    }
+  }
+  top = __shfl_sync(~0U, top, 31);
+  const float inverse = fold_inverse(total);
+  const std::int64_t to = b * a.joined.batch_stride + h * a.joined.head_stride + i * a.joined.row_stride;
+#pragma unroll
+  for (int n = 0; n < kEach; ++n)
+    if (lane * kEach + n < a.E) store_float(a.joined, to + (lane * kEach + n) * a.joined.dim_stride, x[n] * inverse);
+  if (lane == 0 && a.joined_lse)
+    a.joined_lse[b * a.lse_batch_stride + h * a.lse_head_stride + i * a.lse_row_stride] = fold_lse(top, total);
 }
 
-// A row for each block of threads: a warp takes every eighth part, a lane kEach of every 32 * kEach columns.
+// A row for each warp.
 template <int kEach>
-__device__ __forceinline__ void combine(const CombineArgs& a) {
-  __shared__ float sums[kWarps];
-  __shared__ float columns[kWarps][32 * kEach];
-  const std::int64_t rows = static_cast<std::int64_t>(a.B) * a.H * a.M, row = blockIdx.x;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int i = static_cast<int>(row % a.M), h = static_cast<int>(row / a.M % a.H),
-            b = static_cast<int>(row / a.M / a.H);
+__device__ __forceinline__ void combine(const KeyParts& a) {
+  const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
+  const int head = row / a.M, b = head / a.H;
+  if (b >= a.B || has_whole(a, head / a.G)) return;
   wait_for_kernel();
-  const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
-  float top = sink;
-  for (int s = lane; s < a.splits; s += 32) top = fmaxf(top, a.partial_lse[s * rows + row]);
-  for (int n = 16; n; n /= 2) top = fmaxf(top, __shfl_xor_sync(~0U, top, n));
-  const float base = top == -INFINITY ? 0.0F : top;
-  float sum = 0, x[kEach] = {};
-#pragma unroll 4
-  for (int s = warp; s < a.splits; s += kWarps) {
-    const float weight = exp2_fast((a.partial_lse[s * rows + row] - base) * kLog2E);
-    const float* from = a.partial_out + (s * rows + row) * a.row_floats;
-    sum += weight;
-#pragma unroll
-    for (int n = 0; n < kEach; ++n) x[n] = fmaf(weight, from[lane + 32 * n], x[n]);
-  }
-  if (lane == 0) sums[warp] = sum;
-#pragma unroll
-  for (int n = 0; n < kEach; ++n) columns[warp][lane + 32 * n] = x[n];
-  __syncthreads();
-  float total = exp2_fast((sink - base) * kLog2E);
-  for (int w = 0; w < kWarps; ++w) total += sums[w];
-  const float inverse = total > 0 ? 1.0F / total : 0.0F;
-  const std::int64_t to = b * a.out.batch_stride + h * a.out.head_stride + i * a.out.row_stride;
-  for (int e = static_cast<int>(threadIdx.x); e < a.E; e += 32 * kWarps) {
-    float value = 0;
-    for (int w = 0; w < kWarps; ++w) value += columns[w][e];
-    store_half(a.out, to + e * a.out.dim_stride, value * inverse);
-  }
-  if (threadIdx.x == 0 && a.lse)
-    a.lse[b * a.lse_batch_stride + h * a.lse_head_stride + i * a.lse_row_stride] =
-        total > 0 ? base + __logf(total) : -INFINITY;
+  join_parts<kEach>(a, b, head % a.H, row % a.M);
 }
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(256) attention_combine_64(const __grid_constant__ CombineArgs a) {
+extern "C" __global__ void __launch_bounds__(128) attention_combine_64(const __grid_constant__ KeyParts a) {
   combine<2>(a);
 }
-extern "C" __global__ void __launch_bounds__(256) attention_combine_128(const __grid_constant__ CombineArgs a) {
+extern "C" __global__ void __launch_bounds__(128) attention_combine_128(const __grid_constant__ KeyParts a) {
   combine<4>(a);
 }
-extern "C" __global__ void __launch_bounds__(256) attention_combine_256(const __grid_constant__ CombineArgs a) {
+extern "C" __global__ void __launch_bounds__(128) attention_combine_256(const __grid_constant__ KeyParts a) {
   combine<8>(a);
 }

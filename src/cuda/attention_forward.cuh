@@ -1,10 +1,10 @@
 // Attention forward on Hopper: one warp copies, two or three warpgroups of 64 rows multiply alternately.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/score_terms.cuh"
 #include "cuda/wgmma.cuh"
-
-#include <type_traits>
 
 namespace attend::cuda {
 
@@ -18,6 +18,7 @@ struct ForwardTraits {
   static constexpr int kQueryStages = kQueryStages_;
   static constexpr bool kHoldQuery = kHoldQuery_;  // queries stay in registers: their memory is free for the next tile
   static constexpr bool kTerms = kTerms_, kBits = kBits_;
+  static constexpr bool kParts = kGroups == 1;  // an item has a part of the keys
   static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
   static constexpr int query_bytes = 64 * D * 2, out_bytes = 64 * E * 2;  // of a warpgroup
   static constexpr int key_bytes = kKeys * D * 2, value_bytes = kKeys * E * 2;
@@ -59,7 +60,7 @@ template <class Tr>
 __device__ __forceinline__ BlockRange visited(const ForwardArgs& a, const ForwardItem& item, int tokens) {
   const int i0 = item.m * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
   int lo = larger(seen_by(a.mask, item.b, i0).lo, 0), hi = smaller(seen_by(a.mask, item.b, i1).hi, a.N);
-  if (a.splits > 1) {
+  if constexpr (Tr::kParts) {
     lo = larger(lo, item.split * a.split_keys);
     hi = smaller(hi, (item.split + 1) * a.split_keys);
   }
@@ -319,7 +320,7 @@ struct ForwardGroup {
       sum += __shfl_xor_sync(~0U, sum, 2);
       float top = soft.top[r] * a.scale2, factor = 1.0F;
       if (soft.top[r] == -INFINITY) top = -INFINITY, sum = 0;
-      if (a.sinks.data && a.splits == 1) {
+      if (!Tr::kParts && a.sinks.data) {
         const float sink = load_float(a.sinks, place(item, w, r).h * a.sinks.head_stride) * kLog2E;
         const float both = fmaxf(top, sink);
         factor = exp2_fast(top - both);
@@ -355,29 +356,30 @@ struct ForwardGroup {
     for (int r = 0; r < 2; ++r) {
       const RowPlace row = place(item, w, r);
       seen[r] = row.i < a.M ? seen_by(a.mask, row.b, row.i) : Interval{0, 0};
-      if (a.splits > 1) {
+      if constexpr (Tr::kParts) {
         seen[r].lo = larger(seen[r].lo, item.split * a.split_keys);
         seen[r].hi = smaller(seen[r].hi, (item.split + 1) * a.split_keys);
       }
       if constexpr (Tr::kTerms) slopes[r] = row_slope(a.mask, a.terms, row);
     }
   }
-  // One of several parts of the keys goes to [split][batch][head][query][E] floats, and its LSE beside it.
+  // The result of a part of the keys goes out as floats.
   __device__ __forceinline__ void store_rows(const ForwardItem& item, int w, float2 lse) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const RowPlace row = place(item, w, r);
       if (row.i >= a.M) continue;
       const float row_lse = r == 0 ? lse.x : lse.y;
-      if (a.splits == 1) {
+      if constexpr (!Tr::kParts) {
         if (lane % 4 == 0 && a.lse)
           a.lse[row.b * a.lse_batch_stride + row.h * a.lse_head_stride + row.i * a.lse_row_stride] = row_lse;
         continue;
       }
-      const std::int64_t heads = static_cast<std::int64_t>(a.H) * a.packed;
-      const std::int64_t at = ((static_cast<std::int64_t>(item.split) * a.B + row.b) * heads + row.h) * a.M + row.i;
-      if (lane % 4 == 0) a.partial_lse[at] = row_lse;
-      float* to = a.partial_out + at * Tr::E + col0;
+      const KeyParts& parts = a.parts;
+      const std::int64_t at =
+          ((static_cast<std::int64_t>(item.split) * parts.B + row.b) * parts.H + row.h) * parts.M + row.i;
+      if (lane % 4 == 0) parts.lse[at] = row_lse;
+      float* to = parts.out + at * Tr::E + col0;
 #pragma unroll
       for (int i = 0; i < Tr::E / 8; ++i)
         *reinterpret_cast<float2*>(to + 8 * i) = make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
@@ -471,8 +473,8 @@ __device__ __forceinline__ void forward_multiply(const ForwardArgs& a, ForwardSh
 
     const float2 lse = group.finish(item, w);
     group.store_rows(item, w, lse);
-    if (a.splits > 1) {
-      if constexpr (!Tr::kOutApart) arrive(sh.query_empty[qs]);
+    if constexpr (Tr::kParts) {
+      arrive(sh.query_empty[qs]);
       continue;
     }
     char* const my_o = Tr::kOutApart ? so + w * Tr::out_bytes : my_q;

@@ -16,12 +16,16 @@ struct BackwardRows {
   int2* blocks = nullptr;     // [B, steps]: the first and the last block of keys that a step's queries see
 };
 
+constexpr int kBeginLanes = 16;  // for a row of the first kernel
+
 struct BackwardArgs {
   CUtensorMap q, k, v, dout;  // dim, row, head, batch
   DeviceMask mask;
   ScoreTerms terms;
   BackwardRows rows;
   DeviceOperand out, dout_rows, lse;  // for the first kernel
+  int by_eight = 0;                   // 1: out and dout can be read in eights of elements
+  int dq_by_eight = 0;                // 1: dq can be written so
   DeviceOperand dq, dk, dv;           // written
   DeviceOperand dbias, dsinks, sinks;
   float* dq_sums = nullptr;  // [B, H, steps] tiles of step_queries x kD floats, in the order of the accumulators
@@ -30,7 +34,8 @@ struct BackwardArgs {
   int B = 0, H = 0, Hk = 0, G = 1, M = 0, N = 0, D = 0, E = 0;
   int step_queries = 0, block_keys = 0;  // queries of a step, keys of an item
   int padded = 0, steps = 0, key_blocks = 0;
-  int section = 1;  // KV heads that are worked on side by side
+  int section = 1;        // KV heads that are worked on side by side
+  int query_section = 1;  // query heads, where dQ has a kernel to itself
   int* counter = nullptr;
 };
 

@@ -15,8 +15,10 @@ struct BackwardTraits {
   static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages;
   static constexpr bool kTerms = kTerms_;
   static constexpr bool kWide = shares_dims(S);
-  static constexpr int kDims = kWide ? D / 2 : D;              // of dK and dV, a warpgroup's
-  static constexpr int kDqColumns = kStep == 128 ? D : D / 2;  // of dQ, a warpgroup's 64 rows
+  static constexpr bool kRoles = kWide && !kTerms;                        // one warpgroup has dV, the other dK
+  static constexpr int kDims = kWide && !kRoles ? D / 2 : D;              // of dK and dV, a warpgroup's
+  static constexpr int kDqColumns = kStep == 128 ? D : D / 2;             // of dQ, a warpgroup's 64 rows
+  static constexpr bool kEarlyValues = kStep == 64 && !kTerms && !kWide;  // dV runs beside dS, where registers suffice
   static constexpr int kThreads = 3 * kWarpgroup;
   static constexpr int kRegisters = 240, kCopyRegisters = 24;  // 504 for one of each
   static constexpr int key_bytes = kKeys * D * 2, query_bytes = kStep * D * 2;
@@ -24,6 +26,8 @@ struct BackwardTraits {
   static constexpr int kDsRows = kWide ? 64 : kKeys, ds_bytes = kDsRows * kStep * 2;
   static constexpr int dq_bytes = 64 * kDqColumns * 4;  // a warpgroup's
   static constexpr int kDqBuffers = S.dq_buffers;
+  static constexpr int weight_bytes = kKeys * kStep * 4;  // of one role for the other, in two buffers
+  static constexpr int between_bytes = kRoles ? 2 * weight_bytes : 2 * ds_bytes;
   static constexpr int shared_bytes = attend::cuda::shared_bytes(S);
   static_assert(shared_bytes <= 227 * 1024);
   static_assert(!kWide || (dq_bytes == query_bytes && kDqBuffers == 0));
@@ -39,19 +43,20 @@ struct BackwardShared {
   Barrier keys_full, keys_empty;
   Barrier query_full[Tr::kQueryStages], query_empty[Tr::kQueryStages];
   Barrier dout_full[Tr::kDoutStages], dout_empty[Tr::kDoutStages];
-  Barrier ds_full[2], ds_empty[2];        // where the warpgroups share dS
-  Barrier dq_full[2][2], dq_empty[2][2];  // of each warpgroup; of even and odd steps, of each buffer
-  Barrier done;                           // with a step's queries, where dQ takes their place
+  Barrier ds_full[2], ds_empty[2];            // where the warpgroups share dS
+  Barrier dq_full[2][2], dq_empty[2][2];      // of each warpgroup; of even and odd steps, of each buffer
+  Barrier done;                               // with a step's queries, where dQ takes their place
+  Barrier weights_full[2], weights_empty[2];  // from one role to the other
   BackwardItem items[2];
 };
 
 // Where everything lies in shared memory.
 template <class Tr>
 struct BackwardMemory {
-  char *k, *v, *q, *dout, *ds, *dq;
-  float* lse2;   // of each stage of queries
-  int2* seen;    // likewise
-  float* delta;  // of each stage of dout
+  char *k, *v, *q, *dout, *ds, *weights, *dq;  // weights: where there are roles, in the place of ds
+  float* lse2;                                 // of each stage of queries
+  int2* seen;                                  // likewise
+  float* delta;                                // of each stage of dout
   BackwardShared<Tr>* shared;
 
   __device__ __forceinline__ explicit BackwardMemory(char* base)
@@ -60,7 +65,8 @@ struct BackwardMemory {
         q(v + Tr::key_bytes),
         dout(q + Tr::kQueryStages * Tr::query_bytes),
         ds(dout + Tr::kDoutStages * Tr::query_bytes),
-        dq(ds + 2 * Tr::ds_bytes),
+        weights(ds),
+        dq(ds + Tr::between_bytes),
         lse2(reinterpret_cast<float*>(dq + Tr::kDqBuffers * 2 * Tr::dq_bytes)),
         seen(reinterpret_cast<int2*>(lse2 + Tr::kQueryStages * Tr::kStep)),
         delta(reinterpret_cast<float*>(seen + Tr::kQueryStages * Tr::kStep)),
@@ -75,6 +81,26 @@ struct BackwardMemory {
   }
 };
 
+// A row of an accumulator, of which a thread has two of every eight columns from `first` on.
+template <class T, int kColumns>
+__device__ __forceinline__ void store_row(const DeviceOperand& to, std::int64_t row, int first, const float* sums,
+                                          float factor, int dims) {
+  if (to.pairs) {
+    auto* const pairs = reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + first);
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+      if (8 * j + first < dims) pairs[4 * j] = pack<T>(sums[4 * j] * factor, sums[4 * j + 1] * factor);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = 8 * j + first + e;
+      if (column < dims) store_float(to, row + column * to.dim_stride, sums[4 * j + e] * factor);
+    }
+}
+
 // A warpgroup's 64 keys.
 template <class Tr>
 struct BackwardGroup {
@@ -83,6 +109,7 @@ struct BackwardGroup {
   const BackwardArgs& a;
   const BackwardMemory<Tr>& mem;
   int w, thread, warp, lane;
+  std::uint32_t ds_to;  // where this thread's rows of dS go
   // Keys and values with their dims summed over; queries and dout likewise and as rows; keys as rows; dS transposed.
   SharedOperand k, v, q, dout, q_rows, dout_rows, k_rows, ds_columns;
   float dk[Tr::kDims / 2], dv[Tr::kDims / 2];
@@ -98,6 +125,7 @@ struct BackwardGroup {
         thread(threadIdx.x % kWarpgroup),
         warp(thread / 32),
         lane(thread % 32),
+        ds_to(0),
         k(mem.k + first_key() * 128, 16),
         v(mem.v + first_key() * 128, 16),
         q(mem.q, 16),
@@ -108,10 +136,13 @@ struct BackwardGroup {
                         : Tr::D == 64    ? w * 64
                                          : w * (Tr::D / 128) * Tr::key_chunk),
                Tr::key_chunk),
-        ds_columns(my_ds() + (Tr::kStep == 128 ? w * Tr::kDsRows * 128 : 0), 8192) {}
+        ds_columns(my_ds() + (Tr::kStep == 128 ? w * Tr::kDsRows * 128 : 0), 8192) {
+    const int row = first_key() + warp * 16 + lane % 16;
+    ds_to = __shfl_sync(~0U, shared_address(my_ds()) + row * 128 + (lane / 16 ^ (row & 7)) * 16, lane);
+  }
   __device__ __forceinline__ char* my_ds() const { return mem.ds + (Tr::kWide ? w * Tr::ds_bytes : 0); }
   __device__ __forceinline__ int first_key() const { return Tr::kWide ? 0 : w * 64; }
-  __device__ __forceinline__ int first_dim() const { return Tr::kWide ? w * Tr::kDims : 0; }
+  __device__ __forceinline__ int first_dim() const { return Tr::kDims < Tr::D ? w * Tr::kDims : 0; }
 
   // S^T = K Q^T
   __device__ __forceinline__ void scores(int u) {
@@ -268,14 +299,36 @@ struct BackwardGroup {
       ds[2 * j] = pack<T>(g[0], g[1]), ds[2 * j + 1] = pack<T>(g[2], g[3]);
     }
   }
+  // The same in two steps, without terms.
+  __device__ __forceinline__ void multiply_gradients() {
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) s[e] *= dp[e] - ((e & 1) ? delta[e / 4].y : delta[e / 4].x);
+  }
+  __device__ __forceinline__ void pack_gradients() {
+#pragma unroll
+    for (int x = 0; x < kScores / 2; ++x) ds[x] = pack<T>(s[2 * x], s[2 * x + 1]);
+  }
   // dS^T to shared memory, where dQ's product reads it transposed: rows of keys, 64 queries each, swizzled.
   __device__ __forceinline__ void stage_score_gradients(int buffer) const {
-    const int row = first_key() + warp * 16 + lane % 16;
 #pragma unroll
     for (int j = 0; j < Tr::kStep / 8; j += 2)
-      store_matrices(shared_address(my_ds()) + buffer * Tr::ds_bytes + j / 8 * Tr::kDsRows * 128 + row * 128 +
-                         ((j % 8 + lane / 16) ^ (row & 7)) * 16,
-                     ds[2 * j], ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
+      store_matrices((ds_to + (buffer * Tr::ds_bytes + j / 8 * Tr::kDsRows * 128)) ^ (j % 8 * 16), ds[2 * j],
+                     ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
+  }
+  // Weights from one role to the other, each thread's to the same thread.
+  __device__ __forceinline__ void leave_weights(int buffer) const {
+    auto* const to = reinterpret_cast<float4*>(mem.weights + buffer * Tr::weight_bytes);
+#pragma unroll
+    for (int x = 0; x < kScores / 4; ++x)
+      to[x * kWarpgroup + thread] = make_float4(s[4 * x], s[4 * x + 1], s[4 * x + 2], s[4 * x + 3]);
+  }
+  __device__ __forceinline__ void take_weights(int buffer) {
+    const auto* const from = reinterpret_cast<const float4*>(mem.weights + buffer * Tr::weight_bytes);
+#pragma unroll
+    for (int x = 0; x < kScores / 4; ++x) {
+      const float4 four = from[x * kWarpgroup + thread];
+      s[4 * x] = four.x, s[4 * x + 1] = four.y, s[4 * x + 2] = four.z, s[4 * x + 3] = four.w;
+    }
   }
   // Each score's own element of a bias that repeats nothing.
   __device__ __forceinline__ void add_bias_gradient(const BackwardItem& item, int h, int i, int j, int e,
@@ -291,35 +344,15 @@ struct BackwardGroup {
     for (int x = 0; x < Tr::kDqColumns / 8; ++x)
       to[x * kWarpgroup + thread] = make_float4(dq[4 * x], dq[4 * x + 1], dq[4 * x + 2], dq[4 * x + 3]);
   }
-  // A row of keys at the end of an item.
+  // The rows of keys at the end of an item.
   __device__ __forceinline__ void store_rows(const BackwardItem& item, const DeviceOperand& to, const float* sums,
                                              float factor, int dims) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int key = key_of(item.n, 2 * r), first = first_dim() + lane % 4 * 2;
-      if (key >= a.N) continue;
-      const std::int64_t row = item.b * to.batch_stride + item.hk * to.head_stride + key * to.row_stride;
-      if (to.pairs) {
-        auto* const pairs = reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + first);
-#pragma unroll
-        for (int j = 0; j < Tr::kDims / 8; ++j)
-          if (8 * j + first < dims)
-            pairs[4 * j] = pack<T>(sums[4 * j + 2 * r] * factor, sums[4 * j + 2 * r + 1] * factor);
-        continue;
-      }
-#pragma unroll
-      for (int j = 0; j < Tr::kDims / 8; ++j)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int column = 8 * j + first + e;
-          if (column >= dims) continue;
-          const float x = sums[4 * j + 2 * r + e] * factor;
-          const std::int64_t at = row + column * to.dim_stride;
-          if (to.dtype == 0)
-            static_cast<float*>(const_cast<void*>(to.data))[at] = x;
-          else
-            static_cast<T*>(const_cast<void*>(to.data))[at] = static_cast<T>(x);
-        }
+      const int key = key_of(item.n, 2 * r);
+      if (key < a.N)
+        store_row<T, Tr::kDims>(to, item.b * to.batch_stride + item.hk * to.head_stride + key * to.row_stride,
+                                first_dim() + lane % 4 * 2, sums + 2 * r, factor, dims);
     }
   }
 };

@@ -6,35 +6,43 @@ using namespace attend::cuda;
 
 namespace {
 
-__device__ __forceinline__ void store_float(const DeviceOperand& to, std::int64_t at, float x) {
-  void* const data = const_cast<void*>(to.data);
-  if (to.dtype == 0)
-    static_cast<float*>(data)[at] = x;
-  else if (to.dtype == 1)
-    static_cast<Half*>(data)[at] = __float2half_rn(x);
-  else
-    static_cast<Bf16*>(data)[at] = __float2bfloat16_rn(x);
+// The sum of products of eight elements of either half type.
+template <class T>
+__device__ __forceinline__ float multiply_eight(const uint4& x, const uint4& y, float sum) {
+  const T *const first = reinterpret_cast<const T*>(&x), *const second = reinterpret_cast<const T*>(&y);
+#pragma unroll
+  for (int n = 0; n < 8; ++n) sum = fmaf(widen(first[n]), widen(second[n]), sum);
+  return sum;
 }
 
 }  // namespace
 
-// A query of one head for each warp.
+// A query of one head for every 16 lanes.
 extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_constant__ BackwardArgs a) {
-  const std::int64_t row = blockIdx.x * std::int64_t{blockDim.x / 32} + threadIdx.x / 32;
-  if (row >= static_cast<std::int64_t>(a.B) * a.H * a.padded) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32, i = static_cast<int>(row % a.padded);
+  constexpr int kLanes = kBeginLanes;
+  const std::int64_t row = blockIdx.x * std::int64_t{blockDim.x / kLanes} + threadIdx.x / kLanes;
+  if (row >= static_cast<std::int64_t>(a.B) * a.H * a.padded) return;  // whole warps: rows are padded
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, i = static_cast<int>(row % a.padded);
   const int h = static_cast<int>(row / a.padded % a.H), b = static_cast<int>(row / a.padded / a.H);
   float delta = 0, lse2 = INFINITY;
   if (i < a.M) {
     const std::int64_t out = b * a.out.batch_stride + h * a.out.head_stride + i * a.out.row_stride;
     const std::int64_t dout = b * a.dout_rows.batch_stride + h * a.dout_rows.head_stride + i * a.dout_rows.row_stride;
-    for (int e = lane; e < a.E; e += 32)
-      delta = fmaf(load_float(a.out, out + e * a.out.dim_stride),
-                   load_float(a.dout_rows, dout + e * a.dout_rows.dim_stride), delta);
-    for (int n = 16; n; n /= 2) delta += __shfl_xor_sync(~0U, delta, n);
+    if (a.by_eight) {
+      for (int e = 8 * lane; e < a.E; e += 8 * kLanes) {
+        const uint4 x = *reinterpret_cast<const uint4*>(static_cast<const Half*>(a.out.data) + out + e);
+        const uint4 y = *reinterpret_cast<const uint4*>(static_cast<const Half*>(a.dout_rows.data) + dout + e);
+        delta = a.out.dtype == 1 ? multiply_eight<Half>(x, y, delta) : multiply_eight<Bf16>(x, y, delta);
+      }
+    } else {
+      for (int e = lane; e < a.E; e += kLanes)
+        delta = fmaf(load_float(a.out, out + e * a.out.dim_stride),
+                     load_float(a.dout_rows, dout + e * a.dout_rows.dim_stride), delta);
+    }
     lse2 = load_float(a.lse, b * a.lse.batch_stride + h * a.lse.head_stride + i * a.lse.row_stride) * kLog2E;
     if (lse2 == -INFINITY) lse2 = INFINITY;  // nothing is seen: all weights are 0
   }
+  for (int n = kLanes / 2; n; n /= 2) delta += __shfl_xor_sync(~0U, delta, n);
   if (lane != 0) return;
   a.rows.lse2[row] = lse2;
   a.rows.delta[row] = delta;
@@ -55,31 +63,67 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
   }
 }
 
+namespace {
+
+// Two registers of neighbouring lanes change places: one's `y` and the other's `x`.
+__device__ __forceinline__ void exchange(std::uint32_t& x, std::uint32_t& y, int distance) {
+  const bool upper = (threadIdx.x & static_cast<unsigned>(distance)) != 0;
+  const std::uint32_t other = __shfl_xor_sync(~0U, upper ? x : y, distance);
+  (upper ? x : y) = other;
+}
+
+// Of four pairs of columns in each of four lanes, eight neighbouring columns to each lane.
+template <class T>
+__device__ __forceinline__ uint4 gather_eight(const float4 (&x)[4], int r, float scale) {
+  std::uint32_t pairs[4];
+#pragma unroll
+  for (int n = 0; n < 4; ++n)
+    pairs[n] = r == 0 ? pack<T>(x[n].x * scale, x[n].y * scale) : pack<T>(x[n].z * scale, x[n].w * scale);
+  exchange(pairs[0], pairs[1], 1), exchange(pairs[2], pairs[3], 1);
+  exchange(pairs[0], pairs[2], 2), exchange(pairs[1], pairs[3], 2);
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
 // A tile of 64 rows of sums for each block of threads, in the order of the accumulators: parts of 64 x kColumns, each a
 // warpgroup's. Where a step has 128 queries its second part is of the second 64, else of the next columns.
 template <int kD, int kColumns>
 __device__ __forceinline__ void backward_end(const BackwardArgs& a) {
   const int tiles = a.padded / 64, tile = static_cast<int>(blockIdx.x) % tiles,
             head = static_cast<int>(blockIdx.x) / tiles;
-  const int h = head % a.H, b = head / a.H;
+  const int h = head % a.H, b = head / a.H, thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32;
   constexpr int kPart = 64 * kColumns / 4;  // float4s of a warpgroup
+  constexpr int kFours = kColumns / 32;     // of a part: four times eight columns
   const auto* from = reinterpret_cast<const float4*>(a.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * 64 * kD / 4;
-  for (int n = static_cast<int>(threadIdx.x); n < 64 * kD / 4; n += static_cast<int>(blockDim.x)) {
-    const float4 x = from[n];
-    const int v = n % kPart / kWarpgroup, thread = n % kWarpgroup, lane = thread % 32;
-    const int row = tile * 64 + thread / 32 * 16 + lane / 4, column = n / kPart * kColumns + 8 * v + lane % 4 * 2;
-    const float values[4] = {x.x, x.y, x.z, x.w};
+  for (int n = static_cast<int>(threadIdx.x) / kWarpgroup; n < kD / 32; n += 256 / kWarpgroup) {
+    const int part = n / kFours, first = part * kColumns + n % kFours * 32;
+    float4 x[4];
+#pragma unroll
+    for (int v = 0; v < 4; ++v) x[v] = from[part * kPart + (n % kFours * 4 + v) * kWarpgroup + thread];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int i = row + r * 8;
-      if (i >= a.M || column >= a.D) continue;
-      const std::int64_t at =
-          b * a.dq.batch_stride + h * a.dq.head_stride + i * a.dq.row_stride + column * a.dq.dim_stride;
-      store_float(a.dq, at, values[2 * r] * a.scale);
-      if (column + 1 < a.D) store_float(a.dq, at + a.dq.dim_stride, values[2 * r + 1] * a.scale);
+      const int i = tile * 64 + thread / 32 * 16 + lane / 4 + r * 8;
+      const std::int64_t at = b * a.dq.batch_stride + h * a.dq.head_stride + i * a.dq.row_stride;
+      if (a.dq_by_eight) {
+        const uint4 eight = a.dq.dtype == 1 ? gather_eight<Half>(x, r, a.scale) : gather_eight<Bf16>(x, r, a.scale);
+        const int column = first + lane % 4 * 8;
+        if (i < a.M && column < a.D)
+          *reinterpret_cast<uint4*>(static_cast<Half*>(const_cast<void*>(a.dq.data)) + at + column) = eight;
+        continue;
+      }
+      if (i >= a.M) continue;
+#pragma unroll
+      for (int v = 0; v < 4; ++v)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int column = first + v * 8 + lane % 4 * 2 + e;
+          const float value = r == 0 ? (e == 0 ? x[v].x : x[v].y) : (e == 0 ? x[v].z : x[v].w);
+          if (column < a.D) store_float(a.dq, at + column * a.dq.dim_stride, value * a.scale);
+        }
     }
   }
 }
+
+}  // namespace
 
 extern "C" __global__ void __launch_bounds__(256) backward_end_64(const __grid_constant__ BackwardArgs a) {
   backward_end<64, 64>(a);

@@ -15,18 +15,22 @@ struct BackwardShape {
 
 // Terms need registers: fewer queries a step.
 constexpr BackwardShape kBackwardPlain64{64, 128, 128, 2, 2, 1, 4}, kBackwardTerms64{64, 128, 64, 3, 2, 2, 4};
-constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, 8}, kBackwardTerms128 = kBackwardPlain128;
+constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, 6}, kBackwardTerms128 = kBackwardPlain128;
 constexpr BackwardShape kBackwardPlain256{256, 64, 64, 2, 2, 0, 16}, kBackwardTerms256 = kBackwardPlain256;
 
-// Up to 128 dims the two warpgroups share the keys, and so the scores' gradients. Above it they have the same 64 keys
-// and share their dims, each makes the scores for itself, and dQ leaves through the memory of the queries it is of.
+// Up to 128 dims the two warpgroups share the keys, and so the scores' gradients. Above it they have the same 64 keys:
+// without terms one makes the weights and has dV, the other has dK, and dQ is another kernel's; with terms they share
+// the dims, each makes the scores for itself, and dQ leaves through the memory of the queries it is of.
 constexpr bool shares_dims(const BackwardShape& s) {
   return s.keys == 64;
 }
 constexpr int shared_bytes(const BackwardShape& s) {
-  const int ds = 128 * s.queries * 2 * (shares_dims(s) ? 1 : 2);
-  return 2 * s.keys * s.D * 2 + (s.query_stages + s.dout_stages) * s.queries * s.D * 2 + ds +
+  const int between = s.keys * s.queries * (shares_dims(s) ? 8 : 4);
+  return 2 * s.keys * s.D * 2 + (s.query_stages + s.dout_stages) * s.queries * s.D * 2 + between +
          s.dq_buffers * s.queries * s.D * 4 + s.query_stages * s.queries * 12 + s.dout_stages * s.queries * 4 + 1024;
 }
+
+// Of the kernel that has dQ to itself: seven tiles of 64 rows and 256 dims.
+constexpr int kQueriesShared = 7 * 64 * 256 * 2 + 1024;
 
 }  // namespace attend::cuda

@@ -77,19 +77,31 @@ DeviceOperand device_operand(const std::optional<View>& view) {
   return device_operand(operand_of(*view));
 }
 
-CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
-  const auto [B, H, L, D] = view.shape;
-  // A dimension of one element takes no step: any stride does that the engine allows.
-  const std::int64_t some = divide_up(D, 8) * 8;
-  const auto step = [&](std::size_t d) { return view.shape[d] > 1 ? view.strides[d] : some; };
-  const bool aligned = (D == 1 || view.strides[3] == 1) && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
-                       step(0) % 8 == 0 && step(1) % 8 == 0 && step(2) % 8 == 0 && step(0) > 0 && step(1) > 0 &&
-                       step(2) > 0;
+namespace {
+
+// A dimension of one element takes no step: any stride does that the engine allows.
+std::int64_t step_of(const View& view, std::size_t d) {
+  return view.shape[d] > 1 ? view.strides[d] : divide_up(view.shape[3], 8) * 8;
+}
+
+}  // namespace
+
+void check_strides(const char* what, const View& view) {
+  const auto step = [&](std::size_t d) { return step_of(view, d); };
+  const bool aligned = (view.shape[3] == 1 || view.strides[3] == 1) &&
+                       reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && step(0) % 8 == 0 && step(1) % 8 == 0 &&
+                       step(2) % 8 == 0 && step(0) > 0 && step(1) > 0 && step(2) > 0;
   if (!aligned)
     fail("cuda::attention",
          std::string(what) +
              " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
              "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
+}
+
+CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
+  check_strides(what, view);
+  const auto [B, H, L, D] = view.shape;
+  const auto step = [&](std::size_t d) { return step_of(view, d); };
   const auto u64 = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
   const auto bytes = [&](std::int64_t stride) { return u64(stride * 2); };
   const int packed = std::max(box.packed, 1);
@@ -106,9 +118,7 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
             &map, view.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             static_cast<cuuint32_t>(rank), const_cast<void*>(view.data), rank == 5 ? dims5 : dims4,
             rank == 5 ? strides5 : strides4, rank == 5 ? box5 : box4, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CU_TENSOR_MAP_SWIZZLE_128B,
-            box.once ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         what);
   return map;
 }

@@ -22,8 +22,9 @@ DeviceOperand device_operand(const std::optional<View>& view);
 struct MapBox {
   int packed;  // 0: keys and values
   int rows;
-  bool once = false;  // read once, from front to back: fetching twice the line ahead would cost bandwidth
 };
+// Throws where the copy engine, or a kernel that reads pairs of elements, cannot take a view.
+void check_strides(const char* what, const View& view);
 CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box);
 
 // The mask and the terms of a call on the device. Owns the memory of the mask's lists and bits.

@@ -127,12 +127,14 @@ ATTEND_HOST_DEVICE void narrow(const DeviceMask& mask, const IntervalRule32& rul
   seen.hi = smaller(seen.hi, larger(p + rule.right + 1, prefix));
 }
 
+ATTEND_HOST_DEVICE Interval seen_simply(const SimpleRule& simple, int i) {
+  return {larger(simple.least, i + simple.lo_add), smaller(simple.most, larger(i + simple.hi_add, simple.prefix))};
+}
+
 // The keys that query i of batch b sees, but for those that bits hide. Neither bound ever falls from one query to the
 // next, so what a range of queries sees lies between its first one's `lo` and its last one's `hi`.
 ATTEND_HOST_DEVICE Interval seen_by(const DeviceMask& mask, int b, int i) {
-  const SimpleRule& simple = mask.simple;
-  if (simple.is)
-    return {larger(simple.least, i + simple.lo_add), smaller(simple.most, larger(i + simple.hi_add, simple.prefix))};
+  if (mask.simple.is) return seen_simply(mask.simple, i);
   const Run32 run = run_of(mask, i);
   if (run.k1 < 0) {
     const int end = int_at(mask, mask.segment_keys + mask.segments);

@@ -28,6 +28,21 @@ struct ScoreTerms {
   float dropout_scale = 1;
 };
 
+// The results of several parts of the keys, and what they are joined to.
+struct KeyParts {
+  int count = 1;
+  float* out = nullptr;  // [count][B][H][M][row_floats]
+  float* lse = nullptr;  // [count][B][H][M]
+  int B = 0, H = 0, G = 1, M = 0, E = 0, row_floats = 0;
+  // Parts of KV heads that a block has, one after another, the first `more` blocks one more: it folds the heads of
+  // which it has all. 0: nobody does.
+  int each = 0, more = 0;
+  DeviceOperand sinks;
+  DeviceOperand joined;  // written
+  float* joined_lse = nullptr;
+  std::int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
+};
+
 struct ForwardArgs {
   CUtensorMap q, k, v, out;  // q and out: dim, packed head, token, head, batch; k and v: dim, key, head, batch
   DeviceMask mask;
@@ -45,8 +60,7 @@ struct ForwardArgs {
   int section = 1;    // heads that are worked on side by side: their keys and values fit the L2
   int splits = 1;     // of the keys; each of split_keys
   int split_keys = 0;
-  float* partial_out = nullptr;  // [items, kWarpgroup rows.., E] where there are splits
-  float* partial_lse = nullptr;
+  KeyParts parts;          // where there are splits
   int* counter = nullptr;  // zero before the launch and after it
 };
 

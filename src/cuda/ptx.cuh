@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace attend::cuda {
 
@@ -71,6 +72,10 @@ __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// Has a tensor's description fetched before it is needed.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 // A box of a tensor to shared memory, counted by `full`.
 __device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, Barrier* full, int x, int y, int z, int w) {
   asm volatile(
@@ -96,6 +101,38 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, const void* fr
   asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
                "r"(shared_address(from)), "r"(x), "r"(y), "r"(z), "r"(w), "r"(u)
                : "memory");
+}
+// What the L2 is told of the lines that an instruction touches: the first to be given up, the last, or nothing.
+__device__ __forceinline__ std::uint64_t evict_first() {
+  std::uint64_t hint;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint));
+  return hint;
+}
+__device__ __forceinline__ std::uint64_t evict_last() {
+  std::uint64_t hint;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(hint));
+  return hint;
+}
+__device__ __forceinline__ std::uint64_t evict_normal() {
+  std::uint64_t hint;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(hint));
+  return hint;
+}
+__device__ __forceinline__ void load_box_with(std::uint64_t hint, void* to, const CUtensorMap* map, Barrier* full,
+                                              int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, "
+      "%5, %6}], [%2], %7;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "r"(w), "l"(hint)
+      : "memory");
+}
+__device__ __forceinline__ void store_with(std::uint64_t hint, float4* to, const float4& x) {
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+               "f"(x.w), "l"(hint)
+               : "memory");
+}
+__device__ __forceinline__ void store_with(std::uint64_t hint, float* to, float x) {
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(x), "l"(hint) : "memory");
 }
 // Plain stretches of memory, multiples of 16 bytes.
 __device__ __forceinline__ void load_bytes(void* to, const void* from, int bytes, Barrier* full) {
@@ -126,6 +163,10 @@ __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Lets the next kernel on the stream be made ready, where it was put there by launch_behind.
+__device__ __forceinline__ void let_next_kernel_begin() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
 // Until the kernel before on the stream is done, and what it wrote is there.
 __device__ __forceinline__ void wait_for_kernel() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -137,6 +178,19 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
+}
+// The same, each matrix transposed.
+__device__ __forceinline__ void load_transposed(std::uint32_t (&r)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+// An 8x8 matrix of 16-bit numbers, a pair in each lane.
+__device__ __forceinline__ std::uint32_t transposed(std::uint32_t pair) {
+  std::uint32_t r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(pair));
+  return r;
 }
 __device__ __forceinline__ void store_matrices(std::uint32_t address, std::uint32_t a, std::uint32_t b, std::uint32_t c,
                                                std::uint32_t d) {
@@ -171,6 +225,22 @@ __device__ __forceinline__ float widen(Bf16 x) {
 }
 __device__ __forceinline__ float widen(Half x) {
   return __half2float(x);
+}
+
+// d (16 x 8, f32) += a (16 x 16) * b (16 x 8), by a warp.
+template <class T>
+__device__ __forceinline__ void multiply(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                         std::uint32_t b1) {
+#define ATTEND_MULTIPLY(NAME)                                                         \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME                 \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+  if constexpr (std::is_same_v<T, Half>)
+    ATTEND_MULTIPLY("f16");
+  else
+    ATTEND_MULTIPLY("bf16");
+#undef ATTEND_MULTIPLY
 }
 
 }  // namespace attend::cuda

@@ -15,6 +15,15 @@ __device__ __forceinline__ float load_float(const DeviceOperand& x, std::int64_t
   if (x.dtype == 1) return widen(static_cast<const Half*>(x.data)[at]);
   return widen(static_cast<const Bf16*>(x.data)[at]);
 }
+__device__ __forceinline__ void store_float(const DeviceOperand& to, std::int64_t at, float x) {
+  void* const data = const_cast<void*>(to.data);
+  if (to.dtype == 0)
+    static_cast<float*>(data)[at] = x;
+  else if (to.dtype == 1)
+    static_cast<Half*>(data)[at] = __float2half_rn(x);
+  else
+    static_cast<Bf16*>(data)[at] = __float2bfloat16_rn(x);
+}
 
 // tanh to about 1e-7, absolute: that is what counts in a logit.
 __device__ __forceinline__ float tanh_exact(float x) {

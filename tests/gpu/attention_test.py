@@ -145,7 +145,15 @@ def forward_cases():
         forward_case(f"D{D} documents", 1, 2, 2, 700, 700, D, segments=[0, 100, 103, 103, 650], causal="last_key")
         forward_case(f"D{D} many documents", 1, 2, 2, 3000, 3000, D, segments=list(range(0, 3001, 3)))
         forward_case(f"D{D} packed heads", 2, 12, 2, 40, 300, D, causal="last_key")
-        forward_case(f"D{D} one query", 2, 8, 2, 1, 5000, D)
+        for N in (129, 700, 2048, 5000, 20000):  # one, some and all parts of the keys, and longer ones
+            forward_case(f"D{D} one query, {N} keys", 2, 8, 2, 1, N, D)
+        forward_case(f"D{D} one query f16", 3, 16, 2, 1, 3000, D, dtype=torch.float16)
+        forward_case(f"D{D} one query, padding", 4, 8, 2, 1, 3000, D, padding=[3000, 0, 1, 2222])
+        forward_case(f"D{D} one query, window and sinks", 2, 8, 2, 1, 3000, D, window=(300, 0),
+                     sinks=torch.randn(8, device="cuda"))
+        forward_case(f"D{D} two queries", 2, 8, 2, 2, 5000, D, causal="last_key")
+        forward_case(f"D{D} eight queries", 2, 3, 3, 8, 900, D, causal="first_key")
+        forward_case(f"D{D} many sequences", 40, 8, 4, 1, 1500, D)
         forward_case(f"D{D} few queries", 2, 8, 2, 5, 3000, D, causal="last_key")
         forward_case(f"D{D} few queries, soft cap", 2, 8, 2, 3, 2000, D, softcap=3.0, sinks=torch.randn(8, device="cuda"))
         forward_case(f"D{D} ALiBi", 1, 4, 4, 300, 300, D, slopes=torch.rand(4, device="cuda"), causal="last_key")
@@ -154,6 +162,7 @@ def forward_cases():
         forward_case(f"D{D} sinks", 1, 4, 4, 200, 300, D, sinks=torch.randn(4, device="cuda"), causal="first_key")
     for D, E in ((8, 8), (32, 32), (80, 80), (96, 96), (192, 128), (128, 64), (64, 256)):
         forward_case(f"D{D} E{E}", 2, 4, 2, 300, 400, D, E, causal="last_key")
+        forward_case(f"D{D} E{E} one query", 2, 8, 4, 1, 1500, D, E)
 
 
 def gradient_cases():
@@ -210,6 +219,16 @@ def same_bits(D, repeats):
     check(f"D{D}: the same bits alone as in a batch", all(torch.equal(a[0], b[1]) for a, b in zip(alone, first)))
 
 
+def same_bits_of_one_query(D, repeats):
+    """Whatever is around it: other sequences, other heads."""
+    q, k, v = draw(5, 8, 1, D), draw(5, 2, 3000, D), draw(5, 2, 3000, D)
+    first = attend.attention(q, k, v)
+    differ = sum(not torch.equal(first, attend.attention(q, k, v)) for _ in range(repeats))
+    check(f"D{D} one query: {repeats} repeats", differ == 0, f"{differ} differ")
+    alone = attend.attention(q[3:4, 4:].clone(), k[3:4, 1:].clone(), v[3:4, 1:].clone())
+    check(f"D{D} one query: the same bits alone as in a batch", torch.equal(alone[0], first[3, 4:]))
+
+
 class Block(torch.nn.Module):
     def __init__(self, width, heads, kv_heads):
         super().__init__()
@@ -257,6 +276,8 @@ def cover():
     forward_case("D64 causal", 1, 4, 2, 130, 330, 64, causal="last_key")
     forward_case("D256 window", 1, 1, 1, 150, 150, 256, window=(40, 0))
     forward_case("few queries", 1, 8, 2, 3, 1100, 128)
+    for D in (64, 128, 256):
+        forward_case(f"D{D} one query", 1, 8, 2, 1, 1100, D, window=(800, 0))
     forward_case("soft cap", 1, 1, 1, 130, 140, 64, softcap=3.0)
     gradient_case("gradients", 1, 2, 1, 130, 130, 128, causal="last_key")
     gradient_case("gradients of terms", 1, 1, 1, 100, 150, 64, softcap=3.0)
@@ -274,6 +295,7 @@ if __name__ == "__main__":
         drop_in_cases()
         for D, repeats in ((128, 1000), (64, 200), (256, 200)):
             same_bits(D, repeats)
+            same_bits_of_one_query(D, repeats)
         training()
     print(f"{count} checks on {torch.cuda.get_device_name()}, {len(failures)} failed")
     sys.exit(bool(failures))
