@@ -11,6 +11,11 @@ export function parameters(n) {
   return n >= 1e9 ? `${(n / 1e9).toFixed(1)} B` : n >= 1e6 ? `${Math.round(n / 1e6)} M` : count(n);
 }
 
+// An encoder, a decoder and what goes between them have names of their own; others are called as the model calls them.
+function partName(name) {
+  return ["encoder", "decoder", "cross"].includes(name) ? t(`part_${name}`) : name;
+}
+
 async function share() {
   const link = `${location.href.split("#")[0]}#${await encode(state, data.about?.model.name)}`;
   history.replaceState(null, "", link);
@@ -55,6 +60,8 @@ export function showHead() {
       model.replaceChildren(t("model_line", {...about, gqa, parameters: parameters(about.parameters)}));
       if (data.live === false) model.append(el("em", {}, ` — ${t("embedded_note")}`));
     }
+    if ((data.about?.parts?.length ?? 0) > 1) model.append(el("span", {class: "segmented parts", role: "group", "aria-label": t("parts")},
+      ...data.about.parts.map((name, n) => el("button", {"aria-pressed": String(state.part === n), onclick: () => set({part: n})}, partName(name)))));
     tools.replaceChildren(
       ...(data.about?.labs && data.live !== false ? [el("a", {class: "tool", href: "labs.html", title: t("labs_hint")}, t("labs"))] : []),
       el("button", {class: "tool", lang: language() === "zh" ? "en" : "zh-Hans", title: t("language_hint"),
@@ -67,6 +74,6 @@ export function showHead() {
                          ...(data.live === false ? [] : [[t("export_html"), exportHtml]])]),
       el("button", {class: "tool icon", title: t("help"), "aria-label": t("help"), onclick: openHelp}, "?"));
   };
-  on("about words look live", draw);
+  on("about words look live part", draw);
   draw();
 }
