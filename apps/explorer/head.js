@@ -52,16 +52,19 @@ function menu(title, items) {
 }
 
 export function showHead() {
-  const tools = document.getElementById("tools"), model = document.getElementById("model");
+  const tools = document.getElementById("tools"), model = document.getElementById("model"), parts = document.getElementById("parts");
   const draw = () => {
     const about = data.about?.model;
     if (about) {
       const gqa = about.kv_heads < about.heads ? t("model_gqa", {kv: about.kv_heads}) : "";
-      model.replaceChildren(t("model_line", {...about, gqa, parameters: parameters(about.parameters)}));
+      model.replaceChildren(t("model_line", {...about, gqa}), about.parameters ? t("model_size", {parameters: parameters(about.parameters)}) : "");
       if (data.live === false) model.append(el("em", {}, ` — ${t("embedded_note")}`));
     }
-    if ((data.about?.parts?.length ?? 0) > 1) model.append(el("span", {class: "segmented parts", role: "group", "aria-label": t("parts")},
-      ...data.about.parts.map((name, n) => el("button", {"aria-pressed": String(state.part === n), onclick: () => set({part: n})}, partName(name)))));
+    const names = data.about?.parts ?? [];
+    parts.hidden = names.length < 2;
+    parts.setAttribute("aria-label", t("parts"));
+    parts.replaceChildren(...names.map((name, n) =>
+      el("button", {"aria-pressed": String(state.part === n), onclick: () => set({part: n})}, partName(name))));
     tools.replaceChildren(
       ...(data.about?.labs && data.live !== false ? [el("a", {class: "tool", href: "labs.html", title: t("labs_hint")}, t("labs"))] : []),
       el("button", {class: "tool", lang: language() === "zh" ? "en" : "zh-Hans", title: t("language_hint"),

@@ -2,7 +2,7 @@
 import {el, label, number, percent} from "./format.js";
 import {place} from "./loader.js";
 import {cellReceipt} from "./receipts.js";
-import {toggleKnock} from "./switches.js";
+import {find, toggleKnock} from "./switches.js";
 import {columnOf, rowOf, topOf} from "./weights.js";
 import {data, keyTokens, on, set, state} from "./store.js";
 import {t} from "./texts.js";
@@ -43,7 +43,8 @@ function line(name, value, kind) {
 function scaleLine(cell) {
   const d = cell.q.length, usual = Math.abs(cell.scale * Math.sqrt(d) - 1) < 1e-6;
   if (usual) return t("cell_scale", {d});
-  return Math.abs(cell.scale - 1) < 1e-6 ? t("cell_scale_off", {scale: 1}) : t("cell_scale_other", {scale: number(cell.scale)});
+  // A model may do without √d of its own.
+  return find("scale") ? t("cell_scale_off") : t("cell_scale_other", {scale: number(cell.scale)});
 }
 
 // Whether q and k are shown as they are multiplied, or as the layer made them.

@@ -28,9 +28,10 @@ export function geometry(plot, width, height) {
   const first = plot.gutter && !plot.sheared ? 1 : 0;  // that column is not drawn twice
   const columns = plot.columns - first;
   const nAcross = state.transpose ? plot.rows : columns, nDown = state.transpose ? columns : plot.rows;
-  const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 42));
+  const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 54));
   const g = {width, height, left, top, cell, words, longest, first, columns, nAcross, nDown, apart,
              x: left + sideways, y: top + downwards, w: cell * nAcross, h: cell * nDown, transpose: state.transpose};
+  g.end = g.y + g.h;
   // A plot that is smaller than its room stands in the middle of it.
   const spare = Math.max(0, width - right - g.x - g.w) / 2;
   g.x += spare, g.left += spare;
@@ -99,7 +100,7 @@ function paintHeat(p, plot, g) {
       if (Number.isNaN(value)) continue;
       const [x, y] = g.at(r, c), tone = plot.tone(r, value);
       p.rect(x, y, g.cell - gap, g.cell - gap, css(colours, tone), {radius});
-      if (g.cell >= 28) p.text(short(value), x + g.cell / 2, y + g.cell / 2, {size: 10.5, align: "center", colour: inkOn(colours, tone)});
+      if (g.cell >= 28) p.text(short(value), x + g.cell / 2, y + g.cell / 2, {size: g.cell >= 40 ? 12 : 10.5, align: "center", colour: inkOn(colours, tone)});
     }
 }
 
@@ -159,6 +160,7 @@ function paintLines(p, plot, g, chosen) {
   for (let c = 0; c < plot.columns; ++c)
     p.text(plot.columnName(c), x1 + 10, y(c), {size, room: x0 - 16, weight: c === chosen.c ? 700 : 400,
                                                colour: theme(c === chosen.c ? "k-ink" : "ink")});
+  g.end = top + rows * step;
   g.under = (px, py) => {
     const n = Math.floor((py - top) / step);
     if (px < g.width / 2) return n >= 0 && n < plot.rows ? {r: n, c: null} : null;
@@ -239,7 +241,7 @@ function paintLegend(p, plot, g, view) {
   if (view !== "lines") items.push(legendMasked(p));
   const gap = 16, all = items.reduce((sum, item) => sum + item.width + gap, -gap), room = g.width - 24;
   const left = view === "lines" ? g.width / 2 - all / 2 : g.left;
-  let x = Math.max(12, Math.min(left, g.width - 12 - all)), y = g.height - (all <= room ? 18 : 37);
+  let x = Math.max(12, Math.min(left, g.width - 12 - all)), y = Math.min(g.end + 32, g.height - (all <= room ? 18 : 37));
   const start = x;
   for (const item of items) {
     if (x > start && x + item.width > g.width - 8) x = start, y += 27;

@@ -3,7 +3,8 @@
 export const en = {
   title: "attend explorer",
   skip: "Skip to the pattern",
-  model_line: "{name} · {layers} layers × {heads} heads{gqa} · {parameters} parameters",
+  model_line: "{name} · {layers} layers × {heads} heads{gqa}",
+  model_size: " · {parameters} parameters",
   model_gqa: ", {kv} for keys and values",
   embedded_note: "a saved view: what it holds can be looked at, not run again",
   parts: "Part of the model",
@@ -144,7 +145,7 @@ export const en = {
   rotation_after: "after RoPE",
   rotation_before: "before RoPE",
   cell_scale: "÷ √{d}",
-  cell_scale_off: "√d is off: × {scale}",
+  cell_scale_off: "√d is off: × 1",
   cell_scale_other: "× {scale}",
   cell_rest: "soft-cap, bias",
   cell_mask: "mask",

@@ -3,7 +3,8 @@
 export const zh = {
   title: "attend 注意力可视化",
   skip: "跳到注意力图",
-  model_line: "{name} · {layers} 层 × {heads} 头{gqa} · {parameters} 参数",
+  model_line: "{name} · {layers} 层 × {heads} 头{gqa}",
+  model_size: " · {parameters} 参数",
   model_gqa: "（键值头 {kv} 个）",
   embedded_note: "已保存的视图：可以查看其中的数据，不能重新运行",
   parts: "模型的部分",
@@ -144,7 +145,7 @@ export const zh = {
   rotation_after: "RoPE 之后",
   rotation_before: "RoPE 之前",
   cell_scale: "÷ √{d}",
-  cell_scale_off: "√d 已关：× {scale}",
+  cell_scale_off: "√d 已关：× 1",
   cell_scale_other: "× {scale}",
   cell_rest: "软上限、偏置",
   cell_mask: "掩码",

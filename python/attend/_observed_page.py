@@ -150,7 +150,7 @@ def _part(part: Part, name: str, parameters: int, batch: int, limit: int) -> Dic
     model = {"name": name, "layers": len(part.layers), "heads": shape[0], "kv_heads": tensors["k"].shape[0],
              "head_dim": tensors["q"].shape[2], "parameters": parameters, "causal": False, "positions": "added"}
     about = {"protocol": 1, "model": model, "limits": {"exact": max(shape[1:]), "tokens": max(shape[1:])}, "kernel": kernel, "dtype": "f32"}
-    state = {"text": "".join(one["text"] for one in queries)}
+    state = {"text": "".join(one["text"] for one in queries).strip()}
     if len(kept) == 1:
         state.update(layer=kept[0], head=0)
     return {"name": part.name, "about": about, "run": run, "state": state, "frames": frames, "scores": scores}
