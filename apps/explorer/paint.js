@@ -175,16 +175,18 @@ function paintAxes(p, plot, g, chosen) {
   const down = {n: g.nDown, name: (n) => acrossIsKeys ? plot.rowName(n) : plot.columnName(n + g.first), chosen: acrossIsKeys ? chosen.r : chosen.c - g.first,
                 title: acrossIsKeys ? plot.rowTitle : plot.columnTitle, colour: theme(acrossIsKeys ? "q-ink" : "k-ink")};
   const size = Math.max(8, Math.min(12.5, g.cell - 1)), every = (n) => Math.max(1, Math.ceil((g.words ? 9 : 46) / g.cell / 1) * 1 || 1, g.words ? 1 : Math.ceil(n / 8));
+  // Makes room for the chosen one's name.
+  const near = (n, chosen, room) => chosen >= 0 && Math.abs(n - chosen) * g.cell < (!g.words ? room : g.cell < 9 ? 10 : 0);
   for (let n = 0; n < across.n; ++n) {
     const is = n === across.chosen;
-    if (!is && (n % every(across.n) || (g.words && g.cell < 9 && Math.abs(n - across.chosen) * g.cell < 10))) continue;
+    if (!is && (n % every(across.n) || near(n, across.chosen, 36))) continue;
     const x = g.x + (n + 0.5) * g.cell, style = {size, colour: is ? across.colour : g.words ? ink : muted, weight: is ? 700 : 400};
     if (g.words && !plot.sheared) p.text(across.name(n), x - 2, g.y - g.apartTop - 6, {...style, angle: -Math.PI / 3, room: 70});
     else p.text(across.name(n), x, g.y - g.apartTop - 10, {...style, size: g.words ? size : 10.5, align: "center"});
   }
   for (let n = 0; n < down.n; ++n) {
     const is = n === down.chosen;
-    if (!is && (n % every(down.n) || (g.words && g.cell < 9 && Math.abs(n - down.chosen) * g.cell < 9))) continue;
+    if (!is && (n % every(down.n) || near(n, down.chosen, 12))) continue;
     p.text(down.name(n), g.x - g.apartLeft - 8, g.y + (n + 0.5) * g.cell, {size: g.words ? size : 10.5, align: "right", room: g.words ? 86 : 50,
       colour: is ? down.colour : g.words ? ink : muted, weight: is ? 700 : 400});
   }
@@ -237,7 +239,7 @@ function legendMasked(p) {
 
 // Below the plot, in one line or, where that is too narrow, in two.
 function paintLegend(p, plot, g, view) {
-  const items = view === "dots" || view === "lines" ? legendSizes(p, plot, g, view) : legendColours(p, plot);
+  const items = view === "dots" || view === "lines" ? legendSizes(p, plot, g, view) : legendColours(p, plot, g);
   if (view !== "lines") items.push(legendMasked(p));
   const gap = 16, all = items.reduce((sum, item) => sum + item.width + gap, -gap), room = g.width - 24;
   const left = view === "lines" ? g.width / 2 - all / 2 : g.left;
@@ -267,8 +269,8 @@ function legendSizes(p, plot, g, view) {
   return [...samples, legendText(p, [t(`measure_${state.measure}`), t(view === "dots" ? "legend_area" : "legend_width"), row ? t("range_row") : ""].filter(Boolean).join(" · "))];
 }
 
-function legendColours(p, plot) {
-  const width = 150, steps = 60, colours = colourTable(plot), most = state.range === "row" && !plot.diff ? 1 : plot.what.most;
+function legendColours(p, plot, g) {
+  const width = g.width < 420 ? 100 : 150, steps = 60, colours = colourTable(plot), most = state.range === "row" && !plot.diff ? 1 : plot.what.most;
   const value = (at) => (plot.diff ? Math.sign(at - 0.5) * uncurve(state.colour, Math.abs(at - 0.5) * 2) : uncurve(state.colour, at)) * most;
   const bar = {width, paint: (x, y) => {
     for (let n = 0; n < steps; ++n) p.rect(x + n * width / steps, y - 5, width / steps + 0.5, 9, css(colours, n / (steps - 1)));
