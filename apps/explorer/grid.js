@@ -70,7 +70,7 @@ export function showGrid() {
     const group = heads / kv_heads, apart = kv_heads > 1 && kv_heads < heads && natural ? 5 : 0, label = 24;
     const columns = natural ? heads : Math.max(4, Math.floor((width - 4) / 36));
     const room = width - (natural ? label : 2) - apart * (kv_heads - 1) - 2;
-    const size = clamp(Math.floor(room / columns) - 2, 7, 44), extra = natural ? 0 : 11;
+    const size = clamp(Math.floor(room / columns) - 2, 7, natural ? 76 : 44), extra = natural ? 0 : 11;
     const x = (c) => (natural ? label : 2) + c * (size + 2) + (natural ? Math.floor(c / group) * apart : 0);
     return {natural, group, apart, label: natural ? label : 2, columns, size, stepX: size + 2, stepY: size + 2 + extra,
             width: Math.max(width, x(columns - 1) + size + 4),  // many heads: scrolled sideways

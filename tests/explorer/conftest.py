@@ -173,8 +173,8 @@ class Explorer:
 def explorer(server, chromium):
     contexts = []
 
-    def make(width=1440, height=900, **options):
-        context = chromium.new_context(viewport={"width": width, "height": height}, locale="en-US", accept_downloads=True, **options)
+    def make(width=1440, height=900, locale="en-US", **options):
+        context = chromium.new_context(viewport={"width": width, "height": height}, locale=locale, accept_downloads=True, **options)
         contexts.append(context)
         return Explorer(context, server.url)
 
