@@ -193,8 +193,9 @@ void Talk::sum_in_words() {
   const std::initializer_list<Words> gone = {
       {"{1} has {2} and loses {3} of them. {4}", "{1}有{2}，弄丢了{3}个。{4}"},
       {"{1} has {2} and gives away {3} of them. {4}", "{1}有{2}，送出了{3}个。{4}"}};
-  turn(say(more ? gained : gone, {who, counted(n), std::to_string(k), asked}),
-       say({{"{1} has {2} now.", "现在{1}有{2}。"}}, {who, counted(m)}));
+  // One after the other: both draw, and compilers evaluate arguments in different orders.
+  std::string answered = say({{"{1} has {2} now.", "现在{1}有{2}。"}}, {who, counted(m)});
+  turn(say(more ? gained : gone, {who, counted(n), std::to_string(k), asked}), std::move(answered));
 }
 
 void Talk::translate() {

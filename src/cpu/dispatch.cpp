@@ -23,7 +23,8 @@ std::atomic<const KernelTable*> current = nullptr;
 const KernelTable& choose() {
   const std::vector<const KernelTable*> usable = usable_kernels();
   if (usable.empty())
-    fail("attend", "was built for " ATTEND_KERNEL " alone (ATTEND_KERNELS=native), which this processor has not: build it here");
+    fail("attend",
+         "was built for " ATTEND_KERNEL " alone (ATTEND_KERNELS=native), which this processor has not: build it here");
   const char* wanted = std::getenv("ATTEND_ISA");
   if (wanted == nullptr || *wanted == '\0') return *usable.front();
   std::string names;
