@@ -31,8 +31,9 @@ function atlas(thumbs) {
 // What kind of head it is, and by which rule; of one without a kind what its rows are like.
 export function aboutHead(head) {
   if (!head.type) return t("head_rows", {entropy: percent(head.entropy), first: percent(head.sink)});
-  return t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2), rule: t(`rule_${head.type}`),
-                     runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)});
+  const kind = t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2), rule: t(`rule_${head.type}`),
+                           runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)});
+  return head.left_out ? `${kind} ${t("badge_left_out", {n: head.left_out, all: head.rows + head.left_out})}` : kind;
 }
 
 const sorts = {

@@ -68,6 +68,7 @@ export const en = {
   rule_sink_resting: "half of the rows have over 0.8 on the first token",
   rule_mixed: "no rule holds",
   badge: "{type}: {score} ({rule}, without the sink). Next: {runner}, {runner_score}.",
+  badge_left_out: "{n} of {all} rows rest on the sink alone and do not count.",
   head_rows: "entropy {entropy} of the largest possible; {first} on the first token.",
   pattern: "Attention",
   pattern_line: "Each row is a token asking. The brighter a cell, the more of its attention goes to that column's token.",

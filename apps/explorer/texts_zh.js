@@ -68,6 +68,7 @@ export const zh = {
   rule_sink_resting: "半数的行在首词元上超过 0.8",
   rule_mixed: "没有规则成立",
   badge: "{type}：{score}（{rule}，不计汇点）。其次：{runner}，{runner_score}。",
+  badge_left_out: "{all} 行中有 {n} 行只停在汇点上，不计。",
   head_rows: "熵为最大值的 {entropy}；首词元上 {first}。",
   pattern: "注意力",
   pattern_line: "每一行是一个提问的词元。格子越亮，它给那一列词元的注意力越多。",
