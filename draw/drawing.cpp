@@ -237,8 +237,9 @@ Ticks ticks_of(double least, double most, double base, bool whole) {
     if (whole) ticks.low = std::floor(ticks.low + kNearly), ticks.high = std::ceil(ticks.high - kNearly);
     ticks.high = std::max(ticks.low + 1, ticks.high);
     const double every = std::max(1.0, std::ceil((ticks.high - ticks.low) / 12));
-    for (double power = std::ceil(ticks.low - kNearly); power <= ticks.high + kNearly; power += every)
-      ticks.values.push_back(std::pow(base, power));
+    const double first = std::ceil(ticks.low - kNearly);
+    const auto more = static_cast<int>(std::floor((ticks.high + kNearly - first) / every));
+    for (int n = 0; n <= more; ++n) ticks.values.push_back(std::pow(base, first + n * every));
     return ticks;
   }
   // From the first round number below, with four to ten marks.
@@ -247,8 +248,8 @@ Ticks ticks_of(double least, double most, double base, bool whole) {
   const double step = span / power < 2 ? power / 5 : span / power < 5 ? power / 2 : power;
   Ticks ticks{std::floor(least / step + 1e-9) * step, std::ceil(most / step - 1e-9) * step, 0};
   if (ticks.high <= ticks.low) ticks.high = ticks.low + step;
-  const double count = std::round((ticks.high - ticks.low) / step);
-  for (double n = 0; n <= count; ++n) {
+  const auto count = static_cast<int>(std::round((ticks.high - ticks.low) / step));
+  for (int n = 0; n <= count; ++n) {
     const double value = ticks.low + n * step;
     ticks.values.push_back(std::abs(value) < step * 1e-6 ? 0 : value);
   }

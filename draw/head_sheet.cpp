@@ -19,7 +19,8 @@ struct Layout {
   double before = 0, over = 0;
 
   double left(std::int64_t head) const {
-    return before + static_cast<double>(head) * (width + gap) + static_cast<double>(head / group) * group_gap;
+    const std::int64_t groups = head / group;
+    return before + static_cast<double>(head) * (width + gap) + static_cast<double>(groups) * group_gap;
   }
   double top(std::int64_t layer) const { return over + static_cast<double>(layer) * (height + badge + gap); }
 };

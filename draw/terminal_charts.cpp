@@ -37,7 +37,7 @@ class DotCanvas {
   std::string row(int line, const Screen& screen) const {
     std::string out;
     for (int column = 0; column < columns_; ++column) {
-      const Cell& cell = cells_[static_cast<std::size_t>(line * columns_ + column)];
+      const Cell& cell = cells_[place(line, column)];
       if (cell.dots == 0) {
         out += ' ';
       } else if (plain(screen)) {
@@ -58,9 +58,12 @@ class DotCanvas {
     char32_t dots = 0;
     int series = 0;
   };
+  std::size_t place(int line, int column) const {
+    return static_cast<std::size_t>(line) * static_cast<std::size_t>(columns_) + static_cast<std::size_t>(column);
+  }
   void set(int x, int y, int series) {
     static constexpr char32_t kBits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
-    Cell& cell = cells_[static_cast<std::size_t>((y / 4) * columns_ + x / 2)];
+    Cell& cell = cells_[place(y / 4, x / 2)];
     cell.dots |= kBits[y % 4][x % 2];
     cell.series = series;
   }

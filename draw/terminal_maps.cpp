@@ -126,7 +126,7 @@ struct NumberFormat {
 };
 
 std::string number_cell(double value, const NumberFormat& format, const ColourScale& scale, const Screen& screen) {
-  const std::string shown = right_aligned(format.text(value), format.columns - 1) + ' ';
+  std::string shown = right_aligned(format.text(value), format.columns - 1) + ' ';
   if (plain(screen) || !std::isfinite(value)) return shown;
   const Rgb behind = cell_colour(value, scale, ink_of(Theme::dark));
   return escape(screen.colours, 48, behind) + escape(screen.colours, 38, readable_on(behind)) + shown + kReset;

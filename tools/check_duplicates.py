@@ -15,7 +15,7 @@ import re
 import sys
 
 FOLDERS = ("src", "llm", "io", "draw", "labs", "apps", "python")
-SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp", ".py"}
+SUFFIXES = {".h", ".hpp", ".inl", ".c", ".cpp", ".cu", ".cuh", ".js", ".py"}
 C_COMMENT = re.compile(r"//.*|/\*.*?\*/")
 DOCSTRING = re.compile(r'^ *""".*?"""', re.MULTILINE | re.DOTALL)
 NOT_COUNTED = re.compile(r"#|using |namespace |import |from |[\[\](){};,]*(else)?[\[\](){};,:]*$")

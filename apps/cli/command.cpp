@@ -44,7 +44,17 @@ std::string explain(const CLI::ParseError& error, CLI::App& program, const CLI::
   if (typed.starts_with("-")) {
     for (const CLI::Option* option : app.get_options())
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    return error.what() + io::did_you_mean(typed.substr(0, typed.find('=')), names);
+    const std::string name = typed.substr(0, typed.find('='));
+    std::string positionals;
+    bool bare = false;  // it is one of those that are given without a name
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->get_positional()) continue;
+      positionals += " [" + option->get_name(true) + "]";
+      bare = bare || name == "--" + option->get_name(true);
+    }
+    if (bare)
+      return fmt::format("'{}' stands without its name: attend {}{}", name.substr(2), app.get_name(), positionals);
+    return error.what() + io::did_you_mean(name, names);
   }
   if (command != nullptr) return error.what();
   for (const CLI::App* other : program.get_subcommands({}))

@@ -113,7 +113,7 @@ bool Client::fill() {
 }
 
 std::string Client::line() {
-  for (std::size_t end; (end = buffer_.find("\r\n")) == std::string::npos;)
+  while (buffer_.find("\r\n") == std::string::npos)
     if (buffer_.size() > kMostLine || !fill()) throw std::runtime_error("the server closed the connection");
   std::string text = buffer_.substr(0, buffer_.find("\r\n"));
   buffer_.erase(0, text.size() + 2);

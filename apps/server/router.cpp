@@ -30,13 +30,11 @@ bool all_of(std::string_view text, std::string_view allowed) {
 // Host without its port; "" when it is no host at all.
 std::string host_name(std::string_view host) {
   constexpr std::string_view kDigits = "0123456789";
-  std::size_t end = host.size();
+  std::size_t end = std::min(host.find(':'), host.size());
   if (host.starts_with('[')) {
-    end = host.find(']');
-    if (end == std::string_view::npos) return "";
-    ++end;
-  } else {
-    end = std::min(host.find(':'), host.size());
+    const std::size_t closed = host.find(']');
+    if (closed == std::string_view::npos) return "";
+    end = closed + 1;
   }
   const std::string_view port = host.substr(end);
   if (!port.empty() && (port.front() != ':' || !all_of(port.substr(1), kDigits) || port.size() > 6)) return "";

@@ -230,7 +230,7 @@ fs::path find_model(const std::string& name_or_path) {
   if (name_or_path.empty()) return find_model(default_model());
   if (is_embedded(name_or_path)) return embedded_path();
   if (fs::exists(name_or_path, error)) {
-    const fs::path path = name_or_path;
+    fs::path path = name_or_path;
     if (!fs::exists(path / "run.json", error)) return path;
     if (fs::exists(path / "model", error)) return path / "model";
     throw InvalidArgument(path.string() +

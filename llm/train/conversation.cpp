@@ -66,7 +66,7 @@ class Talk {
   }
   bool one_in(std::size_t count) { return choose(count) == 0; }
   int number(int first, int last) {
-    return first + static_cast<int>(choose(static_cast<std::size_t>(last - first + 1)));
+    return first + static_cast<int>(choose(static_cast<std::size_t>(last - first) + 1));
   }
   template <class T>
   const T& pick(std::span<const T> from) {
@@ -135,9 +135,11 @@ void Talk::told_by_assistant(const Story& story) {
   } else {
     turn(say({{"Tell me a story about {1}.", "给我讲一个关于{1}的故事。"},
               {"Can you tell me a story about {1}?", "你能讲一个{1}的故事吗？"},
-              {"Tell me a story about {2}.", "讲一个{2}的故事。"},
-              {"I want to hear a story about {3}.", "我想听{3}的故事。"}},
-             {story.hero, story.hero_kind, story.thing}),
+              {"Tell me a story about {2}.", "讲一个关于{2}的故事。"},
+              {"Please tell a story about {2} and {4}.", "讲一个{2}和{4}的故事。"},
+              {"Tell me a story about {3}.", "讲一个{3}的故事。"},
+              {"I want to hear a story about {4}.", "我想听{4}的故事。"}},
+             {story.hero, story.hero_kind, story.hero_described, story.thing}),
          story.text);
   }
   ask(story.questions);

@@ -76,7 +76,7 @@ class Renamer {
     std::int64_t numbers[2] = {0, 0};  // of the layer and the expert
     std::string pattern;
     for (std::size_t i = 0, n = 0; i < stem.size(); ++i) {
-      if (stem[i] < '0' || stem[i] > '9' || stem[i - 1] != '.') {
+      if (n == 2 || stem[i] < '0' || stem[i] > '9' || stem[i - 1] != '.') {
         pattern += stem[i];
         continue;
       }

@@ -84,7 +84,7 @@ LayerPlaces ParameterLayout::add_layer(const ModelConfig& c, std::int64_t n) {
     l.feed_forward = add_feed_forward(c, name + "mlp", c.feed_forward, c.bias_feed_forward);
     return l;
   }
-  l.router = *add_linear({{name + "mlp.gate", c.experts.count}}, c.hidden, false, kSpread).weight;
+  l.router = add_linear({{name + "mlp.gate", c.experts.count}}, c.hidden, false, kSpread).weight;
   for (std::int64_t e = 0; e < c.experts.count; ++e)
     l.experts.push_back(add_feed_forward(c, name + "mlp.experts." + std::to_string(e), c.experts.width, false));
   for (std::int64_t e = 0; e < c.experts.shared; ++e)
@@ -95,13 +95,13 @@ LayerPlaces ParameterLayout::add_layer(const ModelConfig& c, std::int64_t n) {
 ParameterLayout::ParameterLayout(const ModelConfig& c) {
   embedding = *add_linear({{"model.embed_tokens", c.vocabulary}}, c.hidden, false, kSpread).weight;
   if (c.positions == PositionKind::learned)
-    positions = *add_linear({{"model.embed_positions", c.context}}, c.hidden, false, kSpread).weight;
+    positions = add_linear({{"model.embed_positions", c.context}}, c.hidden, false, kSpread).weight;
   if (c.token_types > 0)
-    token_types = *add_linear({{"model.embed_types", c.token_types}}, c.hidden, false, kSpread).weight;
+    token_types = add_linear({{"model.embed_types", c.token_types}}, c.hidden, false, kSpread).weight;
   if (c.embedding_norm) embedding_norm = add_norm(c, "model.embed_norm");
   for (std::int64_t n = 0; n < c.layers; ++n) layers.push_back(add_layer(c, n));
   if (!c.norm_after) final_norm = add_norm(c, "model.norm");
-  if (!c.tied_embeddings) head = *add_linear({{"lm_head", c.vocabulary}}, c.hidden, false, kSpread).weight;
+  if (!c.tied_embeddings) head = add_linear({{"lm_head", c.vocabulary}}, c.hidden, false, kSpread).weight;
   if (c.masked_head) {
     head_dense = add_linear({{"lm_head.dense", c.hidden}}, c.hidden, true, kSpread);
     head_norm = add_norm(c, "lm_head.norm");

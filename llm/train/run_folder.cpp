@@ -33,7 +33,7 @@ void Metrics::add(const std::string& kind, std::int64_t step,
   json.string("kind", kind);
   json.number("step", step);
   for (const auto& [name, value] : values) json.number(name, value);
-  file_ << json.text() << std::endl;  // whole lines reach the system: a killed run keeps them
+  (file_ << json.text() << '\n').flush();  // whole lines reach the system: a killed run keeps them
   if (!file_) throw io::FileError("cannot write " + path_.string() + ": " + std::generic_category().message(errno));
 }
 

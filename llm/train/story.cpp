@@ -312,7 +312,6 @@ void Teller::meet() {
   say({{"There [a] <met> [b:kind] named [b:name].", "在那里，[a]<遇见了>一个[b:kind]，名叫[b:name]。"}});
   scene_.y = &new_possession(*scene_.b);
   say({{"[b:name] <had> [y:a].", "[b:name]<有>[y:a]。"}});
-  std::string where = english() ? std::string(scene_.p->at) + " the " : "在";
   const auto answer = [&](const Place& place) {
     std::string text = english() ? std::string(place.at) + " the " : "在";
     text += in(place.name);
@@ -505,8 +504,9 @@ Story Teller::tell() {
       std::string(in(first.adjective->word)) + (english() ? " " : "") + std::string(in(first.noun->one));
   const Character& hero = people_.front();
   story_.hero = in(hero.name->name);
-  story_.hero_kind = english() ? article(hero.kind_adjective) + hero.kind_adjective + " " + hero.kind
-                               : "一个" + hero.kind_adjective + hero.kind;
+  story_.hero_kind = english() ? article(hero.kind) + hero.kind : hero.kind;
+  story_.hero_described = english() ? article(hero.kind_adjective) + hero.kind_adjective + " " + hero.kind
+                                    : "一个" + hero.kind_adjective + hero.kind;
   story_.thing = english() ? article(thing) + thing : thing;
   story_.request = english() ? "Tell me a story about " + story_.hero + " and " + story_.thing + "."
                              : "给我讲一个关于" + story_.hero + "和" + story_.thing + "的故事。";

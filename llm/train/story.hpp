@@ -32,8 +32,9 @@ struct Question {
 };
 
 struct Story {
-  std::string request;                 // what one would ask to be told this story
-  std::string hero, hero_kind, thing;  // whom and what it is about: "Amy", "a clever princess", "a tiny drum"
+  std::string request;  // what one would ask to be told this story
+  // Whom and what it is about: "Amy", "a princess", "a clever princess", "a tiny drum".
+  std::string hero, hero_kind, hero_described, thing;
   std::string text;
   std::vector<Relation> relations;  // in the text, in rising order of `from`
   std::vector<Question> questions;  // each is answered by the text

@@ -21,7 +21,7 @@ namespace attend::llm {
 // Messages move only while somebody calls MPI. The thread does, with what it is given, in order, while the caller
 // computes; between its calls it sleeps, so that it takes little from those who compute. It also looks whether the
 // other processes are still there: nobody waits for one that is gone.
-class MpiRanks : public Ranks {
+class MpiRanks final : public Ranks {
  public:
   MpiRanks();  // starts MPI
   ~MpiRanks() override;

@@ -192,7 +192,7 @@ Tensor Lens::zoom(LensHead head, const LensArea& wanted) const {
   state_->check_head(head);
   const LensArea area = state_->checked(wanted);
   Tensor weights(accumulator_dtype(state_->call().q.dtype), {1, 1, area.queries, area.keys});
-  if (weights.size() == 0) return weights;
+  if (area.queries == 0 || area.keys == 0) return weights;
   if (state_->in_double()) {
     state_->for_rows(head, area, [&](std::int64_t i, auto row, auto) {
       std::ranges::copy(row, weights.data<double>() + (i - area.first_query) * area.keys);

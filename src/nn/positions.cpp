@@ -38,7 +38,7 @@ void check_table(const char* op, const char* what, const View& table, const char
 
 // Pairs of sine and cosine, each pair slower than the one before.
 double sinusoid(std::int64_t position, std::int64_t d, std::int64_t dim, double theta) {
-  const double exponent = -static_cast<double>(d / 2 * 2) / static_cast<double>(dim);
+  const double exponent = -static_cast<double>(d - d % 2) / static_cast<double>(dim);
   const double angle = static_cast<double>(position) * std::pow(theta, exponent);
   return d % 2 == 0 ? std::sin(angle) : std::cos(angle);
 }

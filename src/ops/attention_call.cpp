@@ -73,8 +73,8 @@ void check_options(const Shape& scores, DType dtype, const AttentionOptions& opt
   }
 }
 
-// All but the mask. Gives the options back.
-const AttentionOptions& checked(const View& q, const View& k, const View& v, const AttentionOptions& options) {
+// All but the mask.
+void check_inputs(const View& q, const View& k, const View& v, const AttentionOptions& options) {
   check_fitting(kOp, {"q", q}, {"k", k}, {"v", v});
   if (q.dim() < 1 || v.dim() < 1)
     fail(kOp, "head dim is " + std::to_string(q.dim()) + " and value dim " + std::to_string(v.dim()) +
@@ -84,7 +84,6 @@ const AttentionOptions& checked(const View& q, const View& k, const View& v, con
                   ", expected a whole number of query heads for each KV head");
   checked_product("attention: scores", {q.batch(), q.heads(), q.length(), std::max<std::int64_t>(1, k.length())});
   check_options({q.batch(), q.heads(), q.length(), k.length()}, q.dtype, options);
-  return options;
 }
 
 }  // namespace
@@ -252,7 +251,7 @@ AttentionCall::AttentionCall(const View& q_in, const View& k_in, const View& v_i
     : q(q_in),
       k(k_in),
       v(v_in),
-      options(checked(q, k, v, given)),
+      options((check_inputs(q, k, v, given), given)),
       mask(options.mask, q.batch(), q.heads(), q.length(), k.length()),
       rule(options.rule) {
   if (options.alibi_slopes) alibi_position_ = lower_diagonal(options.alibi_diagonal, "ALiBi", q.batch());

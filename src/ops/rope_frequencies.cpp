@@ -50,12 +50,12 @@ void check_scaling(double theta, const RopeScaling& s) {
   }
 }
 
-double llama3_turn(double turn, const RopeScaling& s) {
-  const double wave = kTwoPi / turn, length = static_cast<double>(s.original_length);
-  if (wave > length / s.low_frequency) return turn / s.factor;
-  if (wave < length / s.high_frequency) return turn;
+double llama3_frequency(double frequency, const RopeScaling& s) {
+  const double wave = kTwoPi / frequency, length = static_cast<double>(s.original_length);
+  if (wave > length / s.low_frequency) return frequency / s.factor;
+  if (wave < length / s.high_frequency) return frequency;
   const double smooth = (length / wave - s.low_frequency) / (s.high_frequency - s.low_frequency);
-  return (1 - smooth) * turn / s.factor + smooth * turn;
+  return (1 - smooth) * frequency / s.factor + smooth * frequency;
 }
 
 // The pairs between which YaRN's ramp rises.
@@ -102,14 +102,14 @@ RopeFrequencies rope_frequencies(std::int64_t rotary_dim, double theta, const Ro
     frequencies.magnitude = yarn_magnitude(scaling);
   }
   for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {
-    double turn = std::pow(theta, -2.0 * static_cast<double>(i) / R);
-    if (scaling.kind == Kind::linear) turn /= scaling.factor;
-    if (scaling.kind == Kind::llama3) turn = llama3_turn(turn, scaling);
+    double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / R);
+    if (scaling.kind == Kind::linear) frequency /= scaling.factor;
+    if (scaling.kind == Kind::llama3) frequency = llama3_frequency(frequency, scaling);
     if (ramp) {
       const double part = (*ramp)(static_cast<double>(i));
-      turn = turn / scaling.factor * part + turn * (1 - part);
+      frequency = frequency / scaling.factor * part + frequency * (1 - part);
     }
-    frequencies.per_position.push_back(turn);
+    frequencies.per_position.push_back(frequency);
   }
   return frequencies;
 }

@@ -1,4 +1,5 @@
-// Working memory of a call. What a call frees its thread keeps for the next one: a shape seen before allocates nothing.
+// Working memory of a call. What a call frees its thread keeps for the next one, up to 64 MiB: a shape seen before
+// allocates nothing.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ inline RowState state_of(double lse) {
 template <class T>
 struct RowAverage {
   T& lse;
-  RowState* state;  // not read as long as the LSEs of both sides suffice
+  RowState* state;  // null only as long as no part has one
   float* out;
 };
 template <class T>
@@ -44,9 +44,14 @@ template <class T>
 void merge_into(const RowAverage<T>& row, const PartOfRow<T>& part, std::int64_t E) {
   const auto nothing = [](T lse) { return lse == -__builtin_inff(); };
   if (nothing(part.lse)) return;
-  const bool row_told = lse_suffices(static_cast<float>(row.lse)),
-             part_told = lse_suffices(static_cast<float>(part.lse));
-  if (row_told && part_told) {
+  // A side's softmax where its LSE does not suffice. Two LSEs that do may make one that does not: it is as exact as
+  // they were, and nothing else is known of that row.
+  const auto kept = [](T lse, const RowState* state) {
+    return lse_suffices(static_cast<float>(lse)) || state == nullptr || state->exact.empty() ? nullptr : state;
+  };
+  const RowState *row_state = kept(row.lse, row.state), *part_state = kept(part.lse, part.state);
+  if (row_state == nullptr && part_state == nullptr) {
+    if (row.state != nullptr) *row.state = {};
     if (nothing(row.lse)) {
       std::copy_n(part.out, E, row.out);
       row.lse = part.lse;
@@ -59,8 +64,8 @@ void merge_into(const RowAverage<T>& row, const PartOfRow<T>& part, std::int64_t
     row.lse = merged.whole.max + std::log(merged.whole.sum);
     return;
   }
-  const RowState before = row_told ? state_of(static_cast<double>(row.lse)) : *row.state;
-  const RowState more = part_told ? state_of(static_cast<double>(part.lse)) : *part.state;
+  const RowState before = row_state != nullptr ? *row_state : state_of(static_cast<double>(row.lse));
+  const RowState more = part_state != nullptr ? *part_state : state_of(static_cast<double>(part.lse));
   const RowState whole = merge(before, more);
   const auto keep = static_cast<float>(share_of(before, whole)), take = static_cast<float>(share_of(more, whole));
   for (std::int64_t e = 0; e < E; ++e)

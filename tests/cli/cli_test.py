@@ -379,6 +379,8 @@ class CliTest(unittest.TestCase):
         self.assertIn("there is no command 'xylophone'", far.stderr)
         self.assertNotIn("did you mean", far.stderr)
         self.assertIn("did you mean '--length'?", self.run_attend("demo", "--lenght", "5").stderr)
+        named = self.run_attend("generate", "--prompt", "Once")
+        self.assertIn("'prompt' stands without its name: attend generate [model] [prompt]", named.stderr)
 
     def test_an_old_picture_survives_a_failed_one(self):
         self.path("attend-demo.png").write_bytes(b"old")

@@ -78,7 +78,7 @@ TEST(RowSums, AreSumsOverTheWeights) {
   }
 }
 
-// One query over many keys takes the way of split keys; its sums are the same bits as those of its row in the whole.
+// One query over many keys splits its keys; its sums are the same bits as those of its row in the whole.
 TEST(RowSums, OfARowAloneAreTheSame) {
   Case c = looked_at(static_cast<int>(MaskKind::causal_last));
   c.M = c.N;

@@ -136,7 +136,7 @@ TEST(RowStatistics, AreTheSameBitsForAnyThreads) {
   }
 }
 
-// One query over many keys takes the way of split keys; its statistics are the bits of its row in the whole. And a
+// One query over many keys splits its keys; its statistics are the bits of its row in the whole. And a
 // cache gives those of the keys that it holds.
 TEST(RowStatistics, OfARowAloneAndOverACacheAreTheSame) {
   Case c = looked_at(MaskKind::causal_last);

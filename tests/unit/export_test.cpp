@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(All, Export,
                          [](const auto& model) { return std::string(model.param); });
 
 // Transformers' Llama rotates whole heads.
-TEST(ExportFormats, APartOfAHeadThatTurnsGoesToGgufAlone) {
+TEST(ExportFormats, APartOfAHeadThatIsRotatedGoesToGgufAlone) {
   const GoldenModel golden("llama");
   write_text(golden.path() / "tokenizer.json", kTokenizer);
   std::string config = read_text(golden.path() / "config.json");

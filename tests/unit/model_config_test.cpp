@@ -222,7 +222,7 @@ TEST(ModelConfig, EveryIdOfAListEndsAnAnswer) {
   EXPECT_EQ(again.eos, c.eos);
 }
 
-TEST(ModelConfig, APartOfAHeadTurns) {
+TEST(ModelConfig, APartOfAHeadIsRotated) {
   const auto config = [](const Raw& fields) { return read(with(kLlama, fields)); };
   EXPECT_EQ(config({{"partial_rotary_factor", "0.5"}}).rotary(), 4);
   EXPECT_EQ(config({{"rope_parameters", R"({"rope_type": "default", "partial_rotary_factor": 0.5})"}}).rotary(), 4);
@@ -253,7 +253,7 @@ TEST(ModelConfig, OtherFamiliesAreNotMiniMind) {
   EXPECT_EQ(read(with(distilbert, {{"model_type", ""}})).family, "minimind-v1");
 }
 
-TEST(ModelConfig, TurnsFollowTheirFormulas) {
+TEST(ModelConfig, FrequenciesFollowTheirFormulas) {
   const RopeFrequencies plain = rope_frequencies(read(with(kLlama, {{"rope_theta", "100"}})));
   ASSERT_EQ(plain.per_position.size(), 4U);
   EXPECT_EQ(plain.magnitude, 1);

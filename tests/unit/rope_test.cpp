@@ -180,7 +180,7 @@ TEST(Rope, PartOfATable) {
   }
 }
 
-TEST(Rope, ATableOfOtherTurnsAndPositions) {
+TEST(Rope, ATableOfOtherFrequenciesAndPositions) {
   RopeFrequencies turns = rope_frequencies(8, 1e4);
   const std::vector<std::int64_t> positions = {3, -1};
   RopeTable table(4, 2);

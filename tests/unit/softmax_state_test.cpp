@@ -87,6 +87,19 @@ TEST(SoftmaxState, AveragesMergeByTheirLse) {
   expect_merged_average<float>(5000.0F, 1.0F, 1);
 }
 
+// Three parts whose LSEs suffice: that of the first two together does not, and nobody has kept a softmax.
+TEST(SoftmaxState, LsesThatSufficeMayMakeOneThatDoesNot) {
+  for (const bool with_state : {false, true}) {
+    RowState state;
+    std::vector<float> out(1);
+    double lse = -std::numeric_limits<double>::infinity();
+    for (const float value : {1.0F, 2.0F, 6.0F})
+      merge_into<double>({lse, with_state ? &state : nullptr, out.data()}, {1023.9, nullptr, &value}, 1);
+    EXPECT_NEAR(lse, 1023.9 + std::log(3), 1e-9);
+    EXPECT_NEAR(out[0], 3, 1e-6);
+  }
+}
+
 TEST(SoftmaxState, AnAverageOverNothingChangesNoBit) {
   const float none = -std::numeric_limits<float>::infinity();
   std::vector<float> out = {-0.0F, 0.1F}, part = {0.0F, 7};

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(All, TrainedFamily,
                                          "minimind2_moe", "minimind3", "minimind3_moe"),
                          [](const auto& model) { return std::string(model.param); });
 
-// The first generation becomes a Llama, its head turned as Transformers turns it.
+// The first generation becomes a Llama, its heads rotated as Transformers rotates them.
 TEST(TrainedFamilies, MiniMindV1IsWrittenAsALlama) {
   const GoldenModel golden("minimind1");
   write_text(golden.path() / "tokenizer.json", "{}");

@@ -65,6 +65,9 @@ inline bool all(Mask m) {
 inline V select(Mask m, V a, V b) {
   return _mm256_blendv_ps(b, a, m);
 }  // m ? a : b
+inline V add_where(Mask m, V a, V b) {
+  return _mm256_add_ps(a, _mm256_and_ps(m, b));
+}  // m ? a + b : a
 inline V round(V x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

@@ -66,6 +66,9 @@ inline bool all(Mask m) {
 inline V select(Mask m, V a, V b) {
   return _mm512_mask_blend_ps(m, b, a);
 }  // m ? a : b
+inline V add_where(Mask m, V a, V b) {
+  return _mm512_mask_add_ps(a, m, a, b);
+}  // m ? a + b : a
 inline V round(V x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }

@@ -73,6 +73,9 @@ inline bool all(Mask m) {
 inline V select(Mask m, V a, V b) {
   return vbslq_f32(m, a, b);
 }  // m ? a : b
+inline V add_where(Mask m, V a, V b) {
+  return vaddq_f32(a, vreinterpretq_f32_u32(vandq_u32(m, vreinterpretq_u32_f32(b))));
+}  // m ? a + b : a
 inline V round(V x) {
   return vrndnq_f32(x);
 }

@@ -77,6 +77,9 @@ inline bool all(Mask m) {
 inline V select(Mask m, V a, V b) {
   return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
 }
+inline V add_where(Mask m, V a, V b) {
+  return each([&](int i) { return m.x[i] ? a.x[i] + b.x[i] : a.x[i]; });
+}  // m ? a + b : a
 inline V round(V a) {  // exact for |a| < 2^22, which is all exp2 asks for
   constexpr float kShift = 12582912.0F;
   return each([&](int i) { return (a.x[i] + kShift) - kShift; });

@@ -101,7 +101,7 @@ inline void shrink_row(const AttentionProblem& p, float smaller, float larger, f
   for (std::int64_t e = 0; e < end; e += kLanes) store(acc + e, mul(load(acc + e), shrink));
 }
 
-// Nobody looks on.
+// Without an observer.
 struct Unwatched {
   Unwatched(const AttentionProblem&, const Block&) {}
   static void new_maximum(const float*, float, float, const float*, const float*) {}

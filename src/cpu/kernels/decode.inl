@@ -29,7 +29,7 @@ template <class Format, int Rows>
     for (std::int64_t k = 0; k < args.inner; k += kStep) {
       V block[std::size_t{kStep}];
       load_columns(b + k, args.b.row, block);
-      const auto step = static_cast<int>(k / kStep % kSteps);  // each step calls its share of the lines
+      const auto step = static_cast<int>(k / kStep % kSteps);  // each step prefetches its share of the lines
       for (int l = step * kLanes / kSteps; l < (step + 1) * kLanes / kSteps; ++l)
         prefetch_next<Format>(b + l * args.b.row + k, 0, args.b.to_next);
       const typename Format::Element* a = args.a.data + k;

@@ -128,7 +128,7 @@ inline void watch_near(const AttentionProblem& p, const Block& block, const Watc
     if (!plan.tokens) continue;
     const float *tokens = plan.tokens + block.b * plan.token_row + block.j0 + c, *before = tokens + plan.to_before;
     duplicate = add(duplicate, select(equal(column, own), zero, select(equal(load(tokens), query), w, zero)));
-    induction = add(induction, select(equal(load(before), query), w, zero));
+    induction = add_where(equal(load(before), query), induction, w);
   }
   masses[3] += reduce_add(local);
   masses[4] += reduce_add(recent);
@@ -204,9 +204,8 @@ struct Watched {
       place = fma(w, load(at.place + c), place);
       square = fma(w, load(at.square + c), square);
       if constexpr (kTokens) {
-        const V zero = set1(0.0F);
-        duplicate = add(duplicate, select(equal(load(tokens + c), query), w, zero));
-        induction = add(induction, select(equal(load(before + c), query), w, zero));
+        duplicate = add_where(equal(load(tokens + c), query), duplicate, w);
+        induction = add_where(equal(load(before + c), query), induction, w);
       }
       if (at.near) store(watch.weights + c, w);
     }
