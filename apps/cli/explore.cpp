@@ -54,7 +54,7 @@ int run_explore(const Arguments& a) {
     run.add_routes(router);
   }
   std::optional<llm::Model> model;
-  if (!models.steps || run.steps().empty()) {
+  if (!models.steps || models.steps().empty()) {
     model = load(a, name);  // here, where its progress and its errors are seen
     models.open = [&, others = models.open](std::int64_t step) { return step < 0 ? std::move(*model) : others(step); };
   }

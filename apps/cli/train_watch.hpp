@@ -1,20 +1,18 @@
-// What `attend train --watch` adds to a run: models of many of its steps, its samples, and the page that shows them.
+// What `attend train --watch` adds to a run: what llm::WatchedRun keeps of it, and the page that shows that.
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "apps/server/assets.hpp"
 #include "apps/server/listener.hpp"
 #include "apps/server/training.hpp"
-#include "llm/train/trainer.hpp"
+#include "llm/train/watched_run.hpp"
 
 namespace attend::cli {
 
 class TrainWatch {
  public:
-  TrainWatch(const llm::TrainJob& job, std::uint16_t port) : job_(job), port_(port), folder_(job.run) {}
+  TrainWatch(const llm::TrainJob& job, std::uint16_t port) : job_(job), port_(port), kept_(job), folder_(job.run) {}
 
   // Hears of the run beside whoever hears of it already. The events must not outlive it.
   void listen(llm::TrainEvents& events);
@@ -22,18 +20,11 @@ class TrainWatch {
   void stay() const;
 
  private:
-  void begin(std::int64_t parameters, std::int64_t steps, std::int64_t done);
-  void write_about();
-  void add_sample(std::int64_t step, const std::string& prompt, const std::string& text) const;
-  bool is_kept(std::int64_t step) const;
   void serve();
 
   const llm::TrainJob& job_;
   std::uint16_t port_;
-  std::int64_t steps_ = 0, parameters_ = 0, first_ = 0;
-  std::optional<llm::NgramLosses> scale_;
-  double entropy_ = 0;
-  std::string text_;  // that the heads are looked at with
+  llm::WatchedRun kept_;
 
   server::TrainingFolder folder_;
   server::Log log_;

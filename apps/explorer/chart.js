@@ -77,7 +77,10 @@ export function paintCurves(painter, figure) {
     if (curve.dots ?? good.length <= 24) for (const [x, y] of good) painter.circle(px(x), py(y), 2.6, colour);
   });
   for (const {name, value, below = false} of levels) {
-    const y = py(value) + (below ? 8 : -8), wide = Math.min(painter.measure(name, 10.5), width - left - right - 8);
+    const wide = Math.min(painter.measure(name, 10.5), width - left - right - 8);
+    // On the other side of its line where a curve runs through the name.
+    const crowded = (y) => curves.some((c) => c.points.some((p) => px(p[0]) > width - right - wide - 8 && Math.abs(py(p[1]) - y) < 10));
+    const [one, other] = below ? [8, -8] : [-8, 8], y = py(value) + (crowded(py(value) + one) && !crowded(py(value) + other) ? other : one);
     painter.rect(width - right - wide - 6, y - 7, wide + 4, 14, theme("panel"), {alpha: 0.8});
     painter.text(name, width - right - 4, y, {size: 10.5, colour: muted, align: "right", room: width - left - right - 8});
   }

@@ -1,6 +1,6 @@
 // All heads at once: a small picture each, its kind as a letter, brackets over heads that share keys and values.
 import {theme, viridis} from "./colours.js";
-import {clamp, el, number} from "./format.js";
+import {clamp, el, number, percent} from "./format.js";
 import {toggleKnock, toggleOnly} from "./switches.js";
 import {data, headOf, on, set, state} from "./store.js";
 import {t} from "./texts.js";
@@ -26,6 +26,14 @@ function atlas(thumbs) {
   const sheet = new OffscreenCanvas(heads * cells, layers * cells);
   sheet.getContext("2d").putImageData(image, 0, 0);
   return sheet;
+}
+
+// What kind of head it is, and by which rule; of one without a kind what its rows are like.
+export function aboutHead(head) {
+  if (!head.type) return t("head_rows", {entropy: percent(head.entropy), first: percent(head.sink)});
+  const kind = t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2), rule: t(`rule_${head.type}`),
+                           runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)});
+  return head.left_out ? `${kind} ${t("badge_left_out", {n: head.left_out, all: head.rows + head.left_out})}` : kind;
 }
 
 const sorts = {
@@ -63,10 +71,11 @@ export function showGrid() {
     const group = heads / kv_heads, apart = kv_heads > 1 && kv_heads < heads && natural ? 5 : 0, label = 24;
     const columns = natural ? heads : Math.max(4, Math.floor((width - 4) / 36));
     const room = width - (natural ? label : 2) - apart * (kv_heads - 1) - 2;
-    const size = clamp(Math.floor(room / columns) - 2, 7, 44), extra = natural ? 0 : 11;
-    return {natural, group, apart, label: natural ? label : 2, columns, size, stepX: size + 2, stepY: size + 2 + extra, width,
-            rows: natural ? layers : Math.ceil(layers * heads / columns),
-            x: (c) => (natural ? label : 2) + c * (size + 2) + (natural ? Math.floor(c / group) * apart : 0), y: (r) => r * (size + 2 + extra) + 1};
+    const size = clamp(Math.floor(room / columns) - 2, 7, natural ? 76 : 44), extra = natural ? 0 : 11;
+    const x = (c) => (natural ? label : 2) + c * (size + 2) + (natural ? Math.floor(c / group) * apart : 0);
+    return {natural, group, apart, label: natural ? label : 2, columns, size, stepX: size + 2, stepY: size + 2 + extra,
+            width: Math.max(width, x(columns - 1) + size + 4),  // many heads: scrolled sideways
+            rows: natural ? layers : Math.ceil(layers * heads / columns), x, y: (r) => r * (size + 2 + extra) + 1};
   };
 
   const paintBrackets = () => {
@@ -94,6 +103,7 @@ export function showGrid() {
   const draw = () => {
     const run = data.run;
     canvas.hidden = !run;
+    if (!run) brackets.hidden = true;
     if (!run || scroll.clientWidth < 20) return;
     place = layout();
     const height = place.rows * place.stepY + 4, ratio = devicePixelRatio || 1;
@@ -141,13 +151,12 @@ export function showGrid() {
     });
     paintBrackets();
     const chosen = headOf(state.layer, state.head);
-    canvas.setAttribute("aria-label", chosen ? t("head_said", {...chosen, type: t(`type_${chosen.type}`), score: number(chosen.score, 2)}) : t("grid"));
+    canvas.setAttribute("aria-label", chosen?.type ? t("head_said", {...chosen, type: t(`type_${chosen.type}`), score: number(chosen.score, 2)}) : t("grid"));
   };
 
   const tell = () => {
     const head = hovered === null ? headOf(state.layer, state.head) : order()[hovered];
-    told.textContent = head ? `${head.layer}·${head.head}  ${t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2),
-      rule: t(`rule_${head.type}`), runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)})}` : "";
+    told.textContent = head ? `${head.layer}·${head.head}  ${aboutHead(head)}` : "";
   };
 
   const under = (event) => {
@@ -162,6 +171,7 @@ export function showGrid() {
     return null;
   };
 
+  scroll.addEventListener("scroll", () => (brackets.style.transform = `translateX(${-scroll.scrollLeft}px)`));
   canvas.addEventListener("pointermove", (event) => {
     const n = under(event);
     if (n === hovered) return;
@@ -187,11 +197,13 @@ export function showGrid() {
     scroll.setAttribute("aria-label", t("grid_label"));
     const present = types.filter((type) => data.run?.heads.some((h) => h.type === type));
     const counts = (type) => data.run.heads.filter((h) => h.type === type).length;
+    const sorted = present.length ? ["layer", "type", "score", "entropy", "sink", "distance"] : ["layer", "entropy", "sink"];
     const sort = el("select", {id: "sort", onchange: (e) => set({sort: e.target.value})},
-      ...["layer", "type", "score", "entropy", "sink", "distance"].map((s) => el("option", {value: s, selected: state.sort === s}, t(`sort_${s}`))));
+      ...sorted.map((s) => el("option", {value: s, selected: state.sort === s}, t(`sort_${s}`))));
     const filter = el("select", {id: "filter", onchange: (e) => set({filter: e.target.value})}, el("option", {value: ""}, t("filter_all")),
       ...present.map((type) => el("option", {value: type, selected: state.filter === type}, `${letters[type]} ${t(`type_${type}`)} (${counts(type)})`.trim())));
-    tools.replaceChildren(el("label", {class: "field"}, t("sort"), sort), el("label", {class: "field"}, t("filter"), filter));
+    tools.replaceChildren(el("label", {class: "field"}, t("sort"), sort),
+                          ...(present.length ? [el("label", {class: "field"}, t("filter"), filter)] : []));
   };
   const reveal = () => {
     if (!place || state.layer === null) return;

@@ -11,6 +11,11 @@ export function parameters(n) {
   return n >= 1e9 ? `${(n / 1e9).toFixed(1)} B` : n >= 1e6 ? `${Math.round(n / 1e6)} M` : count(n);
 }
 
+// An encoder, a decoder and what goes between them have names of their own; others are called as the model calls them.
+function partName(name) {
+  return ["encoder", "decoder", "cross"].includes(name) ? t(`part_${name}`) : name;
+}
+
 async function share() {
   const link = `${location.href.split("#")[0]}#${await encode(state, data.about?.model.name)}`;
   history.replaceState(null, "", link);
@@ -47,14 +52,19 @@ function menu(title, items) {
 }
 
 export function showHead() {
-  const tools = document.getElementById("tools"), model = document.getElementById("model");
+  const tools = document.getElementById("tools"), model = document.getElementById("model"), parts = document.getElementById("parts");
   const draw = () => {
     const about = data.about?.model;
     if (about) {
       const gqa = about.kv_heads < about.heads ? t("model_gqa", {kv: about.kv_heads}) : "";
-      model.replaceChildren(t("model_line", {...about, gqa, parameters: parameters(about.parameters)}));
+      model.replaceChildren(t("model_line", {...about, gqa}), about.parameters ? t("model_size", {parameters: parameters(about.parameters)}) : "");
       if (data.live === false) model.append(el("em", {}, ` — ${t("embedded_note")}`));
     }
+    const names = data.about?.parts ?? [];
+    parts.hidden = names.length < 2;
+    parts.setAttribute("aria-label", t("parts"));
+    parts.replaceChildren(...names.map((name, n) =>
+      el("button", {"aria-pressed": String(state.part === n), onclick: () => set({part: n})}, partName(name))));
     tools.replaceChildren(
       ...(data.about?.labs && data.live !== false ? [el("a", {class: "tool", href: "labs.html", title: t("labs_hint")}, t("labs"))] : []),
       el("button", {class: "tool", lang: language() === "zh" ? "en" : "zh-Hans", title: t("language_hint"),
@@ -67,6 +77,6 @@ export function showHead() {
                          ...(data.live === false ? [] : [[t("export_html"), exportHtml]])]),
       el("button", {class: "tool icon", title: t("help"), "aria-label": t("help"), onclick: openHelp}, "?"));
   };
-  on("about words look live", draw);
+  on("about words look live part", draw);
   draw();
 }

@@ -2,9 +2,9 @@
 import {el, label, number, percent} from "./format.js";
 import {place} from "./loader.js";
 import {cellReceipt} from "./receipts.js";
-import {toggleKnock} from "./switches.js";
+import {find, toggleKnock} from "./switches.js";
 import {columnOf, rowOf, topOf} from "./weights.js";
-import {data, on, set, state} from "./store.js";
+import {data, keyTokens, on, set, state} from "./store.js";
 import {t} from "./texts.js";
 
 const ns = "http://www.w3.org/2000/svg";
@@ -43,19 +43,29 @@ function line(name, value, kind) {
 function scaleLine(cell) {
   const d = cell.q.length, usual = Math.abs(cell.scale * Math.sqrt(d) - 1) < 1e-6;
   if (usual) return t("cell_scale", {d});
-  return Math.abs(cell.scale - 1) < 1e-6 ? t("cell_scale_off", {scale: 1}) : t("cell_scale_other", {scale: number(cell.scale)});
+  // A model may do without √d of its own.
+  return find("scale") ? t("cell_scale_off") : t("cell_scale_other", {scale: number(cell.scale)});
+}
+
+// Whether q and k are shown as they are multiplied, or as the layer made them.
+function rotation() {
+  const choice = (value, name) => el("button", {"aria-pressed": String(state.unrotated === value), onclick: () => set({unrotated: value})}, t(name));
+  return el("div", {class: "segmented rotation", role: "group", "aria-label": t("rotation")}, choice(false, "rotation_after"), choice(true, "rotation_before"));
 }
 
 function arithmetic(cell, query, key) {
-  const products = cell.q.map((x, n) => x * cell.k[n]);
-  const scaled = cell.dot * cell.scale, most = Math.max(...cell.q.map(Math.abs), ...cell.k.map(Math.abs));
+  // Before RoPE turned them, where the server kept that: what they say without their places.
+  const before = state.unrotated && cell.q_before, q = before ? cell.q_before : cell.q, k = before ? cell.k_before : cell.k;
+  const products = q.map((x, n) => x * k[n]), scaled = cell.dot * cell.scale, most = Math.max(...q.map(Math.abs), ...k.map(Math.abs));
   const share = cell.v.map((x) => x * cell.weight), out = Math.max(...cell.output.map(Math.abs), ...share.map(Math.abs), 1e-12);
   const group = data.about.model.heads / data.about.model.kv_heads;
   const parts = [
-    vector("q", "q", t("cell_q", {token: query}), cell.q, most),
-    vector("k", "k", t("cell_k", {token: key}), cell.k, most),
+    ...(cell.q_before ? [rotation()] : []),
+    vector("q", "q", t("cell_q", {token: query}), q, most),
+    vector("k", "k", t("cell_k", {token: key}), k, most),
     vector("×", "product", t("cell_products"), products),
-    line(t("cell_sum"), number(cell.dot, 6), "dot"),
+    ...(before ? [line(t("cell_sum_before"), number(products.reduce((a, b) => a + b, 0), 6), "before")] : []),
+    line(t(before ? "cell_sum_after" : "cell_sum", {distance: cell.query - cell.key}), number(cell.dot, 6), "dot"),
     line(scaleLine(cell), number(scaled, 6), "scaled"),
   ];
   if (!cell.masked && Math.abs(cell.score - scaled) > 1e-4 * Math.max(1, Math.abs(scaled)))
@@ -66,7 +76,7 @@ function arithmetic(cell, query, key) {
              vector("×", "share", t("cell_times_v"), share, out),
              vector("o", "o", t("cell_out"), cell.output, out));
   const notes = [];
-  if (data.about.model.positions === "rope") notes.push(t("cell_rotated"));
+  if (data.about.model.positions === "rope" && !cell.q_before) notes.push(t("cell_rotated"));
   if (group > 1)
     notes.push(t("cell_shared", {first: cell.kv_head * group, last: (cell.kv_head + 1) * group - 1, kv: cell.kv_head}));
   if (notes.length) parts.push(el("p", {class: "about"}, notes.join(" · ")));
@@ -74,14 +84,14 @@ function arithmetic(cell, query, key) {
 }
 
 function lists(query, key) {
-  const one = (title, top, choose) => el("div", {class: "top-list"}, el("h3", {}, title),
+  const one = (title, tokens, top, choose) => el("div", {class: "top-list"}, el("h3", {}, title),
     top.length ? el("ol", {}, ...top.map(([w, n]) => el("li", {}, el("button", {class: "plain", onclick: () => choose(n)},
-      el("span", {class: "word", dir: "auto"}, label(data.run.tokens[n].text)), el("small", {}, ` ${n}`)), el("span", {class: "p"}, percent(w)))))
+      el("span", {class: "word", dir: "auto"}, label(tokens[n].text)), el("small", {}, ` ${n}`)), el("span", {class: "p"}, percent(w)))))
                : el("p", {class: "about"}, t("nobody")));
-  const name = (n) => label(data.run.tokens[n].text);
+  const queries = data.run.tokens, keys = keyTokens();
   return el("div", {class: "top-lists"},
-    one(t("looks_at", {token: name(query)}), topOf(rowOf(query), 5), (n) => set({key: n})),
-    one(t("used_by", {token: name(key)}), topOf(columnOf(key), 5), (n) => set({query: n})));
+    one(t("looks_at", {token: label(queries[query].text)}), keys, topOf(rowOf(query), 5), (n) => set({key: n})),
+    one(t("used_by", {token: label(keys[key].text)}), queries, topOf(columnOf(key), 5), (n) => set({query: n})));
 }
 
 export function showInspector() {
@@ -91,9 +101,9 @@ export function showInspector() {
   const draw = () => {
     title.textContent = t("cell");
     const cell = data.cell, run = data.run, {query, key} = place();
-    if (!run || !cell || query === null || key === null || cell.query >= run.tokens.length || cell.key >= run.tokens.length)
+    if (!run || !cell || query === null || key === null || cell.query >= run.tokens.length || cell.key >= keyTokens().length)
       return body.replaceChildren(el("p", {class: "about"}, t("cell_none")));
-    const q = label(run.tokens[cell.query].text), k = label(run.tokens[cell.key].text);
+    const q = label(run.tokens[cell.query].text), k = label(keyTokens()[cell.key].text);
     const first = el("p", {class: "verdict"}, cell.masked ? t("cell_masked", {query: q, key: k})
       : t("cell_line", {query: q, p: percent(cell.weight), key: k}));
     const places = el("p", {class: "about"}, `${t("layer_head", {layer: cell.layer, head: cell.head})} · ${cell.query} → ${cell.key}`);
@@ -103,6 +113,6 @@ export function showInspector() {
     body.replaceChildren(first, places, ...arithmetic(cell, q, k), cellReceipt(cell), lists(cell.query, cell.key), ...(knock ? [knock] : []));
     body.scrollTop = at;
   };
-  on("cell run words map live", draw);
+  on("cell run words map live unrotated", draw);
   draw();
 }

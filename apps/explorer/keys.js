@@ -2,14 +2,14 @@
 import {el} from "./format.js";
 import {moveHead} from "./grid.js";
 import {follow, zoom} from "./pattern.js";
-import {nextMask, toggle, toggleKnock} from "./switches.js";
+import {nextMask, toggle, toggleHidden, toggleKnock} from "./switches.js";
 import {back, forward, play} from "./timeline.js";
-import {data, length, put, set, state, switched} from "./store.js";
+import {data, keyLength, length, put, set, state, switched} from "./store.js";
 import {t} from "./texts.js";
 
 const list = [
   ["← →", "key_tokens"], ["↑ ↓", "key_layers"], ["[ ]", "key_heads"], ["space", "key_play"], [". ,", "key_step"],
-  ["S", "key_scale"], ["M", "key_mask"], ["X", "key_knock"], ["D", "key_diff"], ["P", "key_pin"], ["T", "key_transpose"],
+  ["S", "key_scale"], ["M", "key_mask"], ["X", "key_knock"], ["H", "key_hide"], ["D", "key_diff"], ["P", "key_pin"], ["T", "key_transpose"],
   ["V", "key_view"], ["+ − 0", "key_zoom"], ["/", "key_find"], ["Esc", "key_escape"], ["?", "key_help"],
 ];
 
@@ -26,7 +26,7 @@ export function openHelp() {
 // In a pattern or in the tokens the arrows move along both axes; elsewhere up and down change the layer.
 function moveKey(by) {
   if (state.query === null) return;
-  set({key: Math.max(0, Math.min(length() - 1, (state.key ?? state.query) + by))});
+  set({key: Math.max(0, Math.min(keyLength() - 1, (state.key ?? state.query) + by))});
   follow();
 }
 
@@ -48,7 +48,7 @@ function difference() {
 
 const actions = {
   "[": () => moveHead(0, -1), "]": () => moveHead(0, 1), " ": play, ".": forward, ",": back,
-  s: () => data.live && toggle("scale=off"), m: () => data.live && nextMask(), x: () => data.live && toggleKnock(),
+  s: () => data.live && toggle("scale=off"), m: () => data.live && nextMask(), x: () => data.live && toggleKnock(), h: () => data.live && toggleHidden(),
   d: difference, t: () => set({transpose: !state.transpose}), v: () => cycle("view", ["auto", "heat", "dots", "lines"]),
   p: () => set({pin: state.pin ? null : [state.layer, state.head]}),
   "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), "0": () => set({window: null}),
@@ -67,9 +67,10 @@ export function attachKeys() {
     const onButton = /^(BUTTON|SUMMARY|A)$/.test(target.tagName);
     if (onButton && (event.key === " " || event.key === "Enter")) return;
     const inPattern = target.classList?.contains("big");
-    const arrows = inPattern && !event.shiftKey
+    const asked = target.closest?.(".asked") ? {ArrowLeft: () => moveKey(-1), ArrowRight: () => moveKey(1)} : null;
+    const arrows = asked ?? (inPattern && !event.shiftKey
       ? {ArrowLeft: () => moveKey(-1), ArrowRight: () => moveKey(1), ArrowUp: () => moveQuery(-1), ArrowDown: () => moveQuery(1)}
-      : {ArrowLeft: () => moveQuery(-1), ArrowRight: () => moveQuery(1), ArrowUp: () => moveHead(-1, 0), ArrowDown: () => moveHead(1, 0)};
+      : {ArrowLeft: () => moveQuery(-1), ArrowRight: () => moveQuery(1), ArrowUp: () => moveHead(-1, 0), ArrowDown: () => moveHead(1, 0)});
     const act = arrows[event.key] ?? actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
     event.preventDefault();

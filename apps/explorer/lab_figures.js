@@ -32,18 +32,20 @@ function curves(block) {
   return el("figure", {}, el("figcaption", {}, say(block.title)), canvas);
 }
 
-const cellSide = 52, topRoom = 62;
+const cellSide = 52, narrowest = 38, topRoom = 62;
 
 function map(block) {
   const {values, digits} = block, rows = values.length, columns = values[0]?.length ?? 0;
   const seen = values.flat().filter((x) => x !== null && Number.isFinite(x)), low = Math.min(...seen, 0), high = Math.max(...seen);
   const most = Math.max(Math.abs(low), Math.abs(high)) || 1, signed = low < 0;
-  const side = digits ? cellSide : Math.max(4, Math.min(28, Math.floor(560 / Math.max(columns, 1)))), tall = digits ? 30 : side;
+  const usual = digits ? cellSide : Math.max(4, Math.min(28, Math.floor(560 / Math.max(columns, 1)))), tall = digits ? 30 : usual;
+  const least = digits ? narrowest : usual;
   const label = (list, n) => (list.length ? say(list[n]) : String(n));
   const height = topRoom + rows * tall + 8;
   const said = `${say(block.title)}. ${t("labs_map_said", {rows, columns, low: number(Math.min(...seen)), high: number(high)})}`;
   const canvas = drawing(height, said, (painter) => {
     const left = Math.min(150, 30 + Math.max(...values.map((_, r) => painter.measure(label(block.row_labels, r), 12))));
+    const side = Math.max(least, Math.min(usual, Math.floor((painter.width - left - 4) / columns)));
     const colours = signed ? differences() : viridis, at = (x) => (signed ? 0.5 + x / most / 2 : Math.sqrt(Math.max(0, x) / most));
     painter.text(`${say(block.columns_are)} →`, left, 10, {size: 11, colour: theme("k-ink")});
     painter.text(`↓ ${say(block.rows_are)}`, left, 26, {size: 11, colour: theme("q-ink")});
@@ -63,7 +65,7 @@ function map(block) {
     }
   });
   return el("figure", {}, el("figcaption", {}, say(block.title)), el("div", {class: "map-scroll", tabindex: "0", role: "region", "aria-label": say(block.title)},
-    el("div", {style: `min-width: ${160 + columns * side}px`}, canvas)));
+    el("div", {style: `min-width: ${(digits ? 60 : 160) + columns * least}px`}, canvas)));
 }
 
 export function figure(block) {

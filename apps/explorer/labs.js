@@ -57,6 +57,7 @@ function place() {
 
 function showTop() {
   document.title = t("labs_title");
+  document.body.dataset.place = place().kind;
   for (const node of document.querySelectorAll("[data-text]")) node.textContent = t(node.dataset.text);
   const at = place();
   const link = (kind, href, text) => el("a", {href, "aria-current": at.kind === kind ? "page" : null}, text);

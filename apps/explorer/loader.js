@@ -4,7 +4,7 @@ import {clamp} from "./format.js";
 import {NotKept} from "./source_embedded.js";
 import {Lost, ServerError} from "./source_server.js";
 import {followTraining} from "./training_data.js";
-import {data, length, on, put, set, state, switched, writes} from "./store.js";
+import {crosses, data, keyLength, length, on, put, set, state, switched, writes} from "./store.js";
 
 const thumbCells = 24, mapCells = 512, manyTokens = 1024;
 let source = null;
@@ -63,6 +63,7 @@ async function wait() {
 export async function start(opened, hasText) {
   source = opened;
   put({live: source.live});
+  if (!source.live) source.choose(state.part);
   try {
     put({about: await source.about()});
   } catch (error) {
@@ -79,6 +80,7 @@ export async function start(opened, hasText) {
   if (source.live && data.about.training) await followTraining(source, failed);
   checkStep();
   on("step", checkStep);
+  on("part", choosePart);
   on("training", (changed) => stepNow() !== data.run?.trained && loadRun(changed));
   await loadRun();
 }
@@ -93,6 +95,15 @@ function checkStep() {
   if (state.step === null || stepNow() === state.step) return;
   put({problem: {kind: "no_step", step: state.step}});
   set({step: null});
+}
+
+// Another part of the page has other layers, heads and tokens.
+async function choosePart() {
+  if (source.live) return;
+  source.choose(state.part);
+  put({about: await source.about(), run: null, map: null, cell: null, thumbs: null, values: null});
+  set({text: source.state.text ?? "", layer: null, head: null, query: null, key: null, shown: null, window: null, pin: null, compare: ""});
+  loadRun();
 }
 
 function tooLarge(text) {
@@ -134,7 +145,7 @@ function layerNow() {
 }
 
 function runKey() {
-  return JSON.stringify([state.text, state.generated, state.switches, stepNow()]);
+  return JSON.stringify([state.part, state.text, state.generated, state.switches, stepNow()]);
 }
 
 function arrived(run, key, newText) {
@@ -149,22 +160,23 @@ function arrived(run, key, newText) {
 
 // Keeps the choice where it still exists; else the head with the most to see, and the last token's strongest cell.
 function choose(run, newText) {
-  const {layers, heads} = data.about.model, all = run.tokens.length, changes = {};
+  const {layers, heads} = data.about.model, all = run.tokens.length, keys = keyLength(), changes = {};
   if (state.layer === null || state.layer >= layers || state.head === null || state.head >= heads) {
     const best = mostToSee(run);
     changes.layer = best.layer, changes.head = best.head;
   }
   if (state.query === null || state.query >= all) changes.query = all - 1, changes.key = null;
   if (newText && state.generated.length === 0) changes.query = all - 1, changes.key = null, changes.window = null;
-  if (state.key !== null && state.key >= all) changes.key = null;
+  if (state.key !== null && state.key >= keys) changes.key = null;
   if (state.shown !== null && state.shown > all) changes.shown = null;
-  if (state.window && (state.window[1] > all || state.window[3] > all)) changes.window = null;
+  if (state.window && (state.window[1] > all || state.window[3] > keys)) changes.window = null;
   set(changes);
 }
 
 function mostToSee(run) {
   // A look back at the same words, or at what followed them, is the easiest to understand.
-  const score = (h) => (1 - h.sink) * ((h.induction ?? 0) + (h.duplicate ?? 0) + 0.1 * (1 - (h.local ?? 0)));
+  // Where heads have no kind, the one that chooses most.
+  const score = (h) => !h.type ? 1 - h.entropy : (1 - h.sink) * ((h.induction ?? 0) + (h.duplicate ?? 0) + 0.1 * (1 - (h.local ?? 0)));
   return run.heads.reduce((a, b) => (score(b) > score(a) ? b : a));
 }
 
@@ -190,10 +202,10 @@ async function loadThumbs() {
 
 // The window that is drawn, inside what is shown.
 export function windowNow() {
-  const all = length();
-  if (!state.window) return [0, all, 0, all];
+  const all = length(), keys = keyLength();
+  if (!state.window) return [0, all, 0, keys];
   const [a, b, c, d] = state.window;
-  return [clamp(a, 0, all - 1), clamp(b, 1, all), clamp(c, 0, all - 1), clamp(d, 1, all)];
+  return [clamp(a, 0, all - 1), clamp(b, 1, all), clamp(c, 0, keys - 1), clamp(d, 1, keys)];
 }
 
 async function loadMap() {
@@ -222,13 +234,13 @@ async function loadMap() {
   if (other) put({other});
 }
 
-// The key with the largest weight besides the first token, of a row that the map holds.
+// The key with the largest weight besides the first token of the same text, of a row that the map holds.
 export function strongest(map, query) {
   const plane = map.planes.weight ?? map.planes.peak;
   const row = Math.floor((query - map.queries[0]) / map.rowStep);
   if (row < 0 || row >= map.rows) return null;
   let best = null, most = -1;
-  for (let n = map.keys[0] === 0 ? 1 : 0; n < map.columns; ++n) {
+  for (let n = map.keys[0] === 0 && !crosses() ? 1 : 0; n < map.columns; ++n) {
     const w = plane[row * map.columns + n];
     if (w > most) most = w, best = n;
   }
@@ -244,8 +256,7 @@ export function place() {
 async function loadCell() {
   const run = data.run, {query, key} = place();
   if (!run || state.layer === null || query === null || key === null) return;
-  const all = run.tokens.length;
-  if (query >= all || key >= all) return;
+  if (query >= run.tokens.length || key >= (run.keys ?? run.tokens).length) return;
   const wish = {layer: state.layer, head: state.head, query, key};
   const cell = await latest("cell", (signal) => source.cell(run, wish, signal));
   if (cell) put({cell});

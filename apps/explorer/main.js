@@ -53,6 +53,7 @@ window.explorer = {state, data, set};
 async function main() {
   const source = openSource();
   const link = await readAddress();
+  if (!source.live) source.choose(link.state.part ?? 0);
   Object.assign(state, {lang: remembered("lang"), theme: remembered("theme")}, source.state ?? {}, link.state);
   useLanguage(state.lang);
   applyTheme(state.theme);

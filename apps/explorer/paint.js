@@ -17,18 +17,21 @@ function widthOf(text) {
 export function geometry(plot, width, height) {
   const across = state.transpose ? plot.rows : plot.columns, down = state.transpose ? plot.columns : plot.rows;
   const words = plot.exact && Math.max(across, down) <= 130;
-  // Room for the longest word, within bounds.
-  const longest = words ? Math.max(...Array.from({length: plot.rows}, (_, r) => widthOf(plot.rowName(r)))) : 0;
-  const left = (words ? Math.min(92, longest + 14) : 58) + 20, top = (words && !plot.sheared ? Math.min(72, longest * 0.87 + 16) : 26) + 18;
-  const right = words ? Math.min(40, longest * 0.5) : 14, bottom = 52;
+  // Room for the longest words, within bounds.
+  const most = (count, name) => (words ? Math.max(...Array.from({length: count}, (_, n) => widthOf(name(n)))) : 0);
+  const names = [most(plot.rows, plot.rowName), most(plot.columns, plot.columnName)];
+  const [longest, above] = state.transpose ? names.reverse() : names;
+  const left = (words ? Math.min(92, longest + 14) : 58) + 20, top = (words && !plot.sheared ? Math.min(72, above * 0.87 + 16) : 26) + 18;
+  const right = words ? Math.min(40, above * 0.5) : 14, bottom = width < 440 ? 62 : 52;
   const apart = plot.gutter ? 34 : 0;  // the first token's column, set apart
   const sideways = state.transpose ? 0 : apart, downwards = state.transpose ? apart : 0;
   const first = plot.gutter && !plot.sheared ? 1 : 0;  // that column is not drawn twice
   const columns = plot.columns - first;
   const nAcross = state.transpose ? plot.rows : columns, nDown = state.transpose ? columns : plot.rows;
-  const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 42));
+  const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 54));
   const g = {width, height, left, top, cell, words, longest, first, columns, nAcross, nDown, apart,
              x: left + sideways, y: top + downwards, w: cell * nAcross, h: cell * nDown, transpose: state.transpose};
+  g.end = g.y + g.h;
   // A plot that is smaller than its room stands in the middle of it.
   const spare = Math.max(0, width - right - g.x - g.w) / 2;
   g.x += spare, g.left += spare;
@@ -97,7 +100,7 @@ function paintHeat(p, plot, g) {
       if (Number.isNaN(value)) continue;
       const [x, y] = g.at(r, c), tone = plot.tone(r, value);
       p.rect(x, y, g.cell - gap, g.cell - gap, css(colours, tone), {radius});
-      if (g.cell >= 28) p.text(short(value), x + g.cell / 2, y + g.cell / 2, {size: 10.5, align: "center", colour: inkOn(colours, tone)});
+      if (g.cell >= 28) p.text(short(value), x + g.cell / 2, y + g.cell / 2, {size: g.cell >= 40 ? 12 : 10.5, align: "center", colour: inkOn(colours, tone)});
     }
 }
 
@@ -133,11 +136,12 @@ function paintGutter(p, plot, g) {
 }
 
 function paintLines(p, plot, g, chosen) {
-  const half = Math.min(130, g.width / 4), x0 = g.width / 2 - half, x1 = g.width / 2 + half;
-  const top = 34, room = g.height - top - 34, rows = Math.max(plot.rows, plot.columns), step = Math.min(24, room / rows);
+  const half = Math.min(130, g.width / 5), x0 = g.width / 2 - half, x1 = g.width / 2 + half;
+  const top = 34, room = g.height - top - (g.width < 440 ? 62 : 40), rows = Math.max(plot.rows, plot.columns), step = Math.min(24, room / rows);
   const y = (n) => top + (n + 0.5) * step, size = Math.max(6, Math.min(13, step - 2));
-  p.text(plot.rowTitle, x0 - 10, 14, {size: 11.5, align: "right", colour: theme("q-ink")});
-  p.text(plot.columnTitle, x1 + 10, 14, {size: 11.5, colour: theme("k-ink")});
+  const wide = [plot.rowTitle, plot.columnTitle].map((title) => p.measure(title, 11.5)), apart = wide[0] + wide[1] + 16 > g.width;
+  p.text(plot.rowTitle, Math.max(x0 - 10, wide[0] + 2), apart ? 8 : 14, {size: 11.5, align: "right", colour: theme("q-ink")});
+  p.text(plot.columnTitle, Math.min(x1 + 10, g.width - wide[1] - 2), apart ? 23 : 14, {size: 11.5, colour: theme("k-ink")});
   for (const front of [false, true])
     for (let r = 0; r < plot.rows; ++r) {
       if ((r === chosen.r) !== front) continue;
@@ -156,6 +160,7 @@ function paintLines(p, plot, g, chosen) {
   for (let c = 0; c < plot.columns; ++c)
     p.text(plot.columnName(c), x1 + 10, y(c), {size, room: x0 - 16, weight: c === chosen.c ? 700 : 400,
                                                colour: theme(c === chosen.c ? "k-ink" : "ink")});
+  g.end = top + rows * step;
   g.under = (px, py) => {
     const n = Math.floor((py - top) / step);
     if (px < g.width / 2) return n >= 0 && n < plot.rows ? {r: n, c: null} : null;
@@ -170,16 +175,18 @@ function paintAxes(p, plot, g, chosen) {
   const down = {n: g.nDown, name: (n) => acrossIsKeys ? plot.rowName(n) : plot.columnName(n + g.first), chosen: acrossIsKeys ? chosen.r : chosen.c - g.first,
                 title: acrossIsKeys ? plot.rowTitle : plot.columnTitle, colour: theme(acrossIsKeys ? "q-ink" : "k-ink")};
   const size = Math.max(8, Math.min(12.5, g.cell - 1)), every = (n) => Math.max(1, Math.ceil((g.words ? 9 : 46) / g.cell / 1) * 1 || 1, g.words ? 1 : Math.ceil(n / 8));
+  // Makes room for the chosen one's name.
+  const near = (n, chosen, room) => chosen >= 0 && Math.abs(n - chosen) * g.cell < (!g.words ? room : g.cell < 9 ? 10 : 0);
   for (let n = 0; n < across.n; ++n) {
     const is = n === across.chosen;
-    if (!is && (n % every(across.n) || (g.words && g.cell < 9 && Math.abs(n - across.chosen) * g.cell < 10))) continue;
+    if (!is && (n % every(across.n) || near(n, across.chosen, 36))) continue;
     const x = g.x + (n + 0.5) * g.cell, style = {size, colour: is ? across.colour : g.words ? ink : muted, weight: is ? 700 : 400};
     if (g.words && !plot.sheared) p.text(across.name(n), x - 2, g.y - g.apartTop - 6, {...style, angle: -Math.PI / 3, room: 70});
     else p.text(across.name(n), x, g.y - g.apartTop - 10, {...style, size: g.words ? size : 10.5, align: "center"});
   }
   for (let n = 0; n < down.n; ++n) {
     const is = n === down.chosen;
-    if (!is && (n % every(down.n) || (g.words && g.cell < 9 && Math.abs(n - down.chosen) * g.cell < 9))) continue;
+    if (!is && (n % every(down.n) || near(n, down.chosen, 12))) continue;
     p.text(down.name(n), g.x - g.apartLeft - 8, g.y + (n + 0.5) * g.cell, {size: g.words ? size : 10.5, align: "right", room: g.words ? 86 : 50,
       colour: is ? down.colour : g.words ? ink : muted, weight: is ? 700 : 400});
   }
@@ -215,44 +222,63 @@ function legendValue(value) {
   return value === 0 ? "0" : state.measure === "value" ? number(value, 2) : percent(value).replace("<0.01 %", "0").replace(" %", "%");
 }
 
-function paintMasked(p, g, x, y) {
-  if (x + 60 >= g.width) return;
-  p.frame(x, y - 1, 12, 11, theme("line"));
-  p.hatch(x, y - 1, 12, 11, theme("hatch"));
-  p.text(t("legend_masked"), x + 18, y + 5, {size: 10.5, colour: theme("muted")});
+const legendSize = 10.5;
+
+function legendText(p, text) {
+  return {width: p.measure(text, legendSize), paint: (x, y) => p.text(text, x, y, {size: legendSize, colour: theme("muted")})};
+}
+
+function legendMasked(p) {
+  const text = t("legend_masked");
+  return {width: 18 + p.measure(text, legendSize), paint: (x, y) => {
+    p.frame(x, y - 6, 12, 11, theme("line-strong"));
+    p.hatch(x, y - 6, 12, 11, theme("hatch"));
+    p.text(text, x + 18, y, {size: legendSize, colour: theme("muted")});
+  }};
+}
+
+// Below the plot, in one line or, where that is too narrow, in two.
+function paintLegend(p, plot, g, view) {
+  const items = view === "dots" || view === "lines" ? legendSizes(p, plot, g, view) : legendColours(p, plot, g);
+  if (view !== "lines") items.push(legendMasked(p));
+  const gap = 16, all = items.reduce((sum, item) => sum + item.width + gap, -gap), room = g.width - 24;
+  const left = view === "lines" ? g.width / 2 - all / 2 : g.left;
+  let x = Math.max(12, Math.min(left, g.width - 12 - all)), y = Math.min(g.end + 32, g.height - (all <= room ? 18 : 37));
+  const start = x;
+  for (const item of items) {
+    if (x > start && x + item.width > g.width - 8) x = start, y += 27;
+    item.paint(x, y);
+    x += item.width + gap;
+  }
 }
 
 // Dots and lines have no colours to read: some of them, as large as in the plot, with their weights.
-function paintSizes(p, plot, g, kind) {
-  const y = g.height - 18, start = kind === "dots" ? Math.max(12, g.left) : Math.max(12, g.width / 2 - 130), most = state.range === "row" && kind === "dots" && !plot.diff ? 1 : plot.what.most;
-  const muted = theme("muted"), shares = plot.diff ? [-1, -0.25, 0.25, 1] : [0.02, 0.1, 0.25, 0.5, 1], largest = Math.min(12, g.cell / 2 - 1);
-  let x = start;
-  for (const share of shares) {
-    const size = Math.sqrt(Math.abs(share)), colour = plot.diff ? css(differences(), share < 0 ? 0.12 : 0.88) : kind === "dots" ? theme("dot") : theme("thread");
-    if (kind === "dots") p.circle(x + largest, y, Math.max(0.6, size * largest), colour);
-    else p.line(x, y, x + 22, y, colour, {width: 0.5 + 3.5 * size, alpha: 0.05 + 0.4 * size + 0.4});
-    x += (kind === "dots" ? 2 * largest : 22) + 5;
-    const text = legendValue(share * most);
-    p.text(text, x, y, {size: 10.5, colour: muted});
-    x += p.measure(text, 10.5) + 12;
-  }
-  const told = [t(`measure_${state.measure}`), t(kind === "dots" ? "legend_area" : "legend_width"), state.range === "row" && kind === "dots" ? t("range_row") : ""].filter(Boolean).join(" · ");
-  p.text(told, x, y, {size: 10.5, colour: muted});
-  if (kind === "dots") paintMasked(p, g, x + p.measure(told, 10.5) + 20, y - 5);
+function legendSizes(p, plot, g, view) {
+  const row = state.range === "row" && view === "dots", most = row && !plot.diff ? 1 : plot.what.most;
+  const shares = plot.diff ? [-1, -0.25, 0.25, 1] : g.width < 420 ? [0.02, 0.25, 1] : [0.02, 0.1, 0.25, 0.5, 1];
+  const largest = Math.min(12, g.cell / 2 - 1), wide = (view === "dots" ? 2 * largest : 22) + 5;
+  const samples = shares.map((share) => {
+    const size = Math.sqrt(Math.abs(share)), text = legendValue(share * most);
+    const colour = plot.diff ? css(differences(), share < 0 ? 0.12 : 0.88) : theme(view === "dots" ? "dot" : "thread");
+    return {width: wide + p.measure(text, legendSize), paint: (x, y) => {
+      if (view === "dots") p.circle(x + largest, y, Math.max(0.6, size * largest), colour);
+      else p.line(x, y, x + 22, y, colour, {width: 0.5 + 3.5 * size, alpha: 0.05 + 0.4 * size + 0.4});
+      p.text(text, x + wide, y, {size: legendSize, colour: theme("muted")});
+    }};
+  });
+  return [...samples, legendText(p, [t(`measure_${state.measure}`), t(view === "dots" ? "legend_area" : "legend_width"), row ? t("range_row") : ""].filter(Boolean).join(" · "))];
 }
 
-function paintLegend(p, plot, g) {
-  const width = 150, y = g.height - 22, x = Math.max(12, g.left), colours = colourTable(plot), steps = 60;
-  for (let n = 0; n < steps; ++n) p.rect(x + n * width / steps, y, width / steps + 0.5, 9, css(colours, n / (steps - 1)));
-  const most = plot.what.most, muted = theme("muted"), style = {size: 10.5, colour: muted, align: "center"};
-  const value = (t_) => plot.diff ? Math.sign(t_ - 0.5) * uncurve(state.colour, Math.abs(t_ - 0.5) * 2) * most : uncurve(state.colour, t_) * most;
-  for (const at of [0, 0.5, 1]) {
-    const v = state.range === "row" && !plot.diff ? uncurve(state.colour, at) : value(at);
-    p.text(legendValue(v), x + at * width, y + 17, style);
-  }
-  const name = state.range === "row" ? t("range_row") : state.range === "head" ? t("range_head") : "";
-  p.text([t(`measure_${state.measure}`), t(`colour_${state.colour}`), name].filter(Boolean).join(" · "), x + width + 14, y + 5, {size: 10.5, colour: muted});
-  paintMasked(p, g, x + width + 170, y);
+function legendColours(p, plot, g) {
+  const width = g.width < 420 ? 100 : 150, steps = 60, colours = colourTable(plot), most = state.range === "row" && !plot.diff ? 1 : plot.what.most;
+  const value = (at) => (plot.diff ? Math.sign(at - 0.5) * uncurve(state.colour, Math.abs(at - 0.5) * 2) : uncurve(state.colour, at)) * most;
+  const bar = {width, paint: (x, y) => {
+    for (let n = 0; n < steps; ++n) p.rect(x + n * width / steps, y - 5, width / steps + 0.5, 9, css(colours, n / (steps - 1)));
+    for (const [at, align] of [[0, "left"], [0.5, "center"], [1, "right"]])
+      p.text(legendValue(value(at)), x + at * width, y + 12, {size: legendSize, colour: theme("muted"), align});
+  }};
+  const name = state.range === "global" ? "" : t(`range_${state.range}`);
+  return [bar, legendText(p, [t(`measure_${state.measure}`), t(`colour_${state.colour}`), name].filter(Boolean).join(" · "))];
 }
 
 // Everything; gives the geometry, for the pointer.
@@ -261,15 +287,13 @@ export function paint(p, plot, view, chosen) {
   g.apartTop = g.transpose ? g.apart : 0, g.apartLeft = g.transpose ? 0 : g.apart;
   if (view === "lines") {
     paintLines(p, plot, g, chosen);
-    paintSizes(p, plot, g, "lines");
-    return g;
+  } else {
+    if (view === "dots") paintDots(p, plot, g);
+    else paintHeat(p, plot, g);
+    paintGutter(p, plot, g);
+    paintAxes(p, plot, g, chosen);
+    paintChoice(p, plot, g, chosen);
   }
-  if (view === "dots") paintDots(p, plot, g);
-  else paintHeat(p, plot, g);
-  paintGutter(p, plot, g);
-  paintAxes(p, plot, g, chosen);
-  paintChoice(p, plot, g, chosen);
-  if (view === "dots") paintSizes(p, plot, g, "dots");
-  else paintLegend(p, plot, g);
+  paintLegend(p, plot, g, view);
   return g;
 }

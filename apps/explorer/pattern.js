@@ -1,38 +1,41 @@
 // The large pattern of the chosen head: choose a cell, zoom, look at it in other ways.
 import {CanvasPainter} from "./painter.js";
 import {clamp, count, el, milliseconds, number, percent} from "./format.js";
+import {aboutHead} from "./grid.js";
 import {place, strongest, windowNow} from "./loader.js";
 import {paint} from "./paint.js";
 import {limits, plotNow, sentence, viewNow, zoomed} from "./plot.js";
 import {receipt} from "./receipts.js";
 import {sinkMass} from "./weights.js";
-import {data, headOf, length, on, put, set, state, switched} from "./store.js";
+import {crosses, data, headOf, length, on, put, set, state, switched} from "./store.js";
 import {t} from "./texts.js";
 
 let canvas = null, geometryNow = null, plot = null;
 
 export function zoom(factor, at = null) {
-  const {a, b, c, d, all} = zoomed();
+  const {a, b, c, d, all, keys} = zoomed();
   if (!all) return;
   const centre = at ?? {query: state.query !== null && state.query >= a && state.query < b ? state.query : (a + b) / 2,
                         key: state.key !== null && state.key >= c && state.key < d ? state.key : (c + d) / 2};
-  const size = clamp(Math.round(Math.max(b - a, d - c) * factor), Math.min(8, all), all);
-  if (size >= all) return set({window: null});
-  const from = (low, high, x) => clamp(Math.round(x - (x - low) / Math.max(high - low, 1) * size), 0, all - size);
-  const q = from(a, b, centre.query), k = from(c, d, centre.key);
-  set({window: [q, q + size, k, k + size]});
+  const along = (low, high, x, most) => {
+    const size = clamp(Math.round((high - low) * factor), Math.min(8, most), most);
+    const first = clamp(Math.round(x - (x - low) / Math.max(high - low, 1) * size), 0, most - size);
+    return [first, first + size];
+  };
+  const q = along(a, b, centre.query, all), k = along(c, d, centre.key, keys);
+  set({window: q[1] - q[0] >= all && k[1] - k[0] >= keys ? null : [...q, ...k]});
 }
 
 export function pan(queries, keys) {
-  const {a, b, c, d, all} = zoomed();
-  const q = clamp(a + queries, 0, all - (b - a)), k = clamp(c + keys, 0, all - (d - c));
+  const {a, b, c, d, all, keys: most} = zoomed();
+  const q = clamp(a + queries, 0, all - (b - a)), k = clamp(c + keys, 0, most - (d - c));
   set({window: [q, q + b - a, k, k + d - c]});
 }
 
 // The window around a cell when it lies outside of it.
 export function follow() {
   if (!state.window || state.query === null) return;
-  const {a, b, c, d} = zoomed(), key = state.key ?? state.query;
+  const {a, b, c, d} = zoomed(), key = state.key ?? (crosses() ? c : state.query);
   const dq = state.query < a ? state.query - a : state.query >= b ? state.query - b + 1 : 0;
   const dk = key < c ? key - c : key >= d ? key - d + 1 : 0;
   if (dq || dk) pan(dq, dk);
@@ -58,10 +61,10 @@ function attachPointer() {
       const dx = event.clientX - drag.x, dy = event.clientY - drag.y;
       if (!drag.moved && Math.hypot(dx, dy) < 4) return;
       drag.moved = true;
-      const {all} = zoomed(), [a, b, c, d] = drag.window;
+      const {all, keys} = zoomed(), [a, b, c, d] = drag.window;
       const along = (-dx / geometryNow.w) * (d - c), down = (-dy / geometryNow.h) * (b - a);
       const q = clamp(Math.round(a + (state.transpose ? along : down)), 0, all - (b - a));
-      const k = clamp(Math.round(c + (state.transpose ? down : along)), 0, all - (d - c));
+      const k = clamp(Math.round(c + (state.transpose ? down : along)), 0, keys - (d - c));
       return set({window: [q, q + b - a, k, k + d - c]});
     }
     if (event.pointerType !== "mouse") return;
@@ -106,7 +109,7 @@ function controls(exact) {
   if (state.pin) compare.push(["pin", `${t("compare_pin")} ${state.pin.join("·")}`]);
   const main = [
     segmented(t("view"), "view", ["auto", "heat", "dots", "lines"].map((v) => [v, t(`view_${v}`)])),
-    press(t("sheared"), t("sheared_hint"), state.sheared, () => set({sheared: !state.sheared})),
+    ...(crosses() ? [] : [press(t("sheared"), t("sheared_hint"), state.sheared, () => set({sheared: !state.sheared}))]),
     press(t("transpose"), t("transpose_hint"), state.transpose, () => set({transpose: !state.transpose})),
     press(t("pin"), t("pin_hint"), Boolean(state.pin), () => set({pin: state.pin ? null : [state.layer, state.head]})),
   ];
@@ -124,19 +127,16 @@ function controls(exact) {
 export function paintOn(painter) {
   const now = plotNow();
   if (!now) return null;
-  const {view} = viewNow(now.rows, now.exact), {query, key} = place();
+  const {view} = viewNow(now), {query, key} = place();
   const chosen = {r: query === null ? -1 : Math.floor(now.rowOf(query)), c: key === null || query === null ? -1 : Math.floor(now.columnOf(query, key))};
   return {plot: now, geometry: paint(painter, now, view, chosen), view};
 }
 
 export function title() {
   const head = headOf(state.layer, state.head);
-  return head ? `${t("layer_head", {layer: state.layer, head: state.head})} — ${t(`type_${head.type}`)}` : t("pattern");
-}
-
-function badgeText(head) {
-  return t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2), rule: t(`rule_${head.type}`),
-                     runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)});
+  if (!head) return t("pattern");
+  const place = t("layer_head", {layer: state.layer, head: state.head});
+  return head.type ? `${place} — ${t(`type_${head.type}`)}` : place;
 }
 
 function finder() {
@@ -193,8 +193,8 @@ export function showPattern() {
     const painter = new CanvasPainter(canvas, width, height);
     const painted = paintOn(painter);
     plot = painted?.plot ?? null, geometryNow = painted?.geometry ?? null;
-    if (!plot) return void (line.textContent = "");
-    const {refused} = viewNow(plot.rows, plot.exact);
+    if (!plot) return foot.replaceChildren(), void (line.textContent = "");
+    const {refused} = viewNow(plot);
     line.textContent = sentence(plot, painted.view) +
       (refused ? ` (${t("view_refused", {view: t(`view_${refused}`), n: limits[refused], drawn: t(`view_${painted.view}`)})})` : "") +
       (state.sheared && !plot.exact ? ` ${t("sheared_refused", {n: count(data.about.limits.exact)})}` : "");
@@ -210,8 +210,8 @@ export function showPattern() {
     if (!data.run) return;
     heading.textContent = t("layer_head", {layer: state.layer ?? "–", head: state.head ?? "–"});
     const head = state.layer === null ? null : headOf(state.layer, state.head);
-    badge.hidden = !head;
-    if (head) badge.textContent = `${t(`type_${head.type}`)} ${number(head.score, 2)}`, badge.title = badgeText(head), badge.dataset.type = head.type;
+    badge.hidden = !head?.type;
+    if (head?.type) badge.textContent = `${t(`type_${head.type}`)} ${number(head.score, 2)}`, badge.title = aboutHead(head), badge.dataset.type = head.type;
     const open = tools.querySelector("details")?.open;
     const {whole, all} = zoomed();
     zoomBox.replaceChildren(

@@ -13,11 +13,11 @@ const pair = (x) => wholes(x) && x.length === 2;
 
 // How each field is written, and what it has to be when it is read.
 const fields = {
-  text: isText, step: whole, generated: wholes, shown: whole, layer: whole, head: whole, query: whole, key: whole,
+  part: whole, text: isText, step: whole, generated: wholes, shown: whole, layer: whole, head: whole, query: whole, key: whole,
   view: oneOf("auto", "heat", "dots", "lines", "tiles"), sheared: (x) => typeof x === "boolean",
   transpose: (x) => typeof x === "boolean", colour: oneOf("linear", "sqrt", "log"), range: oneOf("row", "head", "global"),
   measure: oneOf("weight", "value"), plane: oneOf("mass", "peak"), sink: oneOf("show", "split", "renorm"),
-  sort: oneOf("layer", "type", "score", "entropy", "sink", "distance"), filter: isText,
+  unrotated: (x) => typeof x === "boolean", sort: oneOf("layer", "type", "score", "entropy", "sink", "distance"), filter: isText,
   switches: (x) => Array.isArray(x) && x.length <= 512 && x.every((s) => isText(s) && s.length < 100),
   compare: oneOf("", "before", "pin"), pin: pair, window: (x) => wholes(x) && x.length === 4 && x[0] < x[1] && x[2] < x[3],
   find: isText, heat: (x) => typeof x === "number" && x >= 0 && x <= 10, seed: whole,

@@ -2,22 +2,22 @@
 import {count, label} from "./format.js";
 import {windowNow} from "./loader.js";
 import {drawn, tone} from "./weights.js";
-import {data, length, state} from "./store.js";
+import {crosses, data, keyLength, keyTokens, length, state} from "./store.js";
 import {t} from "./texts.js";
 
 export const limits = {lines: 64, dots: 64, heat: 2048};
 
 // The view that is drawn, and why it is not the wished one.
-export function viewNow(rows, exact) {
+export function viewNow({rows, columns, exact}) {
   const wished = state.view === "auto" ? (exact ? "heat" : "tiles") : state.view;
-  if ((wished === "lines" || wished === "dots") && (!exact || rows > limits[wished]))
+  if ((wished === "lines" || wished === "dots") && (!exact || Math.max(rows, columns) > limits[wished]))
     return {view: exact ? "heat" : "tiles", refused: wished};
   if (wished === "heat" && !exact) return {view: "tiles", refused: state.view === "auto" ? null : "heat"};
   return {view: wished, refused: null};
 }
 
-function nameAt(n, single) {
-  return single && data.run.tokens[n] ? label(data.run.tokens[n].text) : count(n);
+function nameAt(tokens, n, single) {
+  return single && tokens[n] ? label(tokens[n].text) : count(n);
 }
 
 // Rows of queries; columns of keys, or of distances when sheared. Null while nothing is there.
@@ -29,13 +29,14 @@ export function plotNow() {
   const plot = {
     what, rows: map.rows, columns: map.columns, cells: what.cells, gutter: what.gutter, diff: what.diff, exact: map.exact,
     window: [q0, q1, k0, k1], stepQ, stepK,
-    rowName: (r) => nameAt(Math.floor(q0 + r * stepQ), map.exact), columnName: (c) => nameAt(Math.floor(k0 + c * stepK), map.exact),
+    rowName: (r) => nameAt(data.run.tokens, Math.floor(q0 + r * stepQ), map.exact),
+    columnName: (c) => nameAt(keyTokens(), Math.floor(k0 + c * stepK), map.exact),
     query: (r) => Math.floor(q0 + r * stepQ), key: (r, c) => Math.floor(k0 + c * stepK),
     columnOf: (query, key) => (key - k0) / stepK, rowOf: (query) => (query - q0) / stepQ,
     rowTitle: t("queries"), columnTitle: t("keys"), sheared: false,
     tone: (r, value) => tone(what, r, value),
   };
-  return state.sheared && map.exact ? shear(plot) : plot;
+  return state.sheared && map.exact && !crosses() ? shear(plot) : plot;
 }
 
 const sheared = new WeakMap();
@@ -62,6 +63,7 @@ export function sentence(plot, view) {
     return t("pattern_line_diff", {what});
   }
   if (view === "lines") return t("pattern_line_lines");
+  if (view === "dots") return t("pattern_line_dots");
   if (plot.sheared) return t("pattern_line_sheared");
   if (!plot.exact)
     return t("pattern_line_pooled", {n: count(length()), cell: Number(plot.stepQ.toFixed(1)), plane: t(`plane_${state.plane}`)});
@@ -70,6 +72,6 @@ export function sentence(plot, view) {
 
 // The part of all tokens that the page looks at, and whether that is all of them.
 export function zoomed() {
-  const [a, b, c, d] = windowNow(), all = length();
-  return {a, b, c, d, all, whole: a === 0 && c === 0 && b === all && d === all};
+  const [a, b, c, d] = windowNow(), all = length(), keys = keyLength();
+  return {a, b, c, d, all, keys, whole: a === 0 && c === 0 && b === all && d === keys};
 }

@@ -30,14 +30,19 @@ export class EmbeddedSource {
   live = false;
   constructor(embedded) {
     if (embedded.format !== 1) throw new NotKept(`data of format ${embedded.format}, expected 1`);
-    this.embedded = embedded;
+    this.parts = embedded.parts ?? [embedded];
+    this.choose(0);
+  }
+  // An encoder, a decoder and the attention between them are parts of one page; most have one.
+  choose(part) {
+    this.embedded = this.parts[part] ?? this.parts[0];
     this.read = new Map();
   }
   get state() {
     return this.embedded.state ?? {};
   }
   async about() {
-    return this.embedded.about;
+    return {...this.embedded.about, parts: this.parts.map((part) => part.name)};
   }
   async run() {
     return this.embedded.run;
@@ -79,32 +84,36 @@ export class EmbeddedSource {
   async cell(run, {layer, head, query, key}) {
     const {q, k, v} = this.#tensors(layer), rule = this.embedded.scores?.[layer] ?? {};
     const {head: about, values: weights} = this.#frame(`map.${layer}.${head}`);
-    const [H, N, D] = q.shape, G = k.shape[0], E = v.shape[2], kvHead = Math.floor(head / (H / G));
-    const row = (t, h, n, size) => t.values.subarray((h * N + n) * size, (h * N + n + 1) * size);
+    const [H, , D] = q.shape, [G, N] = k.shape, E = v.shape[2], kvHead = Math.floor(head / (H / G));
+    const row = (t, h, n, size) => t.values.subarray((h * t.shape[1] + n) * size, (h * t.shape[1] + n + 1) * size);
     const at = (j) => weights[query * about.shape[2] + j];
     const qi = row(q, head, query, D), scale = rule.scale ?? 1 / Math.sqrt(D);
     const dot = (j) => row(k, kvHead, j, D).reduce((sum, x, n) => sum + x * qi[n], 0);
-    let most = -Infinity, sum = 0, entropy = 0, visible = 0, error = 0;
+    // With a soft-cap, a bias or a learnt sink the scores are more than q·k: then the kernel's own sums are here, and each
+    // score is what its weight says.
+    const sums = rule.more ? this.#frame(`lse.${layer}`).values : null, own = sums?.[head * q.shape[1] + query];
+    const score = (j) => (sums === null ? dot(j) * scale : own + Math.log(at(j)));
+    let most = -Infinity, sum = 0, entropy = 0, visible = 0, error = sums === null ? 0 : null;
     const scores = [];
     for (let j = 0; j < N; ++j) {
       const masked = Number.isNaN(at(j));
-      scores.push(masked ? -Infinity : dot(j) * scale);
+      scores.push(masked ? -Infinity : score(j));
       most = Math.max(most, scores[j]);
       visible += masked ? 0 : 1;
     }
     for (const s of scores) sum += Math.exp(s - most);
-    const lse = most + Math.log(sum), output = new Array(E).fill(0);
+    const lse = own ?? most + Math.log(sum), output = new Array(E).fill(0);
     let total = 0;
     for (let j = 0; j < N; ++j) {
       const exact = Math.exp(scores[j] - lse), w = Number.isNaN(at(j)) ? 0 : at(j);
       total += w;
       if (exact > 0) entropy -= exact * Math.log(exact);
-      error = Math.max(error, Math.abs(exact - w));
+      if (error !== null) error = Math.max(error, Math.abs(exact - w));
       if (w > 0) row(v, kvHead, j, E).forEach((x, n) => (output[n] += w * x));
     }
     const vj = row(v, kvHead, key, E), masked = Number.isNaN(at(key));
     return {query, key, layer, head, kv_head: kvHead, q: [...qi], k: [...row(k, kvHead, key, D)], v: [...vj],
-            dot: dot(key), scale, score: dot(key) * scale, masked, lse, row_max: most, weight: masked ? 0 : at(key),
+            dot: dot(key), scale, score: scores[key], masked, lse, row_max: most, weight: masked ? 0 : at(key),
             output, value_norm: Math.hypot(...vj), row: {sum: total, entropy, visible, max_error: error},
             kernel: this.embedded.about.kernel, dtype: this.embedded.about.dtype, ms: null};
   }

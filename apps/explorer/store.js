@@ -1,6 +1,7 @@
 // The page's one store: what a person has chosen (state, the whole of a permalink) and what was loaded for it (data).
 
 export const defaults = Object.freeze({
+  part: 0,                // of a page with several: an encoder, a decoder, what goes between them
   text: "",
   step: null,             // of a training run, whose model is looked at; null: the newest
   generated: [],          // ids of tokens appended to the text
@@ -21,6 +22,7 @@ export const defaults = Object.freeze({
   filter: "",
   switches: [],           // edits of the forward pass: "scale=off", "knock=zero@3.5", ...
   compare: "",            // "", before, pin
+  unrotated: false,       // q and k of the cell before RoPE turned them
   pin: null,              // [layer, head] that the chosen head is compared with
   window: null,           // [first query, end, first key, end]; null: all
   find: "",
@@ -98,6 +100,20 @@ export function length() {
   if (!data.run) return 0;
   const all = data.run.tokens.length;
   return state.shown === null ? all : Math.min(state.shown, all);
+}
+
+// In cross-attention the queries' text looks at another one.
+export function crosses() {
+  return Boolean(data.run?.keys);
+}
+
+// The tokens that are looked at, and how many of them are shown.
+export function keyTokens() {
+  return data.run?.keys ?? data.run?.tokens ?? [];
+}
+
+export function keyLength() {
+  return crosses() ? data.run.keys.length : length();
 }
 
 export function headOf(layer, head) {

@@ -1,5 +1,5 @@
 // The switchboard: edits of the forward pass, as chips that can be taken off again.
-import {el} from "./format.js";
+import {el, label} from "./format.js";
 import {data, on, set, state, writes} from "./store.js";
 import {t} from "./texts.js";
 
@@ -40,6 +40,13 @@ export function toggleOnly(layer = state.layer, head = state.head) {
   choose("only", state.switches.includes(one) ? null : one);
 }
 
+// Hides the chosen key from every query.
+export function toggleHidden(key = state.key) {
+  if (key === null) return;
+  const one = `padding=${key}-${key + 1}`;
+  choose("padding", state.switches.includes(one) ? null : one);
+}
+
 export function nextMask() {
   const all = masks(), now = find("mask") ? valueOf(find("mask")) : all[0], at = all.indexOf(now);
   const next = all[(at + 1) % all.length];
@@ -53,13 +60,18 @@ function maskText(value) {
   return kind === "full" ? t("mask_full") : kind === "causal" ? t("mask_causal") : value;
 }
 
+function hiddenText(first, end) {
+  const token = end === first + 1 ? data.run?.tokens[first] : null;
+  return token ? t("mask_hidden", {token: label(token.text), n: first}) : t("mask_padding", {a: first, b: end - 1});
+}
+
 export function describe(one) {
   const value = valueOf(one), where = placeOf(one).replace(".", "·");
   switch (nameOf(one)) {
     case "scale": return t("chip_scale");
     case "temperature": return t("chip_temperature", {n: value});
     case "mask": return maskText(value);
-    case "padding": return t("mask_padding", {a: value.split("-")[0], b: Number(value.split("-")[1]) - 1});
+    case "padding": return hiddenText(...value.split("-").map(Number));
     case "positions": return t("chip_positions");
     case "shuffle": return t("chip_shuffle", {n: value});
     case "knock": return t(value === "mean" ? "chip_knock_mean" : "chip_knock", {place: where});
@@ -75,8 +87,11 @@ function lever(name, on_, hint, press) {
 
 export function showSwitches() {
   const box = document.getElementById("switches");
-  const title = el("h2", {}), levers = el("div", {class: "levers"}), chips = el("div", {class: "chips"});
-  box.append(title, levers, chips);
+  // On a phone the levers are folded away behind their name.
+  let open = false;
+  const name = el("span", {}), title = el("button", {class: "fold", onclick: () => (open = !open, draw())}, name);
+  const levers = el("div", {class: "levers"}), chips = el("div", {class: "chips"});
+  box.append(el("h2", {}, title), levers, chips);
   let held = null;
 
   const temperature = () => {
@@ -92,8 +107,11 @@ export function showSwitches() {
     return el("label", {class: "slider"}, t("switch_temperature"), slider, out);
   };
 
+  const keyName = () => (state.key !== null && data.run?.tokens[state.key] ? `“${label(data.run.tokens[state.key].text).slice(0, 12)}”` : "");
   const draw = () => {
-    title.textContent = t("switches");
+    name.textContent = t("switches");
+    title.setAttribute("aria-expanded", String(open));
+    box.classList.toggle("open", open);
     box.hidden = data.live === false;
     const all = masks(), mask = find("mask") ? valueOf(find("mask")) : all[0];
     const options = all.includes(mask) ? all : [...all, mask];
@@ -115,7 +133,9 @@ export function showSwitches() {
         el("button", {class: "push", "aria-pressed": String(knocked), title: t("switch_knock_hint"), id: "knock",
           onclick: () => toggleKnock()}, `${t("switch_knock")} ${where}`),
         el("button", {class: "push", "aria-pressed": String(Boolean(find("only"))), title: t("switch_only_hint"),
-          onclick: () => toggleOnly()}, t("switch_only")));
+          onclick: () => toggleOnly()}, t("switch_only")),
+        el("button", {class: "push", "aria-pressed": String(state.switches.includes(`padding=${state.key}-${state.key + 1}`)), title: t("switch_hide_hint"), id: "hide",
+          disabled: state.key === null, onclick: () => toggleHidden()}, t("switch_hide", {token: keyName()})));
       if (focus >= 0) levers.querySelectorAll("button,select,input")[focus]?.focus();
     }
     const taken = state.switches.map((one) => {
@@ -129,6 +149,6 @@ export function showSwitches() {
     chips.replaceChildren(...(taken.length ? [...taken, el("button", {class: "plain reset", onclick: () => set({switches: []})}, t("reset"))]
                                            : [el("span", {class: "about"}, t("unchanged"))]));
   };
-  on("about switches layer head words live", draw);
+  on("about run switches layer head key words live", draw);
   draw();
 }

@@ -67,13 +67,14 @@ export function showTimeline() {
     }));
     const n = now - run.prompt_tokens, last = data.steps[n - 1];
     told.textContent = last ? t("step_line", {n, token: label(last.text), p: percent(last.probability), ms: milliseconds(last.ms)}) +
-      (last.ends ? ` · ${t("ended")}` : "") : "";
+      (last.ends ? ` · ${t("ended")}` : "") : live && all === run.prompt_tokens ? t("generation_hint") : "";
   };
   const cache = () => {
     box.hidden = !writes();  // nor does it keep keys and values
     cacheTitle.textContent = t("cache", {layer: state.layer ?? 0});
     const run = data.run;
-    if (!run) return;
+    right.hidden = !run?.cache;
+    if (right.hidden) return;
     const now = length(), each = run.cache.bytes_per_token;
     const outside = drawCache(canvas, right.clientWidth);
     cacheTold.textContent = t("cache_line", {tokens: count(now), each: bytes(each), bytes: bytes(each * now), layers: data.about.model.layers}) +

@@ -1,6 +1,6 @@
 // The chosen head's map as it is drawn: measure, sinks, difference, and the largest value that colours are scaled by.
 import {curve} from "./colours.js";
-import {data, state} from "./store.js";
+import {crosses, data, state} from "./store.js";
 
 // The rows and columns a map covers, one weight each; null where it is pooled or not there.
 function exactMap() {
@@ -54,7 +54,7 @@ function compute(map) {
       out[n] = Number.isNaN(cells[n]) && Number.isNaN(theirs[n]) ? NaN : (cells[n] || 0) - (theirs[n] || 0);
     cells = out, diff = true;
   }
-  const first = map.exact && map.keys[0] === 0 && map.columns > 2 && !diff;
+  const first = map.exact && map.keys[0] === 0 && map.columns > 2 && !diff && !crosses();
   const gutter = first && state.sink !== "show" ? new Float32Array(map.rows) : null;
   if (gutter) {
     const rest = cells === map.planes.weight ? cells.slice() : cells;
@@ -94,7 +94,7 @@ export function tone(what, row, value) {
 // The first token's share of all attention in what is drawn.
 export function sinkMass() {
   const map = exactMap();
-  if (!map || map.keys[0] !== 0) return null;
+  if (!map || map.keys[0] !== 0 || crosses()) return null;
   let sum = 0, rows = 0;
   for (let r = 0; r < map.rows; ++r) {
     if (map.queries[0] + r === 0) continue;

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <list>
 #include <optional>
+#include <span>
 
 #include "apps/server/explore_runs.hpp"
+#include "apps/server/fields.hpp"
 #include "apps/server/reply_queue.hpp"
 #include "attend/attend.hpp"
 #include "attend/error.hpp"
@@ -26,6 +29,7 @@ constexpr const char* kStory =
     "met "
     "a little dog. The dog took the red";
 constexpr std::size_t kMostGenerated = 4096, kMostSwitches = 512;
+constexpr std::int64_t kLastToken = 1 << 30, kLastStep = std::int64_t{1} << 50;
 
 ApiError bad(const std::string& param, const std::string& got, const std::string& expected) {
   return {400, param + " is " + io::json_quoted(got.substr(0, 60)) + ", expected " + expected, param, "bad_argument"};
@@ -61,67 +65,45 @@ std::pair<std::int64_t, std::int64_t> pair_argument(const Request& request, cons
           whole(name, std::string_view(text).substr(cut + 1), least, most)};
 }
 
-io::Json body_of(const Request& request) {
-  try {
-    return io::parse_json(request.body, "the request", {.bytes = kBodyBytes, .depth = kJsonDepth, .values = 1 << 16});
-  } catch (const FileError& error) {
-    throw RequestError({400, error.what(), "", "bad_json"});
-  }
-}
-
-std::string text_of(const io::Json& body, const ExploreLimits& limits) {
-  const io::Json* text = body.find("text");
-  if (text == nullptr || text->string() == nullptr)
-    throw RequestError({400, "text is missing, expected a string", "text", "bad_argument"});
-  if (text->string()->size() > limits.text_bytes)
-    throw RequestError({413,
-                        "text has " + std::to_string(text->string()->size()) + " bytes, expected at most " +
-                            std::to_string(limits.text_bytes),
-                        "text", "too_large"});
-  if (text->string()->find_first_not_of(" \t\r\n") == std::string::npos)
+std::string text_of(Fields& fields, const ExploreLimits& limits) {
+  (void)fields.need("text", "a string");
+  std::string text = fields.text("text", "");
+  if (text.size() > limits.text_bytes)
+    throw RequestError(
+        {413,
+         "text has " + std::to_string(text.size()) + " bytes, expected at most " + std::to_string(limits.text_bytes),
+         "text", "too_large"});
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     throw RequestError({400, "text is empty, expected some words", "text", "empty"});
-  return *text->string();
+  return text;
 }
 
-std::vector<llm::Token> generated_of(const io::Json& body) {
+// The elements of a list, which may be absent.
+std::span<const io::Json> list_of(Fields& fields, const char* name, std::size_t most, const char* expected) {
+  const io::Json* list = fields.find(name);
+  if (list == nullptr) return {};
+  if (list->array() == nullptr || list->array()->size() > most)
+    refuse_field(name, " is expected to be a list of at most " + std::to_string(most) + " " + expected);
+  return *list->array();
+}
+
+std::vector<llm::Token> generated_of(Fields& fields) {
   std::vector<llm::Token> out;
-  const io::Json* all = body.find("generated");
-  if (all == nullptr || all->is_null()) return out;
-  if (all->array() == nullptr || all->array()->size() > kMostGenerated)
-    throw RequestError({400, "generated is expected to be a list of at most 4096 tokens", "generated", "bad_argument"});
-  for (const io::Json& one : *all->array()) {
-    if (one.integer() == nullptr || *one.integer() < 0 || *one.integer() > (1 << 30))
-      throw RequestError({400, "generated is expected to hold tokens, whole numbers", "generated", "bad_argument"});
+  for (const io::Json& one : list_of(fields, "generated", kMostGenerated, "tokens")) {
+    if (one.integer() == nullptr || *one.integer() < 0 || *one.integer() > kLastToken)
+      refuse_field("generated", " is expected to hold tokens, whole numbers");
     out.push_back(static_cast<llm::Token>(*one.integer()));
   }
   return out;
 }
 
-std::vector<std::string> switches_of(const io::Json& body) {
+std::vector<std::string> switches_of(Fields& fields) {
   std::vector<std::string> out;
-  const io::Json* all = body.find("switches");
-  if (all == nullptr || all->is_null()) return out;
-  if (all->array() == nullptr || all->array()->size() > kMostSwitches)
-    throw RequestError({400, "switches is expected to be a list of at most 512 texts such as \"scale=off\"", "switches",
-                        "bad_argument"});
-  for (const io::Json& one : *all->array()) {
-    if (one.string() == nullptr)
-      throw RequestError({400, "switches holds something that is no text", "switches", "bad_argument"});
+  for (const io::Json& one : list_of(fields, "switches", kMostSwitches, "texts such as \"scale=off\"")) {
+    if (one.string() == nullptr) refuse_field("switches", " holds something that is no text");
     out.push_back(*one.string());
   }
   return out;
-}
-
-double number_of(const io::Json& body, const char* name, double least, double most, double otherwise) {
-  const io::Json* value = body.find(name);
-  if (value == nullptr || value->is_null()) return otherwise;
-  double x = 0;
-  if (!value->number(x) || !(x >= least && x <= most))
-    throw RequestError({400,
-                        std::string(name) + " is expected to be a number from " + io::json_number(least) + " to " +
-                            io::json_number(most),
-                        name, "bad_argument"});
-  return x;
 }
 
 // ".../runs/ID/what"
@@ -188,13 +170,14 @@ struct ExploreWork {
   void handle(Job& job, const Stopped& stopped) {
     if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs_of(newest()))});
     if (job.request.path == "/explore/v1/runs") {
-      const io::Json body = body_of(job.request);
-      ExploreRuns& runs = runs_of(step_of(body));
-      const RunWish wish{.text = text_of(body, limits),
-                         .generated = generated_of(body),
-                         .switches = switches_of(body),
-                         .layer = static_cast<std::int64_t>(
-                             number_of(body, "layer", -1, static_cast<double>(runs.model().info().layers - 1), -1))};
+      const io::Json body = parse_body(job.request);
+      Fields fields(body);
+      ExploreRuns& runs = runs_of(step_of(fields));
+      const RunWish wish{.text = text_of(fields, limits),
+                         .generated = generated_of(fields),
+                         .switches = switches_of(fields),
+                         .layer = fields.whole("layer", -1, -1, runs.model().info().layers - 1)};
+      fields.done();
       ExploreRun& run = runs.run(wish, stopped);
       const std::string id = run.id, text = runs.json(run, nullptr, stopped);
       runs.find(id);  // what was made beside it is older
@@ -261,8 +244,8 @@ struct ExploreWork {
     return kept.empty() ? -1 : kept.back();
   }
 
-  std::int64_t step_of(const io::Json& body) const {
-    const auto asked = static_cast<std::int64_t>(number_of(body, "step", 0, 1e15, -1));
+  std::int64_t step_of(Fields& fields) const {
+    const std::int64_t asked = fields.whole("step", -1, 0, kLastStep);
     if (asked < 0) return newest();
     const std::vector<std::int64_t> kept = models.steps ? models.steps() : std::vector<std::int64_t>();
     if (std::find(kept.begin(), kept.end(), asked) == kept.end())
@@ -280,11 +263,14 @@ struct ExploreWork {
   }
 
   static void step(Job& job, ExploreRuns& runs, ExploreRun& run, const std::function<bool()>& stopped) {
-    const io::Json body = body_of(job.request);
-    const GenerateWish wish{.generated = generated_of(body),
-                            .token = static_cast<std::int64_t>(number_of(body, "token", 0, 1 << 30, -1)),
-                            .temperature = number_of(body, "temperature", 0, 10, 0),
-                            .seed = static_cast<std::uint64_t>(number_of(body, "seed", 0, 9e15, 0))};
+    const io::Json body = parse_body(job.request);
+    Fields fields(body);
+    const GenerateWish wish{
+        .generated = generated_of(fields),
+        .token = fields.whole("token", -1, 0, kLastToken),
+        .temperature = fields.real("temperature", 0, 0, 10),
+        .seed = static_cast<std::uint64_t>(fields.whole("seed", 0, 0, std::numeric_limits<std::int64_t>::max()))};
+    fields.done();
     const std::string id = run.id;
     const llm::LookStep made = runs.step(run, wish);
     const std::string text = runs.json(run, &made, stopped);

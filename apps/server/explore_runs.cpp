@@ -63,6 +63,7 @@ ExploreRun& ExploreRuns::run(const RunWish& wish, const std::function<bool()>& s
   };
   // Where all layers do not fit, those around the one that is looked at.
   const std::int64_t layers = model_.info().layers, length = std::ssize(tokens);
+  options.before_rotation = length <= limits_.exact;  // where cells are looked at one by one
   if (llm::plan_look(model_, length, options).total() > limits_.bytes) {
     options.layers = {std::clamp<std::int64_t>(wish.layer, 0, layers - 1)};
     const std::int64_t one = std::max<std::int64_t>(1, llm::plan_look(model_, length, options).kept);

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 
 #include "io/folder_lock.hpp"
@@ -16,11 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // bytes of a file that one answer reads
-
-bool to_step(const std::string& name, std::int64_t& step) {
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  return error == std::errc{} && end == name.data() + name.size() && step >= 0 && std::to_string(step) == name;
-}
 
 // {"file", "from", "next", "more", "lines"}: whole lines from a byte on, each an object; what is no JSON is left out. A
 // file that is shorter than that is another one by now, and is read from its beginning.
@@ -64,7 +58,7 @@ std::int64_t place(const Request& request, const char* name) {
   std::string text;
   if (!query_value(request.query, name, text)) return 0;
   std::int64_t value = 0;
-  if (!to_step(text, value))
+  if (!llm::is_step(text, value))
     throw RequestError({400,
                         std::string(name) + " is " + io::json_quoted(text.substr(0, 60)) +
                             ", expected a whole number from 0, the `next` of the answer before",
@@ -101,28 +95,16 @@ std::string TrainingFolder::name() const {
   return path.filename().string();
 }
 
-std::vector<std::int64_t> TrainingFolder::steps() const {
-  std::vector<std::int64_t> out;
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run_ / "watch", none)) {
-    std::int64_t step = 0;
-    if (to_step(entry.path().filename().string(), step) && fs::exists(entry.path() / "config.json", none))
-      out.push_back(step);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
 ExploredModels TrainingFolder::models(std::int64_t context) const {
   return {.name = name(),
           .open =
               [this, context](std::int64_t step) {
-                return llm::Model::open((step < 0 ? run_ : model(step)).string(), {.context = context});
+                return llm::Model::open((step < 0 ? run_ : watch_.model(step)).string(), {.context = context});
               },
-          .steps = [this] { return steps(); },
+          .steps = [this] { return watch_.steps(); },
           .example =
               [this] {
-                const io::Json about = io::parse_json(object_in(about_file()), "about.json");
+                const io::Json about = io::parse_json(object_in(watch_.about_file()), "about.json");
                 const io::Json* text = about.find("text");
                 return text != nullptr && text->string() != nullptr ? *text->string() : std::string();
               }};
@@ -132,12 +114,12 @@ std::string TrainingFolder::json(std::int64_t metrics_from, std::int64_t samples
   io::JsonObject out;
   out.string("name", name());
   out.truth("running", io::FolderLock::is_held(run_));
-  out.put("about", object_in(about_file()));
+  out.put("about", object_in(watch_.about_file()));
   std::string kept;
-  for (const std::int64_t step : steps()) kept += (kept.empty() ? "" : ",") + std::to_string(step);
+  for (const std::int64_t step : watch_.steps()) kept += (kept.empty() ? "" : ",") + std::to_string(step);
   out.put("kept", "[" + kept + "]");
   out.put("metrics", lines_json(run_ / "metrics.jsonl", metrics_from));
-  out.put("samples", lines_json(samples_file(), samples_from));
+  out.put("samples", lines_json(watch_.samples_file(), samples_from));
   return out.text();
 }
 

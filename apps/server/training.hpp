@@ -3,27 +3,20 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "apps/server/explore.hpp"
 #include "apps/server/router.hpp"
+#include "llm/train/watched_run.hpp"
 
 namespace attend::server {
 
 // The run may be going on, here or in another process: what is asked for is read when it is asked for.
 class TrainingFolder {
  public:
-  explicit TrainingFolder(std::filesystem::path run) : run_(std::move(run)) {}
+  explicit TrainingFolder(std::filesystem::path run) : run_(std::move(run)), watch_{run_} {}
   static bool is_one(const std::filesystem::path& folder);
 
-  // What `attend train --watch` writes for the page.
-  std::filesystem::path about_file() const { return run_ / "watch" / "about.json"; }
-  std::filesystem::path samples_file() const { return run_ / "watch" / "samples.jsonl"; }
-  std::filesystem::path model(std::int64_t step) const { return run_ / "watch" / std::to_string(step); }
-
-  std::vector<std::int64_t> steps() const;  // whose models were kept, rising
   ExploredModels models(std::int64_t context) const;
   // GET training?metrics=BYTE&samples=BYTE: what the run is, and the lines from there on. It must outlive the router's
   // last request.
@@ -33,6 +26,7 @@ class TrainingFolder {
   std::string json(std::int64_t metrics_from, std::int64_t samples_from) const;
   std::string name() const;
   std::filesystem::path run_;
+  llm::WatchFolder watch_;  // what was kept of it for the page
 };
 
 }  // namespace attend::server

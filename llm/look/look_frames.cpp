@@ -219,6 +219,10 @@ std::string cell_json(const Look& look, std::int64_t layer, std::int64_t head, s
   out.number("key", key);
   out.put("q", numbers(a.q));
   out.put("k", numbers(a.k));
+  if (!std::equal(a.q.begin(), a.q.end(), cell.q_before.begin(), cell.q_before.end()) && !cell.q_before.empty()) {
+    out.put("q_before", numbers(cell.q_before));
+    out.put("k_before", numbers(cell.k_before));
+  }
   out.put("v", numbers(a.v));
   out.number("dot", a.dot);
   out.number("scale", a.scale);

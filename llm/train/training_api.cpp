@@ -15,6 +15,7 @@
 #include "llm/train/prepare.hpp"
 #include "llm/train/trained_model.hpp"
 #include "llm/train/trainer.hpp"
+#include "llm/train/watched_run.hpp"
 
 namespace attend::llm {
 namespace {
@@ -56,7 +57,7 @@ PrepareOptions prepare_options(const TextInputs& inputs) {
   return options;
 }
 
-TrainingEnd run_job(const TrainJob& job, const TrainingEvents& events) {
+TrainingEnd run_job(const TrainJob& job, const TrainingEvents& events, bool watch) {
   TrainEvents inside;
   inside.stop = events.stop, inside.note = events.note, inside.sample = events.sample;
   if (events.begin)
@@ -78,6 +79,8 @@ TrainingEnd run_job(const TrainJob& job, const TrainingEvents& events) {
     inside.validation = [&](std::int64_t step, const Measured& measured, bool) {
       events.validation(step, measured.loss);
     };
+  WatchedRun kept(job);
+  if (watch) kept.listen(inside);
   const TrainResult result = train(job, inside);
   const char* ends[] = {"done", "no_better", "stopped"};
   return {.end = ends[static_cast<std::size_t>(result.end)],
@@ -145,11 +148,11 @@ TrainingEnd run_training(const TrainingRun& run, const TrainingEvents& events) {
     throw InvalidArgument("training: " + job.run.string() +
                           " holds a run already: go on with it, or choose another folder");
   std::filesystem::create_directories(job.run);
-  return run_job(job, events);
+  return run_job(job, events, run.watch);
 }
 
 TrainingEnd resume_training(const std::filesystem::path& folder, const TrainingEvents& events) {
-  return run_job(read_run(folder), events);
+  return run_job(read_run(folder), events, std::filesystem::exists(WatchFolder{folder}.about_file()));
 }
 
 // ---- a step at a time ----

@@ -132,6 +132,7 @@ class Observation:
 
     def __init__(self, q: Any, k: Any, v: Any, mask: Optional[Mask], lse: Any, layout: str, options: Dict[str, Any]):
         self._held = score_options(mask, **options)
+        self.arrays, self.mask, self.layout, self.options = (q, k, v), mask, layout, options
         order, arrays = _inputs(layout, q=q, k=k)
         values = None if v is None else _four(describe(v, "v"), "v")
         log_sums = None if lse is None else describe(lse, "lse")
@@ -249,6 +250,21 @@ class Observation:
         >>> corner = attend.observe(q, k).zoom(queries=slice(0, 4), keys=slice(0, 4))
         """
         return self._call("zoom", self._place(head, batch), self._area(queries, keys))[0, 0]
+
+    def html(self, tokens: Any = None, source: Any = None, *, name: str = "attention", batch: int = 0) -> str:
+        """The explorer's page around these weights, for any browser: every head, every cell with its arithmetic.
+
+        tokens  texts of the queries' tokens; numbers without
+        source  of the keys', where queries of one text look at another one (cross-attention)
+
+        >>> page = attend.observe(q, k, v, mask=attend.causal()).html()
+        """
+        from ._observed_page import Part, document
+
+        texts = [str(n) for n in range(self.queries)] if tokens is None else tokens
+        if source is None and self.queries != self.keys:
+            source = [str(n) for n in range(self.keys)]
+        return document([Part("attention", [self], texts, source)], name, 0, batch)
 
     def cell(self, query: int, key: int, head: int = 0, batch: int = 0) -> Cell:
         """The whole arithmetic of one weight.

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from . import masks
+from ._errors import InvalidArgument
 from ._lens import Observation, RowStatistics, observe
+from ._observed_page import Part, document
 
 
 class WatchedCall(NamedTuple):
@@ -17,6 +19,26 @@ class WatchedCall(NamedTuple):
     layer: int  #: the module's own layer_idx, or its place among those seen
     module: torch.nn.Module
     seen: Observation
+    path: str = ""  #: where the model has it: "decoder.layers.3.encoder_attn"
+
+
+def _kind(path: str) -> str:
+    """What a layer of attention is for, by the names that Transformers' models have: "cross", "encoder" or "decoder"."""
+    low = path.lower()
+    if any(word in low for word in ("cross", "encdec", "encoder_attn")):
+        return "cross"
+    return "encoder" if "encoder" in low and "decoder" not in low else "decoder"
+
+
+def token_texts(tokenizer: Any, ids: Any) -> List[Dict[str, Any]]:
+    """Each token's text as the explorer takes it, with the space before a word."""
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    texts = []
+    for one in np.asarray(ids.detach().cpu() if isinstance(ids, torch.Tensor) else ids).reshape(-1).tolist():
+        piece, text = tokenizer.convert_ids_to_tokens(one), tokenizer.decode([one])
+        spaced = piece.startswith("\u2581") and not text.startswith(" ")
+        texts.append({"id": one, "text": " " + text if spaced else text, **({"special": True} if one in special else {})})
+    return texts
 
 
 class Watch:
@@ -34,7 +56,8 @@ class Watch:
 
     def __init__(self, model: torch.nn.Module, layers: Optional[Sequence[int]], watches: List[Watch]) -> None:
         self._watches = watches  # those that are shown every call
-        self._modules = {id(module) for module in model.modules()}
+        self._model = model
+        self._modules = {id(module): path for path, module in model.named_modules()}
         self._wanted = None if layers is None else set(layers)
         self._numbers: Dict[int, int] = {}
         self.calls: List[WatchedCall] = []
@@ -78,6 +101,52 @@ class Watch:
         """The weights of one head, [queries, keys]; watch[layer].map() pools those of long texts."""
         return self[layer].zoom(head, batch)
 
+    def parts(self) -> Dict[str, List[Observation]]:
+        """Its layers by what they are for, each layer's first call: "encoder", "decoder", and "cross", the layers with which
+        a decoder looks at an encoder."""
+        found: Dict[str, List[Observation]] = {}
+        seen = set()
+        for call in self.calls:
+            if call.path not in seen:
+                seen.add(call.path)
+                found.setdefault(_kind(call.path), []).append(call.seen)
+        return found
+
+    def html(self, tokens: Any = None, source: Any = None, *, tokenizer: Any = None, batch: int = 0) -> str:
+        """The explorer's page around what was seen, for any browser: every head, every weight, every cell's arithmetic.
+
+        tokens     of the text that the model reads, or that its decoder writes: texts, or ids with a tokenizer
+        source     of the text that an encoder has read, for models with both
+        tokenizer  of Transformers, to write ids as texts
+        batch      which text of the batch
+
+        An encoder, a decoder and the cross-attention between them are parts of one page.
+
+        >>> with attend.hf.watch(model) as watch:
+        ...     model(**inputs)
+        >>> open("watch.html", "w").write(watch.html(inputs["input_ids"][0], tokenizer=tokenizer))
+        """
+        def texts(given: Any, length: int) -> List[Any]:
+            if given is None:
+                return [str(n) for n in range(length)]
+            return list(given) if tokenizer is None else token_texts(tokenizer, given)
+
+        parts = []
+        for kind, layers in self.parts().items():
+            alone = kind == "encoder" and source is None  # an encoder by itself reads the only text
+            asking = texts(source if kind == "encoder" and not alone else tokens, layers[0].queries)
+            parts.append(Part(kind, layers, asking, texts(source, layers[0].keys) if kind == "cross" else None))
+            if kind != "cross" and layers[0].queries != layers[0].keys:
+                raise InvalidArgument(f"html: the first call had {layers[0].queries} queries and {layers[0].keys} keys; expected a text "
+                                      "as a whole: watch a forward pass without a cache before it")
+        parameters = sum(p.numel() for p in self._model.parameters())
+        return document(parts, type(self._model).__name__, parameters, batch)
+
+    def _repr_html_(self) -> str:
+        from ._explorer_page import frame
+
+        return frame(self.html())
+
     def take(self, module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: masks.Mask,
              options: Dict[str, Any]) -> None:
         """Shown a call of attention, [batch, heads, length, dim]: keeps it if it is the model's."""
@@ -91,4 +160,4 @@ class Watch:
         # Copies: a static cache writes into its keys again.
         kept = {name: x.detach().clone() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
         q, k, v = (x.detach().clone() for x in (q, k, v))
-        self.calls.append(WatchedCall(layer, module, observe(q, k, v, mask, **kept)))
+        self.calls.append(WatchedCall(layer, module, observe(q, k, v, mask, **kept), self._modules[id(module)]))

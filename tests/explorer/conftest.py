@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -16,6 +17,7 @@ from playwright.sync_api import sync_playwright
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("ATTEND_PROGRAM", str(ROOT / "build/bin/attend"))
 MODEL = os.environ.get("ATTEND_EXPLORE_MODEL", "storyteller")  # the one inside, whatever was pulled
+FILES = ROOT / "apps/explorer" if os.environ.get("ATTEND_EXPLORE_FILES") else None  # those on disk, not those in the program
 TEXT = "The cat sat on the mat. The dog sat on the mat. The cat sat on the"
 
 
@@ -81,11 +83,21 @@ def chromium():
         browser.close()
 
 
+def from_disk(route):
+    file = FILES / (urllib.parse.urlparse(route.request.url).path.lstrip("/") or "index.html")
+    if not file.is_file():
+        return route.continue_()
+    kind = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}.get(file.suffix, "image/svg+xml")
+    return route.fulfill(body=file.read_bytes(), content_type=f"{kind}; charset=utf-8")
+
+
 class Explorer:
     """One page of the explorer, and words for what the tests do with it."""
 
     def __init__(self, context, url):
         self.context, self.url, self.requests, self.errors = context, url, [], []
+        if FILES and url:
+            context.route(f"{url}/**", from_disk)
         self.page = context.new_page()
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -161,8 +173,8 @@ class Explorer:
 def explorer(server, chromium):
     contexts = []
 
-    def make(width=1440, height=900, **options):
-        context = chromium.new_context(viewport={"width": width, "height": height}, locale="en-US", accept_downloads=True, **options)
+    def make(width=1440, height=900, locale="en-US", **options):
+        context = chromium.new_context(viewport={"width": width, "height": height}, locale=locale, accept_downloads=True, **options)
         contexts.append(context)
         return Explorer(context, server.url)
 

@@ -1,6 +1,7 @@
 """Makes the pictures of the explorer for the docs: screenshots, and a tour as an animated WebP (with Pillow).
 
-usage: make_pictures.py URL of a running `attend explore smollm2`, URL of `attend explore RUN` of a watched training run, folder
+usage: make_pictures.py URL of a running `attend explore smollm2`, URL of `attend explore RUN` of a watched training run, page of
+examples/python/cross_attention.py, folder
 """
 
 import io
@@ -92,7 +93,8 @@ def through_a_lab(tour, page, url):
 
 
 def main():
-    url, run, folder = sys.argv[1].rstrip("/"), sys.argv[2].rstrip("/"), pathlib.Path(sys.argv[3])
+    url, run = sys.argv[1].rstrip("/"), sys.argv[2].rstrip("/")
+    cross, folder = pathlib.Path(sys.argv[3]).resolve(), pathlib.Path(sys.argv[4])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
 
@@ -103,6 +105,8 @@ def main():
         dots = explorer(url, "zh-CN", "dark").open("switches=scale%3Doff&view=dots&layer=17&head=5")
         save_small(picture(dots.page), folder / "explorer-dark.png")
         save_small(picture(explorer(run).open(STORY).page), folder / "explorer-training.png")
+        both = explorer("").open("part=2", cross.as_uri())
+        save_small(picture(both.page), folder / "explorer-cross.png")
         tour = Tour()
         through_the_explorer(tour, explorer(url))
         through_a_training_run(tour, explorer(run))

@@ -9,8 +9,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import PROGRAM, ROOT, TEXT, Explorer, Server
 
-SIZES = [(1440, 900), (1024, 768), (390, 844)]
-
 
 def test_both_languages_have_the_same_texts(explorer):
     page = explorer().open()
@@ -25,18 +23,54 @@ def test_texts_are_used(explorer):
     keys = page.evaluate("async () => { await import('/texts_labs.js'); return Object.keys((await import('/texts.js')).languages.en); }")
     code = "".join(path.read_text() for path in (ROOT / "apps/explorer").glob("*.js") if not path.name.startswith("texts"))
     code += "".join((ROOT / "apps/explorer" / name).read_text() for name in ("index.html", "labs.html"))
-    made = ("type_", "rule_", "sort_", "view_", "colour_", "range_", "measure_", "plane_", "sink_", "tab_", "key_", "mask_", "problem_")
+    made = ("type_", "rule_", "sort_", "view_", "colour_", "range_", "measure_", "plane_", "sink_", "tab_", "key_", "mask_", "problem_", "part_")
     also = {f"training_{name}" for name in ("rate", "gradient", "speed", "unigram", "trigram", "entropy")}
     assert [key for key in keys if f'"{key}"' not in code and not key.startswith(made) and key not in also] == []
 
 
-@pytest.mark.parametrize("width,height", SIZES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_and_nothing_overflows(explorer, width, height, scheme):
-    page = explorer(width, height, color_scheme=scheme, bypass_csp=True).open("switches=knock%3Dzero%400.0")
+# What does not fit: text wider than its box, and panels that lie over each other.
+MISFITS = """() => {
+  const seen = (node) => node.checkVisibility({visibilityProperty: true}) && node.getBoundingClientRect().width > 2, out = [];
+  const ruler = document.createElement("canvas").getContext("2d");
+  for (const node of document.querySelectorAll("button, label, h1, h2, h3, summary, .badge, .about, .line, .next-row .p, .next-row .was"))
+    if (seen(node) && node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== "inline" && !node.closest(".spoken"))
+      out.push(`clipped: ${node.outerHTML.slice(0, 90)}`);
+  for (const node of document.querySelectorAll("input[placeholder], select")) {
+    if (!seen(node)) continue;
+    const style = getComputedStyle(node), text = node.placeholder ?? node.selectedOptions[0]?.textContent ?? "";
+    ruler.font = style.font;
+    const room = node.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - (node.placeholder ? 0 : 14);
+    if (ruler.measureText(text).width > room + 1) out.push(`clipped: ${text} in ${node.id}`);
+  }
+  const panels = [...document.querySelectorAll(".panel, .prompt, #strip, #switches, .tabs, .top")].filter(seen);
+  for (const [n, a] of panels.entries())
+    for (const b of panels.slice(n + 1)) {
+      const p = a.getBoundingClientRect(), q = b.getBoundingClientRect();
+      if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1 && !a.contains(b))
+        out.push(`overlap: ${a.id || a.className} ${b.id || b.className}`);
+    }
+  for (const canvas of document.querySelectorAll(".panel canvas"))
+    if (seen(canvas) && canvas.getBoundingClientRect().bottom > canvas.closest(".panel").getBoundingClientRect().bottom + 1 && !canvas.closest(".grid-scroll"))
+      out.push(`outside: ${canvas.className}`);
+  if (document.documentElement.scrollWidth > innerWidth) out.push("the page is wider than the screen");
+  return out;
+}"""
+
+
+@pytest.mark.parametrize("width,height,scheme,locale", [
+    (2560, 1440, "light", "zh-CN"), (1440, 900, "light", "en-US"), (1440, 900, "dark", "zh-CN"), (1024, 768, "dark", "en-US"),
+    (1024, 768, "light", "zh-CN"), (768, 1024, "light", "en-US"), (390, 844, "dark", "zh-CN"), (360, 740, "light", "en-US")])
+def test_axe_finds_nothing_and_everything_fits(explorer, width, height, scheme, locale):
+    page = explorer(width, height, color_scheme=scheme, locale=locale, bypass_csp=True).open("switches=knock%3Dzero%400.0")
     found = Axe().run(page.page).response["violations"]
     assert [(v["id"], [n["html"][:120] for n in v["nodes"]][:3]) for v in found] == []
-    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    for tab in ("pattern", "grid", "cell", "next") if width < 760 else ("pattern",):
+        page.evaluate("(tab) => window.explorer.set({tab})", tab)
+        page.settle()
+        assert (tab, page.evaluate(MISFITS)) == (tab, [])
+    if width < 760:
+        page.page.click(".fold")
+        assert page.page.locator("#knock").is_visible() and page.evaluate(MISFITS) == []
     assert page.errors == []
 
 

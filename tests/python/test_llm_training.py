@@ -94,6 +94,20 @@ def test_every_stage(run, data, tmp_path):
     assert llm.train("distil", data, tmp_path / "distil", teacher=str(tmp_path / "sft"), **short).end == "done"
 
 
+def test_a_watched_run_keeps_its_steps(tmp_path, data, run):
+    """For `attend explore RUN`: the models of its steps, its samples, what it is; the same losses as without, and resume() goes on so."""
+    where = tmp_path / "run"
+    kept = lambda: sorted(int(one.name) for one in (where / "watch").iterdir() if one.is_dir())  # noqa: E731
+    assert llm.train("pretrain", data, where, steps=8, watch=True, on_step=lambda s: s.step < 3, **TINY).end == "stopped"
+    assert kept() == [0, 1, 2, 3]
+    watched = llm.resume(where)
+    assert kept() == list(range(9)), "of eight steps all"
+    assert np.array_equal(watched.metrics()["loss"], run.metrics()["loss"])
+    about = json.loads((where / "watch/about.json").read_text())
+    assert about["stage"] == "pretrain" and about["steps"] == 8 and about["text"]
+    assert llm.Model(where / "watch/3").info.layers == watched.model().info.layers
+
+
 def test_callbacks_and_going_on(data, run, tmp_path):
     told = []
     stopped = llm.train("pretrain", data, tmp_path / "run", steps=8, on_step=lambda s: s.step < 3, **TINY)

@@ -1,5 +1,9 @@
 """attend.observe: statistics, maps, top keys, zoom and cells against the weights that attention returns."""
 
+import base64
+import json
+import re
+
 import numpy as np
 import pytest
 
@@ -142,6 +146,26 @@ def test_pytorch():
     q, k, _, _, w = looked_at({})
     seen = attend.observe(torch.from_numpy(q), torch.from_numpy(k), mask=attend.causal())
     np.testing.assert_allclose(seen.zoom(1, 1), w[1, 1], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "softcap", "sinks", "bias"])
+def test_a_page_holds_the_weights(options):
+    pytest.importorskip("attend.llm")
+    q, k, v, lse, w = looked_at(options)
+    seen = attend.observe(q, k, v, mask=attend.causal(), **options)
+    [part] = json.loads(re.search(r'id="attend-data">(.*?)</script>', seen.html(batch=1), re.S).group(1))["parts"]
+    assert len(part["run"]["tokens"]) == 50 and len(part["run"]["keys"]) == 90 and part["about"]["model"]["kv_heads"] == 2
+    raw = base64.b64decode(part["frames"]["map.0.3"])
+    shown = np.frombuffer(raw, np.float32, 50 * 90, 8 + int.from_bytes(raw[4:8], "little")).reshape(50, 90)
+    np.testing.assert_allclose(np.nan_to_num(shown), w[1, 3], atol=1e-6)
+    assert np.array_equal(np.isnan(shown), np.arange(90) > np.arange(50)[:, None] + 40), "exactly the future is masked"
+    assert part["scores"][0]["more"] == ("lse.0" in part["frames"]) == bool(options)
+    with pytest.raises(attend.InvalidArgument, match="3 tokens were given as tokens, expected 50"):
+        seen.html(["a", "b", "c"])
+    with pytest.raises(attend.InvalidArgument, match="batch is 2"):
+        seen.html(batch=2)
+    with pytest.raises(attend.InvalidArgument, match="values too"):
+        attend.observe(q, k).html()
 
 
 def test_bad_arguments():

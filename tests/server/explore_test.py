@@ -88,6 +88,9 @@ class ExploreTest(unittest.TestCase):
             self.assertAlmostEqual(sum(row[:i + 1]), 1, places=5)
         cell = self.get(f"{path}/cell?layer=0&head=0&query={n - 1}&key=1")
         self.assertAlmostEqual(cell["weight"], weights[(n - 1) * n + 1], places=6)
+        self.assertNotEqual(cell["q_before"], cell["q"])  # turned by RoPE, which keeps lengths
+        for turned in ("q", "k"):
+            self.assertAlmostEqual(math.hypot(*cell[f"{turned}_before"]), math.hypot(*cell[turned]), places=5)
         [(head, thumbs)] = frames(self.get(f"{path}/thumbs?layers=0:{layers}&cells=8"))
         self.assertEqual(head["shape"], [layers, heads, 8, 8])
         [(head, norms)] = frames(self.get(f"{path}/values?layer=0&head=0"))
@@ -104,7 +107,8 @@ class ExploreTest(unittest.TestCase):
         whole = f"queries=0:{n}&keys=0:{n}"
         for status, words, method, where, body in (
                 (400, "text is missing", "POST", runs, {}),
-                (400, "text is missing", "POST", runs, {"text": 5}),
+                (400, "text is 5, expected a string", "POST", runs, {"text": 5}),
+                (400, "colour is not a field", "POST", runs, {"text": "a", "colour": 1}),
                 (400, "text is empty", "POST", runs, {"text": ""}),
                 (400, "text is empty", "POST", runs, {"text": " \n\t"}),
                 (413, "at most 524288", "POST", runs, {"text": "a" * 600_000}),
@@ -118,12 +122,12 @@ class ExploreTest(unittest.TestCase):
                 (400, "whole numbers", "POST", runs, {"text": "a", "generated": [-1]}),
                 (400, "whole numbers", "POST", runs, {"text": "a", "generated": [0.5]}),
                 (400, "not one of the model's", "POST", runs, {"text": "a", "generated": [1 << 29]}),
-                (400, "layer is expected", "POST", runs, {"text": "a", "layer": 1000}),
-                (400, "layer is expected", "POST", runs, {"text": "a", "layer": "first"}),
+                (400, "layer is 1000, expected", "POST", runs, {"text": "a", "layer": 1000}),
+                (400, "expected a whole number", "POST", runs, {"text": "a", "layer": "first"}),
                 (404, "was not kept", "POST", runs, {"text": "a", "step": 5}),
-                (400, "step is expected", "POST", runs, {"text": "a", "step": -5}),
-                (400, "temperature is expected", "POST", f"{path}/step", {"temperature": -1}),
-                (400, "token is expected", "POST", f"{path}/step", {"token": -7}),
+                (400, "step is -5, expected", "POST", runs, {"text": "a", "step": -5}),
+                (400, "temperature is -1, expected", "POST", f"{path}/step", {"temperature": -1}),
+                (400, "token is -7, expected", "POST", f"{path}/step", {"token": -7}),
                 (400, "not one of the model's", "POST", f"{path}/step", {"token": 1 << 29}),
                 (404, "no run", "GET", f"{runs}/r999/cell?layer=0&head=0&query=0&key=0", None),
                 (404, "no run", "GET", f"{runs}/%00%ff/cell", None),
@@ -151,7 +155,7 @@ class ExploreTest(unittest.TestCase):
                 (415, "application/json", "POST", "/explore/v1/runs", {"raw": "{}", "headers": {"Content-Type": "text/plain"}}),
                 (400, "", "POST", "/explore/v1/runs", {"raw": "{\"text\": "}),
                 (400, "", "POST", "/explore/v1/runs", {"raw": "[" * 1000}),
-                (400, "text is missing", "POST", "/explore/v1/runs", {"raw": "[1, 2]"}),
+                (400, "expected a JSON object", "POST", "/explore/v1/runs", {"raw": "[1, 2]"}),
                 (421, "not a name", "GET", "/explore/v1/about", {"headers": {"Host": "evil.example"}}),
                 (403, "other sites", "GET", "/explore/v1/about", {"headers": {"Origin": "http://evil.example"}})):
             with self.subTest(path=path, more=str(more)[:60]):

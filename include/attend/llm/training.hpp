@@ -57,6 +57,7 @@ struct TrainingRun {
   std::filesystem::path data;   // a folder of make_data
   std::string start;            // a model to go on from; "": weights from nothing
   std::filesystem::path folder;
+  bool watch = false;  // keep what `attend explore FOLDER` shows while it runs: models of many steps, samples
 };
 
 struct TrainingStep {
@@ -84,7 +85,7 @@ struct TrainingEnd {
 // InvalidArgument and FileError say what does not fit before anything is allocated; std::runtime_error, with the
 // numbers, that the memory does not suffice or that a loss is no number.
 ATTEND_API TrainingEnd run_training(const TrainingRun& run, const TrainingEvents& events = {});
-// On from the checkpoint of a run that was stopped, to the same bits as if it had not been.
+// On from the checkpoint of a run that was stopped, to the same bits as if it had not been; a watched one stays so.
 ATTEND_API TrainingEnd resume_training(const std::filesystem::path& folder, const TrainingEvents& events = {});
 
 // A model in training, a step at a time, over arrays of tokens. For one thread at a time.

@@ -1,6 +1,9 @@
 """attend.hf.watch against the weights that "eager" returns, on models with random weights."""
 
+import base64
 import copy
+import json
+import re
 
 import numpy as np
 import pytest
@@ -67,3 +70,72 @@ def test_while_generating():
     assert [call.layer for call in watch.calls] == [0, 1] * 3
     assert [call.seen.queries for call in watch.calls[::2]] == [8, 1, 1]
     assert [call.seen.keys for call in watch.calls[::2]] == [8, 9, 10]
+
+
+def seq2seq(name):
+    attend.hf.register()
+    torch.manual_seed(0)
+    if name == "t5":
+        config = transformers.T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=48, num_layers=3, num_decoder_layers=2, num_heads=4)
+        kind = transformers.T5ForConditionalGeneration
+    else:
+        config = transformers.BartConfig(vocab_size=97, d_model=32, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
+                                         decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)
+        kind = transformers.BartForConditionalGeneration
+    eager = kind._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
+    ours = kind._from_config(copy.deepcopy(config), attn_implementation="attend").eval()
+    ours.load_state_dict(eager.state_dict())
+    return eager, ours
+
+
+def embedded(page):
+    """The parts of a page, and a reader of their frames."""
+    data = json.loads(re.search(r'id="attend-data">(.*?)</script>', page, re.S).group(1))
+
+    def read(part, name):
+        raw = base64.b64decode(part["frames"][name])
+        size = int.from_bytes(raw[4:8], "little")
+        head = json.loads(raw[8:8 + size])
+        kind = {"f32": np.float32, "u8": np.uint8}[head["dtype"]]
+        return np.frombuffer(raw, kind, int(np.prod(head["shape"])), 8 + size).reshape(head["shape"])
+
+    return {part["name"]: part for part in data["parts"]}, read
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+@torch.no_grad()
+def test_an_encoder_a_decoder_and_what_goes_between_them(name):
+    eager, ours = seq2seq(name)
+    source, target = torch.randint(3, 97, (1, 9)), torch.randint(3, 97, (1, 6))
+    expected = eager(input_ids=source, decoder_input_ids=target, output_attentions=True)
+    with attend.hf.watch(ours) as watch:
+        ours(input_ids=source, decoder_input_ids=target)
+    assert sorted(watch.parts()) == ["cross", "decoder", "encoder"]
+    parts, read = embedded(watch.html([f"t{n}" for n in range(6)], [f"s{n}" for n in range(9)]))
+    for part, attentions in (("encoder", expected.encoder_attentions), ("decoder", expected.decoder_attentions),
+                             ("cross", expected.cross_attentions)):
+        assert [token["text"][0] for token in parts[part]["run"]["tokens"]] == (["s"] * 9 if part == "encoder" else ["t"] * 6)
+        for layer, weights in enumerate(attentions):
+            for head in range(4):
+                shown = read(parts[part], f"map.{layer}.{head}")[0]
+                np.testing.assert_allclose(np.nan_to_num(shown), weights[0, head].numpy(), atol=1e-5)
+        masked = np.isnan(read(parts[part], "map.0.0")[0])
+        assert np.array_equal(masked, np.triu(np.ones((6, 6)), 1) > 0 if part == "decoder" else np.zeros(masked.shape, bool))
+    assert [token["text"] for token in parts["cross"]["run"]["keys"]] == [f"s{n}" for n in range(9)]
+    assert "keys" not in parts["decoder"]["run"]
+    with pytest.raises(attend.InvalidArgument, match="5 tokens were given as tokens, expected 6"):
+        watch.html(["a"] * 5, ["b"] * 9)
+
+
+@torch.no_grad()
+def test_a_page_of_a_decoder():
+    _, ours = both("llama")
+    with attend.hf.watch(ours) as watch:
+        ours.generate(torch.randint(3, 97, (1, 8)), max_new_tokens=2, min_new_tokens=2)
+    parts, read = embedded(watch.html())
+    assert list(parts) == ["decoder"] and [t["text"] for t in parts["decoder"]["run"]["tokens"]] == [str(n) for n in range(8)]
+    shown = read(parts["decoder"], "map.1.0")[0]
+    np.testing.assert_array_equal(np.nan_to_num(shown), watch.weights(1, 0))
+    assert read(parts["decoder"], "thumbs").shape[0] == 2
+    with pytest.raises(attend.InvalidArgument, match="nothing was seen"):
+        attend.hf.watch(ours).html()
