@@ -64,9 +64,9 @@ template <int kEach>
 __device__ __forceinline__ void combine(const KeyParts& a) {
   const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
   const int head = row / a.M, b = head / a.H;
-  if (b >= a.B || has_whole(a, head / a.G)) return;
-  wait_for_kernel();
-  join_parts<kEach>(a, b, head % a.H, row % a.M);
+  const bool wanted = b < a.B && !has_whole(a, head / a.G);
+  wait_for_kernel();  // every block: what comes after this kernel must not begin before the one before it is done
+  if (wanted) join_parts<kEach>(a, b, head % a.H, row % a.M);
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ def forward_cases():
         forward_case(f"D{D} two queries", 2, 8, 2, 2, 5000, D, causal="last_key")
         forward_case(f"D{D} eight queries", 2, 3, 3, 8, 900, D, causal="first_key")
         forward_case(f"D{D} many sequences", 40, 8, 4, 1, 1500, D)
+        forward_case(f"D{D} a head for each multiprocessor", 33, 8, 4, 1, 1500, D)  # of an H200: none needs joining
         forward_case(f"D{D} few queries", 2, 8, 2, 5, 3000, D, causal="last_key")
         forward_case(f"D{D} few queries, soft cap", 2, 8, 2, 3, 2000, D, softcap=3.0, sinks=torch.randn(8, device="cuda"))
         forward_case(f"D{D} ALiBi", 1, 4, 4, 300, 300, D, slopes=torch.rand(4, device="cuda"), causal="last_key")
