@@ -18,7 +18,7 @@ constexpr milliseconds kLinger{1'000};     // for a client to take a refusal bef
 constexpr std::size_t kDiscard = 1 << 20;  // of a refused body that is read, so that the refusal arrives
 
 // A reply that outlives its connection says into the void.
-class SocketReply : public Reply {
+class SocketReply final : public Reply {
  public:
   SocketReply(std::shared_ptr<asio::io_context> io, std::weak_ptr<Connection> connection,
               std::shared_ptr<Exchange> exchange, std::size_t unread)
@@ -291,7 +291,7 @@ void Connection::respond(const std::shared_ptr<Exchange>& exchange, Response res
   flush();
 }
 
-void Connection::append(const std::shared_ptr<Exchange>& exchange, std::string piece) {
+void Connection::append(const std::shared_ptr<Exchange>& exchange, const std::string& piece) {
   if (closed_ || exchange != exchange_ || ended_ || piece.empty()) return;
   sent_ += piece.size();
   if (chunked_) {

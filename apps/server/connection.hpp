@@ -58,7 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // From the reply, on the sockets' thread.
   void respond(const std::shared_ptr<Exchange>& exchange, Response response, bool grows);
-  void append(const std::shared_ptr<Exchange>& exchange, std::string piece);
+  void append(const std::shared_ptr<Exchange>& exchange, const std::string& piece);
   void finish(const std::shared_ptr<Exchange>& exchange);
   void abandon(const std::shared_ptr<Exchange>& exchange);
 
