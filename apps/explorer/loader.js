@@ -74,6 +74,7 @@ export async function start(opened, hasText) {
   if (!hasText && state.text === "") set({text: source.live ? data.about.example : source.state.text ?? ""});
   on("text generated switches step", (changed) => loadRun(changed));
   on("run layer head window shown compare pin base", loadMap);
+  on("query key", chooseKey);
   on("run layer head query key hover shown", loadCell);
   on("run layer head measure", loadValues);
   on("layer", () => data.run && data.run.tokens.length > manyTokens && loadThumbs());
@@ -222,7 +223,7 @@ async function loadMap() {
   }));
   if (!map) return;
   put({map: tagged(map)});
-  if (state.key === null && state.query !== null) set({key: strongest(map, state.query)});
+  chooseKey();
   if (!state.compare) return;
   let against = run, place = wish;
   if (state.compare === "before") {
@@ -232,6 +233,13 @@ async function loadMap() {
   if (against.tokens.length !== run.tokens.length) return put({problem: {kind: "diff_lengths"}});
   const other = await latest("other", (signal) => source.map(against, place, signal));
   if (other) put({other});
+}
+
+// A chosen query without a key gets the one that it looks at most.
+function chooseKey() {
+  const {map, run} = data;
+  if (state.key !== null || state.query === null || map?.run !== run?.run || map?.layer !== state.layer || map.head !== state.head) return;
+  set({key: strongest(map, state.query)});
 }
 
 // The key with the largest weight besides the first token of the same text, of a row that the map holds.

@@ -1,6 +1,6 @@
 """Teaches a small encoder-decoder of Transformers to say sentences backwards, and writes where it looks: the explorer's page.
 
-Needs torch and transformers beside attend; about a minute.
+Needs torch and transformers beside attend; takes some minutes.
 
 usage: python cross_attention.py [page.html]
 """
