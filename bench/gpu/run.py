@@ -1,15 +1,15 @@
 """attend on a GPU beside cuDNN and FlashAttention-2 (through PyTorch) and FlexAttention: in turns, in one process.
 
-usage: run.py [rows]    rows: words that a row's name must hold, such as forward, backward, decode, masks, D128
+usage: run.py [rows]    rows: words that a row's name must hold: forward, backward, statistics, decode, masks, D128 ...
 
 Every rate is the median (the best) of ten rounds; forward and decode are replays of captured graphs, so that nobody's
 launches count. Useful products alone are counted: a mask's hidden scores are nobody's work.
 """
 
 import random
-import statistics
 import sys
 import time
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -59,10 +59,10 @@ def asked(name):
 
 def show(name, functions, work, unit="TFLOP/s", scale=1e-9):
     times = turns(functions)
-    rate = {peer: (work / statistics.median(t) * scale, work / min(t) * scale) for peer, t in times.items()}
+    rate = {peer: (work / median(t) * scale, work / min(t) * scale) for peer, t in times.items()}
     ours = rate["attend"][0]
-    text = "  ".join(f"{peer} {median:.4g} ({best:.4g})" for peer, (median, best) in rate.items())
-    ratios = ", ".join(f"{ours / median:.2f} x {peer}" for peer, (median, _) in rate.items() if peer != "attend")
+    text = "  ".join(f"{peer} {middle:.4g} ({best:.4g})" for peer, (middle, best) in rate.items())
+    ratios = ", ".join(f"{ours / middle:.2f} x {peer}" for peer, (middle, _) in rate.items() if peer != "attend")
     share = f", {ours / peak:.0%} of the peak" if unit == "TFLOP/s" else ""
     print(f"{name:32s} {text} {unit}: {ratios}{share}", flush=True)
 
@@ -108,6 +108,20 @@ def forward_and_backward():
             show(f"backward {shape}", peers, 2.5 * work)
 
 
+def statistics():
+    """What the statistics of rows cost on top of the forward pass."""
+    for shape, B, H, L, D, causal in SHAPES:
+        if not asked(f"statistics {shape}"):
+            continue
+        q, k, v = (draw(B, H, L, D) for _ in range(3))
+        mask = attend.causal() if causal else None
+        call = lambda **wanted: graphed(lambda: attend.attention(q, k, v, mask, return_lse=True, **wanted))  # noqa: E731
+        times = turns({"forward": call(), "with": call(return_statistics=True)})
+        forward, with_them = median(times["forward"]), median(times["with"])
+        print(f"{f'statistics {shape}':32s} forward {forward:.3f} ms, with them {with_them:.3f} ms: "
+              f"{with_them / forward - 1:+.1%}", flush=True)
+
+
 def decode():
     for B, L in ((1, 8192), (1, 131072), (64, 8192), (16, 65536)):
         name = f"decode B{B} L{L}"
@@ -150,12 +164,13 @@ def masks():
 
 if __name__ == "__main__":
     a, b = draw(8192, 8192), draw(8192, 8192)
-    peak = 2 * 8192**3 / statistics.median(turns({"product": lambda: a @ b})["product"]) * 1e-9
+    peak = 2 * 8192**3 / median(turns({"product": lambda: a @ b})["product"]) * 1e-9
     x = torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
-    copy = 2 * x.numel() / 2 / statistics.median(turns({"copy": lambda: x[: 1 << 30].copy_(x[1 << 30:])})["copy"]) * 1e-9
+    copy = 2 * x.numel() / 2 / median(turns({"copy": lambda: x[: 1 << 30].copy_(x[1 << 30:])})["copy"]) * 1e-9
     print(f"{torch.cuda.get_device_name()}: products {peak:.0f} TFLOP/s, copies {copy:.2f} TB/s")
     del a, b, x
     forward_and_backward()
+    statistics()
     decode()
     if not wanted or "masks" in wanted:
         masks()

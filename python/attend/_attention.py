@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _core
 from ._arrays import describe, empty
+from ._row_statistics import rows_of, statistics_options
 from .masks import Mask, diagonal, no_mask
 
 _LAYOUTS = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}
@@ -101,7 +102,7 @@ def _inputs(layout, **arrays):
 def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Optional[float] = None, bias: Any = None,
               softcap: float = _OFF, alibi_slopes: Any = None, alibi_align: str = "last_key", sinks: Any = None,
               dropout: float = _OFF, seed: int = _NO_SEED, distance_bias: Any = None, layout: str = "bhld",
-              return_lse: bool = False, return_weights: bool = False) -> Any:
+              return_lse: bool = False, return_weights: bool = False, return_statistics: Any = False) -> Any:
     """softmax(scale * q.k + ...) . v, exactly, in memory linear in the length.
 
     q is [batch, heads, queries, dim] (layout "bhld") or [batch, queries, heads, dim] ("blhd"); k and v may have fewer
@@ -119,14 +120,21 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
     dropout, seed  of the weights; the same seed drops the same weights, whatever the threads
     return_lse, return_weights   also the log-sum-exp [batch, heads, queries] and the weights [batch, heads, queries,
                                  keys] (before dropout), in float32
+    return_statistics   also a RowStatistics, what each row of weights is like, gathered in the same sweep: True, or the
+                        options of Observation.statistics as a dict, such as {"tokens": ids}
 
     >>> out = attend.attention(q, k, v, mask=attend.causal() & attend.window(1023))
     """
     options = score_options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed, distance_bias)
-    out, lse, weights = _core.array_attention(q, k, v, options, _order(layout), return_lse, return_weights)
-    if not return_lse and not return_weights:
+    wanted = None
+    if return_statistics is not False:
+        wanted = statistics_options(**({} if return_statistics is True else return_statistics))[1]
+    out, lse, weights, rows = _core.array_attention(q, k, v, options, _order(layout), return_lse, return_weights,
+                                                    wanted)
+    if not return_lse and not return_weights and wanted is None:
         return out
-    return (out,) + ((lse,) if return_lse else ()) + ((weights,) if return_weights else ())
+    return ((out,) + ((lse,) if return_lse else ()) + ((weights,) if return_weights else ())
+            + (() if wanted is None else (rows_of(rows),)))
 
 
 def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, mask: Optional[Mask] = None, *,

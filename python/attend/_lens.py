@@ -10,36 +10,11 @@ import numpy as np
 from . import _core
 from ._arrays import describe
 from ._attention import _four, _inputs, _lse_view, score_options
+from ._row_statistics import RowStatistics, rows_of, statistics_options
 from ._whole import whole
-from .masks import Mask, _ints, diagonal
+from .masks import Mask
 
 Range = Union[None, int, slice, Tuple[int, int], range]
-
-
-class RowStatistics(NamedTuple):
-    """What each row of weights is like: arrays of [batch, heads, queries].
-
-    p(i) is the key at which query i stands; weights are those before dropout. A row that sees nothing has zeros, and -1
-    for its argmax.
-
-    >>> rows = attend.observe(q, k, mask=attend.causal()).statistics(tokens=tokens)
-    >>> rows.entropy.shape == q.shape[:3]
-    True
-    """
-
-    mass: Any  # the sum of the weights: 1, less what a learned sink takes
-    entropy: Any  # -sum of w ln w, in nats
-    distance_mean: Any  # of p(i) - j
-    distance_variance: Any
-    sink_tokens: Any  # the weight on the first keys
-    self: Any  # on the key j = p(i)
-    previous: Any  # on j = p(i) - 1
-    local: Any  # within local_width of p(i)
-    recent: Any  # within recent_width
-    duplicate: Any  # on the query's own token elsewhere
-    induction: Any  # on what stood behind the query's token
-    maximum: Any
-    argmax: Any  # whole numbers
 
 
 class PooledMap(NamedTuple):
@@ -117,12 +92,6 @@ def _bounds(given: Range, length: int, name: str) -> Tuple[int, int]:
     return begin, max(0, end - begin)
 
 
-def _tokens(tokens: Any) -> List[int]:
-    if tokens is None:
-        return []
-    return _ints(np.asarray(tokens).reshape(-1), "tokens")
-
-
 class Observation:
     """The weights of one call of attention, looked at without storing them: made by attend.observe.
 
@@ -177,14 +146,10 @@ class Observation:
         >>> attend.observe(q, k, mask=attend.causal()).statistics().previous.max() <= 1.001
         True
         """
-        numbers = _tokens(tokens)
-        asked = (whole(sink_tokens, "sink_tokens"), bool(sinks_apart), whole(local_width, "local_width"),
-                 whole(recent_width, "recent_width"), align, tuple(numbers))
+        asked, options = statistics_options(tokens=tokens, sink_tokens=sink_tokens, sinks_apart=sinks_apart,
+                                            local_width=local_width, recent_width=recent_width, align=align)
         if asked not in self._statistics:
-            rows = self._call("statistics", *asked[:4], diagonal(align), numbers)
-            columns = [rows[..., n] for n in range(rows.shape[-1])]
-            columns[-1] = columns[-1].astype(np.int64)
-            self._statistics = {asked: RowStatistics(*columns)}
+            self._statistics = {asked: rows_of(self._call("statistics", options))}
         return self._statistics[asked]
 
     def map(self, head: int = 0, batch: int = 0, *, rows: int = 512, cols: int = 512, queries: Range = None,

@@ -181,7 +181,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx, q, k, v, bias, sinks, settings, want_weights):
         options = score_options(bias=bias, sinks=sinks, **settings)
         needs_gradient = any(ctx.needs_input_grad)
-        out, lse, weights = _core.array_attention(q, k, v, options, _ORDER, needs_gradient, want_weights)
+        out, lse, weights, _ = _core.array_attention(q, k, v, options, _ORDER, needs_gradient, want_weights)
         ctx.settings = settings
         ctx.set_materialize_grads(False)
         if needs_gradient:
@@ -217,7 +217,7 @@ def _attention(q, k, v, bias, sinks, settings, want_weights):
     if torch.is_grad_enabled():
         return _Attention.apply(q, k, v, bias, sinks, settings, want_weights)
     options = score_options(bias=bias, sinks=sinks, **settings)
-    out, _, weights = _core.array_attention(q, k, v, options, _ORDER, False, want_weights)
+    out, _, weights, _ = _core.array_attention(q, k, v, options, _ORDER, False, want_weights)
     return out, weights
 
 

@@ -152,7 +152,8 @@ void run_attention_backward(const Array& q_array, const View& dout, const View& 
 }
 
 nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const ScoreOptions& options, const Order& order,
-                           nb::handle want_lse, nb::handle want_weights) {
+                           nb::handle want_lse, nb::handle want_weights,
+                           const std::optional<RowStatisticsOptions>& want_statistics) {
   const Array q_array = describe_four(q, "q"), k_array = describe_four(k, "k"), v_array = describe_four(v, "v");
   const View q_view = q_array.view(order).in(), k_view = k_array.view(order).in(), v_view = v_array.view(order).in();
   const auto [B, H, M, D] = q_view.shape;
@@ -161,7 +162,7 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
 
   check_places(q_array, {{"k", &k_array}, {"v", &v_array}}, options);
   const Result out = new_result(q_array, {B, H, M, v_view.dim()}, order);
-  NewArray lse{nb::none(), wide(dtype), nullptr}, weights = lse;
+  NewArray lse{nb::none(), wide(dtype), nullptr}, weights = lse, statistics = lse;
   AttentionExtras extras;
   if (is_true(want_lse)) {
     lse = empty_beside(q_array, wide(dtype), {B, H, M});
@@ -171,9 +172,13 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
     weights = empty_beside(q_array, wide(dtype), {B, H, M, k_view.length()});
     extras.weights = weights.view({B, H, M, k_view.length()}).view;
   }
+  if (want_statistics) {
+    statistics = empty_beside(q_array, wide(dtype), {B, H, M, kRowStatistics});
+    extras.statistics = RowStatistics{statistics.view({B, H, M, kRowStatistics}).view, *want_statistics};
+  }
   run_attention(q_array, q_view, k_view, v_view, out.view.view, options, extras);
-  return nb::make_tuple(finish(library, out.array.object), finish(library, lse.object),
-                        finish(library, weights.object));
+  return nb::make_tuple(finish(library, out.array.object), finish(library, lse.object), finish(library, weights.object),
+                        finish(library, statistics.object));
 }
 
 nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out,
@@ -283,7 +288,8 @@ void bind_array_attention(nb::module_& m) {
           nb::rv_policy::reference_internal);
 
   m.def("array_attention", &array_attention, "q"_a.none(), "k"_a.none(), "v"_a.none(), "options"_a, "order"_a,
-        "want_lse"_a.none(), "want_weights"_a.none(), "(out, lse, weights), those not wanted None.");
+        "want_lse"_a.none(), "want_weights"_a.none(), "want_statistics"_a.none() = nb::none(),
+        "(out, lse, weights, statistics), those not wanted None.");
   m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
         "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
         "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");

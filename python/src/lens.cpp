@@ -86,6 +86,15 @@ MapProgress progress_of(nb::handle called) {
 }  // namespace
 
 void bind_lens(nb::module_& m) {
+  nb::class_<RowStatisticsOptions>(m, "RowStatisticsOptions")
+      .def(
+          "__init__",
+          [](RowStatisticsOptions* self, Number sink_tokens, bool sinks_apart, Number local_width, Number recent_width,
+             const Diagonal& diagonal, std::vector<std::int32_t> tokens) {
+            new (self)
+                RowStatisticsOptions{sink_tokens, sinks_apart, local_width, recent_width, diagonal, std::move(tokens)};
+          },
+          "sink_tokens"_a, "sinks_apart"_a, "local_width"_a, "recent_width"_a, "diagonal"_a, "tokens"_a);
   nb::class_<Lens>(m, "Lens")
       .def(
           "__init__",
@@ -99,18 +108,10 @@ void bind_lens(nb::module_& m) {
                    })
       .def(
           "statistics",
-          [](const Lens& lens, Number sink_tokens, bool sinks_apart, Number local_width, Number recent_width,
-             const Diagonal& diagonal, std::vector<std::int32_t> tokens) {
-            RowStatisticsOptions options;
-            options.sink_tokens = sink_tokens;
-            options.sinks_apart = sinks_apart;
-            options.local_width = local_width;
-            options.recent_width = recent_width;
-            options.diagonal = diagonal;
-            options.tokens = std::move(tokens);
+          [](const Lens& lens, const RowStatisticsOptions& options) {
             return given(without_gil([&] { return lens.statistics(options); }));
           },
-          "sink_tokens"_a, "sinks_apart"_a, "local_width"_a, "recent_width"_a, "diagonal"_a, "tokens"_a)
+          "options"_a)
       .def("lse",
            [](const Lens& lens) {
              const View lse = without_gil([&] { return lens.lse(); });

@@ -27,7 +27,7 @@ int split_keys(std::int64_t N) {
 }
 
 struct Choice {
-  const char* kind;
+  std::string kind;  // how the names of its kernels begin
   ForwardShape shape;
 };
 
@@ -36,10 +36,17 @@ Choice choose(const DeviceCall& call, bool few) {
   const auto by_dim = [&](const ForwardShape& d64, const ForwardShape& d128, const ForwardShape& d256) {
     return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
   };
-  if (call.has_bits) return {call.has_terms ? "bits" : "holes", by_dim(kTerms64, kTerms128, kTerms256)};
-  if (few) return {call.has_terms ? "fewterms" : "few", by_dim(kFew64, kFew128, kFew256)};
-  if (call.has_terms) return {"terms", by_dim(kTerms64, kTerms128, kTerms256)};
-  return {"plain", by_dim(kPlain64, kPlain128, kPlain256)};
+  if (call.statistics.rows.data != nullptr) {
+    if (few) return {"watched_few", by_dim(kFew64, kFew128, kFew256)};
+    if (call.has_bits || call.has_terms)
+      return {call.has_bits ? "watched_bits" : "watched_terms",
+              by_dim(kWatchedTerms64, kWatchedTerms128, kWatchedTerms256)};
+    return {"watched_plain", by_dim(kWatched64, kWatched128, kWatched256)};
+  }
+  if (call.has_bits) return {call.has_terms ? "forward_bits" : "forward_holes", by_dim(kTerms64, kTerms128, kTerms256)};
+  if (few) return {call.has_terms ? "forward_fewterms" : "forward_few", by_dim(kFew64, kFew128, kFew256)};
+  if (call.has_terms) return {"forward_terms", by_dim(kTerms64, kTerms128, kTerms256)};
+  return {"forward_plain", by_dim(kPlain64, kPlain128, kPlain256)};
 }
 
 struct LseStrides {
@@ -62,6 +69,7 @@ KeyParts key_parts(const DeviceCall& on, const MutableView& out, const Attention
   parts.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
   parts.sinks = device_operand(on.call.options.sinks);
   parts.joined = device_operand(operand_of(out));
+  parts.joined_statistics = on.statistics.rows;
   const LseStrides lse = lse_of(extras);
   parts.joined_lse = lse.data;
   parts.lse_batch_stride = lse.batch, parts.lse_head_stride = lse.head, parts.lse_row_stride = lse.row;
@@ -72,18 +80,24 @@ void combine(const DeviceCall& on, const KeyParts& parts) {
   constexpr int kThreads = 128;
   const std::int64_t rows = checked_product("rows", {parts.B, parts.H, parts.M});
   if (rows > kFarKey) fail(kOp, "more than 2^29 rows of few queries each");
-  launch_behind(kernel("attention_combine", "attention_combine_" + std::to_string(parts.row_floats), 0),
-                static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, on.stream, &parts);
+  const int blocks = static_cast<int>(divide_up(rows, kThreads / 32));
+  launch_behind(kernel("attention_combine", "attention_combine_" + std::to_string(parts.row_floats), 0), blocks,
+                kThreads, on.stream, &parts);
+  if (parts.joined_statistics.data != nullptr)
+    launch(kernel("attention_combine", "statistics_combine", 0), blocks, kThreads, 0, on.stream, &parts);
 }
 
 // Memory of the parts of the keys.
 std::unique_ptr<Workspace> part_memory(const DeviceCall& on, KeyParts& parts) {
   const std::int64_t rows = checked_product("parts", {parts.B, parts.H, parts.M, parts.count});
   const std::int64_t floats = checked_product("parts", {rows, parts.row_floats});
-  auto memory =
-      std::make_unique<Workspace>(on.device, Workspace::round(rows * 4) + Workspace::round(floats * 4), on.stream);
+  const std::int64_t watched =
+      parts.joined_statistics.data != nullptr ? checked_product("parts", {rows, kStatisticColumns}) : 0;
+  auto memory = std::make_unique<Workspace>(
+      on.device, Workspace::round(rows * 4) + Workspace::round(floats * 4) + Workspace::round(watched * 4), on.stream);
   parts.lse = memory->part<float>(rows);
   parts.out = memory->part<float>(floats);
+  if (watched > 0) parts.statistics = memory->part<float>(watched);
   return memory;
 }
 
@@ -129,6 +143,7 @@ int packed_heads(const DeviceCall& on, bool few, int groups) {
 void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
   const AttentionProblem& p = on.call.unread_problem();
   const bool few = p.M * p.G <= kFewRows && p.N > split_keys(p.N) && !on.has_bits;
+  const bool watched = on.statistics.rows.data != nullptr;
   const auto [kind, shape] = choose(on, few);
   if (on.has_bits) on.make_bits(64 * shape.groups, shape.keys);
   ForwardArgs a;
@@ -138,12 +153,13 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
   a.out = tensor_map("out", out, {a.packed, tokens});
-  a.mask = on.mask, a.terms = on.terms;
+  a.mask = on.mask, a.terms = on.terms, a.statistics = on.statistics;
+  a.scale = p.scale;
+  // Terms are added to scaled scores; with statistics, kernels for holes or few rows have them always.
+  a.scale2 = on.has_terms || (watched && (few || on.has_bits)) ? kLog2E : p.scale * kLog2E;
   a.sinks = device_operand(on.call.options.sinks);
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
-  a.scale = p.scale;
-  a.scale2 = on.has_terms ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / a.packed, a.group = static_cast<int>(p.G) / a.packed;
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
   a.row_tiles = static_cast<int>(divide_up(p.M, std::int64_t{tokens} * shape.groups));
@@ -164,9 +180,9 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const std::int64_t items = checked_product("items", {a.B, a.H, a.row_tiles, a.splits});
   if (items > kFarKey) fail(kOp, "more than 2^29 tiles");
   const std::string dim = std::to_string(shape.D);
-  const std::string kernel_name = std::string("forward_") + kind + "_" + dim + "_" + name(on.call.q.dtype);
-  const int shared = shared_bytes(shape);
-  launch(kernel(("attention_forward_" + dim).c_str(), kernel_name, shared),
+  const std::string image = (watched ? "attention_watched_" : "attention_forward_") + dim;
+  const int shared = shared_bytes(shape, watched);
+  launch(kernel(image.c_str(), kind + "_" + dim + "_" + name(on.call.q.dtype), shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), (shape.groups + 1) * 128, shared,
          on.stream, &a);
   if (few) combine(on, a.parts);
@@ -180,13 +196,14 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   check_outputs(call, out, extras);
   check_dtype(kOp, "out", out.dtype, q.dtype);
   if (extras.weights) fail(kOp, "weights on a GPU are not supported yet");
-  if (extras.statistics) fail(kOp, "the statistics of the lens on a GPU are not supported yet");
   if (extras.row_sums) fail(kOp, "row sums on a GPU are not supported yet");
-  DeviceCall on(kOp, call, static_cast<CUstream>(stream));
+  DeviceCall on(kOp, call, static_cast<CUstream>(stream), extras.statistics);
+  if (extras.statistics && on.terms.dropout_threshold != 0)
+    fail(kOp, "statistics together with dropout on a GPU are not supported yet");
   if (call.empty()) return;
   if (k.length() == 0) return combine(on, key_parts(on, out, extras));
   const AttentionProblem& p = call.unread_problem();
-  if (p.M * p.G <= kDecodeRows && p.N > kLeastKeys && !on.has_bits && !on.has_terms)
+  if (p.M * p.G <= kDecodeRows && p.N > kLeastKeys && !on.has_bits && !on.has_terms && !extras.statistics)
     decode(on, out, extras);
   else
     run(on, out, extras);

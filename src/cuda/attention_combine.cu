@@ -69,6 +69,53 @@ __device__ __forceinline__ void combine(const KeyParts& a) {
   if (wanted) join_parts<kEach>(a, b, head % a.H, row % a.M);
 }
 
+template <class F>
+__device__ __forceinline__ float of_warp(float x, F&& both) {
+  for (int n = 16; n > 0; n /= 2) x = both(x, __shfl_xor_sync(~0U, x, n));
+  return x;
+}
+__device__ __forceinline__ float sum_of_warp(float x) {
+  return of_warp(x, [](float a, float b) { return a + b; });
+}
+__device__ __forceinline__ float largest_of_warp(float x) {
+  return of_warp(x, [](float a, float b) { return fmaxf(a, b); });
+}
+
+// The statistics of a row from those of its parts, by a warp: a lane has a part.
+__device__ __forceinline__ void join_statistics(const KeyParts& a, int b, int h, int i) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t rows = static_cast<std::int64_t>(a.B) * a.H * a.M;
+  const std::int64_t row = (static_cast<std::int64_t>(b) * a.H + h) * a.M + i;
+  float part[kStatisticColumns] = {}, lse = -INFINITY;
+  if (lane < a.count) {
+    lse = a.lse[lane * rows + row];
+#pragma unroll
+    for (int n = 0; n < kStatisticColumns; ++n) part[n] = a.statistics[(lane * rows + row) * kStatisticColumns + n];
+  }
+  const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
+  const float top = fmaxf(largest_of_warp(lse), sink), base = top == -INFINITY ? 0.0F : top;
+  const float of_keys = sum_of_warp(exp2_fast((lse - base) * kLog2E));
+  const float total = of_keys + exp2_fast((sink - base) * kLog2E), log_share = lse - base - __logf(total);
+  const float share = lse == -INFINITY ? 0.0F : exp2_fast(log_share * kLog2E), inverse = 1.0F / sum_of_warp(share);
+  const float entropy = part[1], mean = part[2], variance = part[3], maximum = part[11], argmax = part[12];
+  float joined[kStatisticColumns];
+  joined[0] = a.sinks.data ? sum_of_warp(share) : 1.0F;
+  joined[1] = sum_of_warp(share > 0 ? share * (entropy - log_share) : 0.0F);
+  joined[2] = sum_of_warp(share * mean) * inverse;
+  joined[3] = sum_of_warp(share * fmaf(mean - joined[2], mean - joined[2], variance)) * inverse;
+#pragma unroll
+  for (int n = 4; n < 11; ++n) joined[n] = sum_of_warp(share * part[n]);
+  joined[11] = largest_of_warp(share * maximum);
+  joined[12] = -largest_of_warp(share * maximum == joined[11] ? -argmax : -INFINITY);  // the lowest key
+  float* const to = static_cast<float*>(const_cast<void*>(a.joined_statistics.data)) +
+                    b * a.joined_statistics.batch_stride + h * a.joined_statistics.head_stride +
+                    i * a.joined_statistics.row_stride;
+  if (lane != 0) return;
+#pragma unroll
+  for (int n = 0; n < kStatisticColumns; ++n)
+    to[n * a.joined_statistics.dim_stride] = of_keys == 0 ? (n == 12 ? -1.0F : 0.0F) : joined[n];
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(128) attention_combine_64(const __grid_constant__ KeyParts a) {
@@ -79,4 +126,8 @@ extern "C" __global__ void __launch_bounds__(128) attention_combine_128(const __
 }
 extern "C" __global__ void __launch_bounds__(128) attention_combine_256(const __grid_constant__ KeyParts a) {
   combine<8>(a);
+}
+extern "C" __global__ void __launch_bounds__(128) statistics_combine(const __grid_constant__ KeyParts a) {
+  const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32), head = row / a.M;
+  if (head / a.H < a.B) join_statistics(a, head / a.H, head % a.H, row % a.M);
 }

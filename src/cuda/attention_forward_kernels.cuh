@@ -6,9 +6,10 @@
 
 namespace attend::cuda {
 
-template <class T, ForwardShape S, bool kTerms, bool kBits>
-struct TraitsOf : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query_stages, S.hold_query, kTerms, kBits> {
-  static_assert(TraitsOf::ForwardTraits::shared_bytes == attend::cuda::shared_bytes(S));
+template <class T, ForwardShape S, bool kTerms, bool kBits, bool kWatch = false>
+struct TraitsOf
+    : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query_stages, S.hold_query, kTerms, kBits, kWatch> {
+  static_assert(TraitsOf::ForwardTraits::shared_bytes == attend::cuda::shared_bytes(S, kWatch));
 };
 
 }  // namespace attend::cuda
@@ -25,3 +26,11 @@ struct TraitsOf : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query
   ATTEND_FORWARD_KERNEL(forward_holes_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, false, true)  \
   ATTEND_FORWARD_KERNEL(forward_few_##D##_##NAME, attend::cuda::T, attend::cuda::kFew##D, false, false)     \
   ATTEND_FORWARD_KERNEL(forward_fewterms_##D##_##NAME, attend::cuda::T, attend::cuda::kFew##D, true, false)
+// With the statistics of rows.
+#define ATTEND_WATCHED(NAME, T, SHAPE, ...) \
+  ATTEND_FORWARD_KERNEL(NAME, attend::cuda::T, attend::cuda::SHAPE, __VA_ARGS__, true)
+#define ATTEND_WATCHED_KERNELS(NAME, T, D)                                     \
+  ATTEND_WATCHED(watched_plain_##D##_##NAME, T, kWatched##D, false, false)     \
+  ATTEND_WATCHED(watched_terms_##D##_##NAME, T, kWatchedTerms##D, true, false) \
+  ATTEND_WATCHED(watched_bits_##D##_##NAME, T, kWatchedTerms##D, true, true)   \
+  ATTEND_WATCHED(watched_few_##D##_##NAME, T, kFew##D, true, false)

@@ -10,6 +10,7 @@
 #include "base/check.hpp"
 #include "base/checked.hpp"
 #include "cuda/lower_mask.hpp"
+#include "ops/row_statistics.hpp"
 
 namespace attend::cuda {
 namespace {
@@ -123,7 +124,8 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
   return map;
 }
 
-DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on)
+DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on,
+                       const std::optional<RowStatistics>& wanted)
     : call(checked), device((check_supported(op, checked), device_state())), stream(on) {
   const AttentionProblem& p = call.unread_problem();
   check_memory(op, call);
@@ -142,6 +144,7 @@ DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on
   has_bits = !call.mask.blocks.empty() || !call.mask.denses.empty();
   has_terms = terms.softcap > 0 || terms.bias.data != nullptr || terms.alibi.data != nullptr ||
               terms.dropout_threshold != 0 || !(p.scale > 0);
+  if (wanted) lower_statistics(*wanted);
   if (ints_.size() <= kInlineInts) {
     std::copy(ints_.begin(), ints_.end(), mask.ints);
   } else {
@@ -150,8 +153,33 @@ DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on
   }
 }
 
+void DeviceCall::lower_statistics(const RowStatistics& wanted) {
+  static_assert(kStatisticColumns == kRowStatistics);
+  const AttentionProblem& p = call.unread_problem();
+  const RowStatisticsOptions& options = wanted.options;
+  statistics.rows = device_operand(operand_of(wanted.rows));
+  const PositionPlan position = lower_diagonal(options.diagonal, "statistics", p.B);
+  statistics.offsets = lower_offsets(position, ints_);
+  statistics.last_key = position.align == Align::last_key ? 1 : 0;
+  const auto clipped = [](std::int64_t x) { return static_cast<int>(std::min<std::int64_t>(x, kFarKey)); };
+  statistics.sink_tokens = clipped(options.sink_tokens), statistics.sinks_apart = options.sinks_apart ? 1 : 0;
+  statistics.local_width = clipped(options.local_width), statistics.recent_width = clipped(options.recent_width);
+  if (options.tokens.empty()) return;
+  constexpr std::int64_t kPastRow = 256;  // floats: a tile reads so far, what it finds there meets a weight of 0
+  const StatisticsRows rows(wanted, p);
+  const StatisticsPlan& plan = *rows.plan();
+  const std::int64_t of_keys = 2 * plan.to_before + kPastRow, of_queries = checked_product("tokens", {p.B, p.M});
+  std::vector<float> numbers(static_cast<std::size_t>(of_keys + of_queries));
+  std::copy_n(plan.tokens, 2 * plan.to_before, numbers.begin());
+  std::copy_n(plan.query_tokens, of_queries, numbers.begin() + of_keys);
+  const auto* const there = reinterpret_cast<const float*>(
+      upload(reinterpret_cast<const std::uint8_t*>(numbers.data()), numbers.size() * sizeof(float)));
+  statistics.tokens = there, statistics.query_tokens = there + of_keys;
+  statistics.token_row = plan.token_row, statistics.to_before = plan.to_before;
+}
+
 const std::uint8_t* DeviceCall::upload(const std::uint8_t* data, std::size_t bytes) {
-  check_capture(stream, "a mask's lists");
+  check_capture(stream, "a mask's lists and the tokens of statistics");
   memory_.push_back(std::make_unique<Workspace>(device, static_cast<std::int64_t>(bytes), stream));
   auto* to = memory_.back()->part<std::uint8_t>(static_cast<std::int64_t>(bytes));
   // From memory that is not pinned the driver copies before it returns.

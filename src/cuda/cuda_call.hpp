@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cuda/driver.hpp"
@@ -30,12 +31,14 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box);
 // The mask and the terms of a call on the device. Owns the memory of the mask's lists and bits.
 class DeviceCall {
  public:
-  DeviceCall(const char* op, const AttentionCall& call, CUstream stream);
+  DeviceCall(const char* op, const AttentionCall& call, CUstream stream,
+             const std::optional<RowStatistics>& wanted = {});
 
   const AttentionCall& call;
   DeviceState& device;
   CUstream stream;
   ScoreTerms terms;
+  StatisticsArgs statistics;
   DeviceMask mask;
   bool has_terms = false, has_bits = false;
   bool bits_by_head = false;
@@ -44,6 +47,7 @@ class DeviceCall {
   void make_bits(int tile_queries, int tile_keys);
 
  private:
+  void lower_statistics(const RowStatistics& wanted);
   void lower_holes();
   const std::uint8_t* upload(const std::uint8_t* data, std::size_t bytes);
   std::vector<int> ints_;

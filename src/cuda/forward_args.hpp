@@ -28,17 +28,31 @@ struct ScoreTerms {
   float dropout_scale = 1;
 };
 
+// The statistics of rows that are wanted beside the output.
+constexpr int kStatisticColumns = 13;  // in the order of RowStatistic
+struct StatisticsArgs {
+  DeviceOperand rows;  // [B, H, M, kStatisticColumns], f32, written; null: not wanted
+  PerBatch offsets;    // where queries stand among the keys
+  int last_key = 0;
+  int sink_tokens = 0, sinks_apart = 0, local_width = 0, recent_width = 0;
+  const float* tokens = nullptr;        // [B, token_row]: a number for each key's, NaN: nobody's; null: not known
+  const float* query_tokens = nullptr;  // [B, M]
+  std::int64_t token_row = 0;
+  std::int64_t to_before = 0;  // from a key's token to that of the key before it
+};
+
 // The results of several parts of the keys, and what they are joined to.
 struct KeyParts {
   int count = 1;
-  float* out = nullptr;  // [count][B][H][M][row_floats]
-  float* lse = nullptr;  // [count][B][H][M]
+  float* out = nullptr;         // [count][B][H][M][row_floats]
+  float* lse = nullptr;         // [count][B][H][M]
+  float* statistics = nullptr;  // [count][B][H][M][kStatisticColumns], where they are wanted
   int B = 0, H = 0, G = 1, M = 0, E = 0, row_floats = 0;
   // Parts of KV heads that a block has, one after another, the first `more` blocks one more: it folds the heads of
   // which it has all. 0: nobody does.
   int each = 0, more = 0;
   DeviceOperand sinks;
-  DeviceOperand joined;  // written
+  DeviceOperand joined, joined_statistics;  // written
   float* joined_lse = nullptr;
   std::int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
 };
@@ -47,6 +61,7 @@ struct ForwardArgs {
   CUtensorMap q, k, v, out;  // q and out: dim, packed head, token, head, batch; k and v: dim, key, head, batch
   DeviceMask mask;
   ScoreTerms terms;
+  StatisticsArgs statistics;
   DeviceOperand sinks;
   float* lse = nullptr;  // null: not wanted
   std::int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;

@@ -11,7 +11,12 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address, int l
   return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | (static_cast<std::uint64_t>(leading >> 4) << 16) |
          (static_cast<std::uint64_t>(stride >> 4) << 32) | (1ULL << 62);
 }
-// The same with the parts that never change put together before, and a stride of 1,024: one addition a product.
+// The same without a swizzle: blocks of eight rows of 16 bytes, `leading` bytes from one to the next along the summed
+// index.
+__device__ __forceinline__ std::uint64_t plain_descriptor(std::uint32_t address, int leading) {
+  return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | (static_cast<std::uint64_t>(leading >> 4) << 16);
+}
+// The first with the parts that never change put together before, and a stride of 1,024: one addition a product.
 struct SharedOperand {
   std::uint32_t low;
 
@@ -41,6 +46,8 @@ template <class T, int N>
 struct Product;
 
 // clang-format off
+#define ATTEND_REGISTERS_4 "%0, %1, %2, %3"
+#define ATTEND_OUTPUTS_4 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
 #define ATTEND_REGISTERS_16 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define ATTEND_OUTPUTS_16 \
@@ -107,6 +114,7 @@ struct Product;
 #define ATTEND_PRODUCTS(...) \
   ATTEND_PRODUCT(Bf16, "bf16", __VA_ARGS__) \
   ATTEND_PRODUCT(Half, "f16", __VA_ARGS__)
+ATTEND_PRODUCTS(8, 4, 4, 5, 6, 7, 8, 9, 10)
 ATTEND_PRODUCTS(32, 16, 16, 17, 18, 19, 20, 21, 22)
 ATTEND_PRODUCTS(64, 32, 32, 33, 34, 35, 36, 37, 38)
 ATTEND_PRODUCTS(80, 40, 40, 41, 42, 43, 44, 45, 46)

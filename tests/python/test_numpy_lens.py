@@ -43,6 +43,20 @@ def test_statistics(options):
     assert (np.take_along_axis(w, rows.argmax[..., None], -1)[..., 0] >= w.max(-1) * (1 - 1e-5)).all()
 
 
+def test_statistics_of_the_forward_sweep():
+    q, k, v, lse, _ = looked_at({})
+    asked = {"tokens": np.arange(90) % 7, "local_width": 3}
+    out, rows = attend.attention(q, k, v, mask=attend.causal(), return_statistics=asked)
+    np.testing.assert_array_equal(out, attend.attention(q, k, v, mask=attend.causal()))  # looking changes no bit
+    expected = attend.observe(q, k, mask=attend.causal()).statistics(**asked)
+    for name, values in zip(rows._fields, rows):
+        np.testing.assert_allclose(values, getattr(expected, name), rtol=1e-5, atol=1e-6, err_msg=name)
+    *_, plain = attend.attention(q, k, v, return_lse=True, return_statistics=True)
+    assert not plain.duplicate.any()
+    with pytest.raises(TypeError, match="width"):
+        attend.attention(q, k, v, return_statistics={"width": 3})
+
+
 def test_statistics_are_kept():
     q, k, _, _, _ = looked_at({})
     seen = attend.observe(q, k)

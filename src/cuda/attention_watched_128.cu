@@ -1,0 +1,5 @@
+// The forward kernels with the statistics of rows for head dims up to 128.
+#include "cuda/attention_forward_kernels.cuh"
+
+ATTEND_WATCHED_KERNELS(bf16, Bf16, 128)
+ATTEND_WATCHED_KERNELS(f16, Half, 128)
