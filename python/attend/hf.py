@@ -136,27 +136,55 @@ def _leaves(function: Callable) -> list:
 def _rule(function: Callable, q_length: int, kv_length: int, q_offset: int, kv_offset: int) -> Optional[masks.Mask]:
     """The rule that a mask function stands for; None for one that is not known."""
     result = masks.no_mask()
-    at = {"offsets": q_offset - kv_offset}
+    whole = q_offset == 0 and kv_offset == 0 and q_length == kv_length
+    document_starts, position_breaks = set(), set()
     for leaf in _leaves(function):
-        name = getattr(leaf, "__qualname__", "")
-        if getattr(leaf, "__module__", "") != masking_utils.__name__:
-            return None
-        values = inspect.getclosurevars(leaf).nonlocals
-        if name == "causal_mask_function":
-            result = result & masks.causal(**at)
-        elif name == "sliding_window_overlay.<locals>.inner_mask":
-            result = result & masks.window(values["sliding_window"] - 1, **at)
-        elif name == "sliding_window_bidirectional_overlay.<locals>.inner_mask":
-            result = result & masks.window(values["sliding_window"], values["sliding_window"], **at)
-        elif name == "packed_sequence_mask_function.<locals>.inner_mask":
+        kind, values = _kind(leaf)
+        if kind == "packed_sequence_mask_function":
             documents = values["packed_sequence_mask"]
-            if documents.shape[0] != 1 or q_offset != 0 or kv_offset != 0 or q_length != kv_length:
+            if documents.shape[0] != 1 or not whole:
                 return None
-            starts = (documents[0].diff() != 0).nonzero()[:, 0] + 1
-            result = result & masks.segments([0, *starts.tolist(), q_length])
-        elif name != "bidirectional_mask_function":
-            return None
-    return result
+            document_starts.update(_breaks(documents[0], 0))
+            rules = [masks.segments([0, *sorted(document_starts), q_length])]
+        elif kind == "remap_positions_for_packed_sequence":
+            # Over positions within documents: where they rise by one, distances are those of the indices.
+            positions = values["position_ids"]
+            if positions.shape[0] != 1 or not whole:
+                return None
+            position_breaks.update(_breaks(positions[0], 1))
+            rules = [_distance_rule(part, 0) for part in _leaves(values["mask_function"])]
+        else:
+            rules = [_distance_rule(leaf, q_offset - kv_offset)]
+        for rule in rules:
+            if rule is None:
+                return None
+            result = result & rule
+    return result if position_breaks <= document_starts else None
+
+
+def _kind(leaf: Callable) -> tuple:
+    """The name of Transformers' function that made `leaf`, and what it holds."""
+    if getattr(leaf, "__module__", "") != masking_utils.__name__:
+        return None, {}
+    name = getattr(leaf, "__qualname__", "").removesuffix(".<locals>.inner_mask")
+    return name, inspect.getclosurevars(leaf).nonlocals
+
+
+def _distance_rule(leaf: Callable, offset: int) -> Optional[masks.Mask]:
+    """The rule of a mask function that looks at the distance of query and key alone; None for others."""
+    kind, values = _kind(leaf)
+    if kind == "causal_mask_function":
+        return masks.causal(offsets=offset)
+    if kind == "sliding_window_overlay":
+        return masks.window(values["sliding_window"] - 1, offsets=offset)
+    if kind == "sliding_window_bidirectional_overlay":
+        return masks.window(values["sliding_window"], values["sliding_window"], offsets=offset)
+    return masks.no_mask() if kind == "bidirectional_mask_function" else None
+
+
+def _breaks(row: torch.Tensor, step: int) -> list:
+    """Where an element is not the one before it plus `step`."""
+    return ((row.diff() != step).nonzero()[:, 0] + 1).tolist()
 
 
 def _padding(visible: torch.Tensor) -> masks.Mask:

@@ -152,6 +152,20 @@ def test_packed_documents(registered, no_arrays):
         same(*pair(name), registered, tokens(1), position_ids=positions, use_cache=False)
 
 
+def test_packed_documents_need_positions_that_rise_by_one():
+    utils = transformers.masking_utils
+    documents = torch.tensor([[0, 0, 0, 1, 1]])
+
+    def rule(positions, within=utils.causal_mask_function):
+        remapped = utils.remap_positions_for_packed_sequence(within, torch.tensor([positions]))
+        return attend.hf._rule(utils.and_masks(utils.packed_sequence_mask_function(documents), remapped), 5, 5, 0, 0)
+
+    assert rule([0, 1, 2, 0, 1]) is not None
+    assert rule([0, 1, 2, 3, 4]) is not None
+    assert rule([0, 2, 1, 0, 1]) is None  # key 2 comes before key 1
+    assert rule([0, 1, 2, 0, 1], utils.packed_sequence_mask_function(documents)) is None
+
+
 def test_packed_documents_of_a_batch(registered):
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5, 6], [0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]])
     same(*pair("llama"), registered, tokens(2), position_ids=positions, use_cache=False)
