@@ -23,7 +23,8 @@ namespace {
 
 struct Arguments {
   ModelArguments model;
-  llm::Sampling sampling{.temperature = 0.7, .top_p = 0.9, .repetition_penalty = 1.1};
+  // Small models go in circles without a penalty for repeating; with much of it a story cannot say its names again.
+  llm::Sampling sampling{.temperature = 0.7, .top_p = 0.9, .min_p = 0.05, .repetition_penalty = 1.05};
   ChatArguments form;
   std::string system, server;
   std::int64_t tokens = 512;

@@ -1,5 +1,6 @@
 // Gathers the tokens of an answer into a response, or sends them on as they come.
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <optional>
 
@@ -61,14 +62,15 @@ class Answering : public std::enable_shared_from_this<Answering> {
       --open_;
       return;
     }
-    const bool token = event.has_token && event.finish != llm::Finish::stop_token;
+    for (const llm::Choice& token : event.prompt) note_logprob(choice, token);
+    const bool token = event.has_token && event.finish != llm::Finish::stop_token && !form_.prompt_alone;
     if (token) {
       ++choice.tokens;
       if (form_.logprobs) note_logprob(choice, event.choice);
     }
     choice.reused = event.reused;
-    choice.finish = event.finish;
-    take_text(choice, event.text);
+    choice.finish = form_.prompt_alone ? llm::Finish::length : event.finish;
+    take_text(choice, form_.prompt_alone ? "" : event.text);
     if (form_.stream) stream(index);
     if (event.finish != llm::Finish::not_yet && --open_ == 0) end();
   }
@@ -123,7 +125,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
       return;
     }
     choice.names.push_back(io::json_quoted(tokenizer.piece(token.token)));
-    choice.values.push_back(io::json_number(std::max(token.logprob, -9999.0)));
+    choice.values.push_back(std::isnan(token.logprob) ? "null" : io::json_number(std::max(token.logprob, -9999.0)));
     io::JsonObject top;
     std::vector<std::string> seen;
     for (const auto& [id, logprob] : token.likeliest) {
@@ -133,7 +135,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
       seen.push_back(name);
       top.number(name, std::max(logprob, -9999.0));
     }
-    choice.tops.push_back(top.text());
+    choice.tops.push_back(std::isnan(token.logprob) ? "null" : top.text());
     choice.offsets.push_back(std::to_string(choice.text_offset));
     choice.text_offset += std::ssize(tokenizer.piece(token.token));
   }

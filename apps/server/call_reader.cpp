@@ -315,7 +315,10 @@ void CallReader::fail() {
   at_ = At::text;
   if (std::exchange(streaming_, false) || certain_) {  // a call with broken arguments ends here
     certain_ = false;
-    put_back(std::string(1, todo_[next_ - 1]));
+    if (calls_ >= most_)
+      at_ = At::over;
+    else
+      put_back(std::string(1, todo_[next_ - 1]));
     return;
   }
   first_ = false;

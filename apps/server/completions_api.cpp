@@ -69,13 +69,12 @@ void completions(ApiContext& context, const Request& request, const std::shared_
   form.logprobs = fields.find("logprobs") != nullptr;
   form.top_logprobs = fields.whole("logprobs", 0, 0, 20);
   const bool echo = fields.truth("echo", false);
-  if (echo && form.logprobs)
-    refuse_field("echo", " beside logprobs is not supported: prompts have none", "unsupported_value");
   if (fields.whole("best_of", generation.n, 1, 128) != generation.n)
     refuse_field("best_of", " is not n, and only that is supported: every choice is returned", "unsupported_value");
   if (!fields.text("suffix", "").empty())
     refuse_field("suffix", " is not supported: text is continued at its end alone", "unsupported_value");
-  const std::int64_t most = fields.whole("max_tokens", kDefaultTokens, 1, std::int64_t{1} << 31);
+  const std::int64_t asked = fields.whole("max_tokens", kDefaultTokens, 0, std::int64_t{1} << 31);
+  form.prompt_alone = asked == 0;  // the model is asked for one token all the same: it comes of reading the prompt
   fields.done();
   if (std::ssize(prompts) * generation.n > model.limits().parallel)
     refuse_field("n", ": " + std::to_string(prompts.size()) + " prompts with " + std::to_string(generation.n) +
@@ -88,7 +87,8 @@ void completions(ApiContext& context, const Request& request, const std::shared_
                      .sampling = generation.sampling,
                      .stop = generation.stop,
                      .stop_tokens = model.stop_tokens(false)};
-      r.max_tokens = room_for_answer(model, std::ssize(prompt), most, "prompt");
+      r.max_tokens = room_for_answer(model, std::ssize(prompt), std::max<std::int64_t>(asked, 1), "prompt");
+      r.rate_prompt = echo && form.logprobs;
       r.sampling.logprobs = form.top_logprobs;
       r.sampling.seed = choice_seed(generation.sampling.seed, i);
       requests.push_back(std::move(r));

@@ -34,16 +34,14 @@ class SocketReply final : public Reply {
   void send(Response response) override {
     if (done_ || began_) return;
     done_ = true;
-    post([response = std::move(response)](Connection& c, const std::shared_ptr<Exchange>& e) mutable {
-      c.respond(e, std::move(response), false);
+    post([response = std::move(response)](Connection& c, const std::shared_ptr<Exchange>& e) {
+      c.respond(e, response, false);
     });
   }
   void begin(Response head) override {
     if (done_ || began_) return;
     began_ = true;
-    post([head = std::move(head)](Connection& c, const std::shared_ptr<Exchange>& e) mutable {
-      c.respond(e, std::move(head), true);
-    });
+    post([head = std::move(head)](Connection& c, const std::shared_ptr<Exchange>& e) { c.respond(e, head, true); });
   }
   bool write(std::string piece) override {
     if (done_ || !began_ || exchange_->gone.load()) return false;
@@ -52,9 +50,7 @@ class SocketReply final : public Reply {
       post([](Connection& c, const std::shared_ptr<Exchange>& e) { c.abandon(e); });
       return false;
     }
-    post([piece = std::move(piece)](Connection& c, const std::shared_ptr<Exchange>& e) mutable {
-      c.append(e, std::move(piece));
-    });
+    post([piece = std::move(piece)](Connection& c, const std::shared_ptr<Exchange>& e) { c.append(e, piece); });
     return true;
   }
   void end() override {
@@ -161,7 +157,7 @@ void Connection::read_head() {
         if (self->request_.count("content-length") > 1 || self->request_.count("transfer-encoding") > 1)
           return self->refuse(error_response(
               {.status = 400, .message = "the length of the body is given more than once", .code = "bad_request"}));
-        if (auto wrong = self->shared_.router.refusal(self->request_)) return self->refuse(std::move(*wrong));
+        if (auto wrong = self->shared_.router.refusal(self->request_)) return self->refuse(*wrong);
         const std::string* expects = self->request_.header("expect");
         if (expects != nullptr && lower(*expects) == "100-continue" && self->version_ == 11) {
           self->out_ += "HTTP/1.1 100 Continue\r\n\r\n";
@@ -241,12 +237,12 @@ void Connection::refuse_parse(const error_code& error) {
     close();
 }
 
-void Connection::refuse(Response response) {
+void Connection::refuse(const Response& response) {
   began_ = Clock::now();
   keep_alive_ = false;
   deadline_ = Clock::now() + kLinger;
   drop_after_write_ = true;
-  respond(nullptr, std::move(response), false);
+  respond(nullptr, response, false);
 }
 
 void Connection::put_head(const Response& response, bool grows, std::size_t length) {
@@ -276,13 +272,13 @@ void Connection::put_head(const Response& response, bool grows, std::size_t leng
   out_ += "\r\n";
 }
 
-void Connection::respond(const std::shared_ptr<Exchange>& exchange, Response response, bool grows) {
+void Connection::respond(const std::shared_ptr<Exchange>& exchange, const Response& response, bool grows) {
   if (closed_ || exchange != exchange_ || head_sent_) return;
   head_sent_ = exchange != nullptr;
   put_head(response, grows, response.body.size());
   const bool bodiless = request_.method == "HEAD" || response.status == 304;
   if (grows && !response.body.empty()) {
-    append(exchange, std::move(response.body));
+    append(exchange, response.body);
   } else if (!grows) {
     if (!bodiless) out_ += response.body;
     sent_ += response.body.size();

@@ -57,7 +57,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close_if_idle();
 
   // From the reply, on the sockets' thread.
-  void respond(const std::shared_ptr<Exchange>& exchange, Response response, bool grows);
+  void respond(const std::shared_ptr<Exchange>& exchange, const Response& response, bool grows);
   void append(const std::shared_ptr<Exchange>& exchange, const std::string& piece);
   void finish(const std::shared_ptr<Exchange>& exchange);
   void abandon(const std::shared_ptr<Exchange>& exchange);
@@ -70,7 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_body();
   void dispatch();
   void watch();
-  void refuse(Response response);
+  void refuse(const Response& response);
   void refuse_parse(const boost::system::error_code& error);
   void put_head(const Response& response, bool grows, std::size_t length);
   void flush();

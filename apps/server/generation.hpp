@@ -44,6 +44,7 @@ struct AnswerForm {
   llm::ToolForm tool_form = llm::ToolForm::none;
   std::size_t most_calls = std::numeric_limits<std::size_t>::max();
   std::vector<std::string> echoes{};  // of completions: what stands before the answer, by choice; empty: nothing
+  bool prompt_alone = false;          // of completions: no answer is asked for
 };
 
 // Submits the requests, one for each choice, and answers through `reply` as their tokens come. RequestError 429 when

@@ -48,10 +48,10 @@ constexpr const char* kSchemas = R"json({
     "n": {"type": "integer", "minimum": 1, "maximum": 16, "default": 1, "nullable": true},
     "stream": {"type": "boolean", "default": false, "nullable": true},
     "stream_options": {"type": "object", "nullable": true, "additionalProperties": false, "properties": {"include_usage": {"type": "boolean"}, "include_obfuscation": {"type": "boolean", "enum": [false]}}},
-    "max_tokens": {"type": "integer", "minimum": 1, "nullable": true},
     "user": {"type": "string", "description": "Has no effect"}}},
   "ChatRequest": {"allOf": [{"$ref": "#/components/schemas/Generation"}, {"type": "object", "required": ["messages"], "properties": {
     "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}},
+    "max_tokens": {"type": "integer", "minimum": 1, "nullable": true},
     "max_completion_tokens": {"type": "integer", "minimum": 1, "nullable": true},
     "logprobs": {"type": "boolean", "nullable": true}, "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20, "nullable": true},
     "response_format": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string", "enum": ["text", "json_object", "json_schema"]},
@@ -83,6 +83,7 @@ constexpr const char* kSchemas = R"json({
     "prompt": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "maxItems": 16, "items": {"type": "string"}}, {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
       {"type": "array", "minItems": 1, "maxItems": 16, "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}}]},
     "logprobs": {"type": "integer", "minimum": 0, "maximum": 20, "nullable": true}, "echo": {"type": "boolean", "nullable": true},
+    "max_tokens": {"type": "integer", "minimum": 0, "default": 16, "nullable": true},
     "best_of": {"type": "integer", "minimum": 1, "maximum": 128, "nullable": true, "description": "n, or absent"},
     "suffix": {"type": "string", "maxLength": 0, "nullable": true}}}]},
   "CompletionResponse": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {

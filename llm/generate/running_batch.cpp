@@ -2,7 +2,10 @@
 #include "llm/generate/running_batch.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <numeric>
+#include <utility>
 
 #include "attend/error.hpp"
 #include "attend/threads.hpp"
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kPage = PagedKvCache::kPageTokens;
 constexpr std::int64_t kWorthWaiting = 16;  // tokens that another request is about to read
+constexpr std::int64_t kRatedAtOnce = 32;   // rows of logits of a prompt
 
 BatchOptions completed(BatchOptions o, const ModelConfig& config) {
   if (o.context <= 0) o.context = config.context;
@@ -188,8 +192,9 @@ void RunningBatch::admit() {
   while (!waiting_.empty() && std::ssize(running_) < options_.sequences) {
     Running& r = waiting_.front();
     // The longest beginning that a kept or running sequence shares with it. One token is always read again: its row
-    // gives the first logits.
-    const std::int64_t most = std::ssize(r.tokens) - 1;
+    // gives the first logits. A token is rated by the row before it, so that is read, too.
+    const std::int64_t most =
+        r.request.rate_prompt ? std::max<std::int64_t>(std::ssize(r.rated) - 1, 0) : std::ssize(r.tokens) - 1;
     std::int64_t shared = 0, from = -1;
     const auto look = [&](std::int64_t sequence, std::span<const Token> cached) {
       const std::int64_t common = std::min(common_prefix(cached, r.tokens), most);
@@ -198,7 +203,7 @@ void RunningBatch::admit() {
     for (const Running& other : running_)
       look(other.sequence, std::span(other.tokens).first(static_cast<std::size_t>(other.cached)));
     for (const Kept& kept : kept_) look(kept.sequence, kept.tokens);
-    if (waits_for_prefix(r, shared)) return;
+    if (!r.request.rate_prompt && waits_for_prefix(r, shared)) return;
     const std::int64_t all_pages = PagedKvCache::pages_for(room(r)), new_pages = all_pages - shared / kPage + 1;
     if (from >= 0 && cache_.free_pages() - promised_pages() >= new_pages) {
       r.sequence = cache_.fork(from, shared);
@@ -313,17 +318,41 @@ std::int64_t RunningBatch::read(std::vector<Share>& shares) {
   }
   const View hidden = model_.forward(tokens, parts, cache_);
   ++stats_.steps;
-  const std::int64_t H = model_.config().hidden, V = model_.config().vocabulary;
-  const std::int64_t rows = std::ssize(wanted);
-  rows_.resize(static_cast<std::size_t>(rows * H));
-  logits_.resize(static_cast<std::size_t>(rows * V));
-  for (std::int64_t i = 0; i < rows; ++i)
-    std::copy_n(static_cast<const float*>(hidden.data) + wanted[static_cast<std::size_t>(i)] * H, H,
+  std::int64_t row = 0;
+  for (const Share& share : shares) {
+    if (running_[share.index].request.rate_prompt) rate_prompt(running_[share.index], hidden, row, share.count);
+    row += share.count + std::ssize(share.draft);
+  }
+  logits_of(hidden, wanted);
+  return std::ssize(wanted);
+}
+
+void RunningBatch::logits_of(const View& hidden, std::span<const std::int64_t> rows) {
+  const std::int64_t H = model_.config().hidden, V = model_.config().vocabulary, count = std::ssize(rows);
+  rows_.resize(static_cast<std::size_t>(count * H));
+  logits_.resize(static_cast<std::size_t>(count * V));
+  for (std::int64_t i = 0; i < count; ++i)
+    std::copy_n(static_cast<const float*>(hidden.data) + rows[static_cast<std::size_t>(i)] * H, H,
                 rows_.data() + i * H);
-  if (rows > 0)
-    model_.logits(view_of(static_cast<const float*>(rows_.data()), {1, 1, rows, H}),
-                  view_of(logits_.data(), {1, 1, rows, V}));
-  return rows;
+  if (count > 0)
+    model_.logits(view_of(static_cast<const float*>(rows_.data()), {1, 1, count, H}),
+                  view_of(logits_.data(), {1, 1, count, V}));
+}
+
+// Rates those tokens of the prompt that follow the last `count` it has read, whose first is `row` of the step.
+void RunningBatch::rate_prompt(Running& r, const View& hidden, std::int64_t row, std::int64_t count) {
+  if (r.rated.empty()) r.rated.push_back({.token = r.tokens.front(), .logprob = std::nan("")});
+  const std::int64_t before = r.cached - count;  // the token that `row` has read
+  std::int64_t first = std::ssize(r.rated);
+  const std::int64_t end = std::min(r.cached + 1, std::ssize(r.request.prompt)), V = model_.config().vocabulary;
+  for (; first < end; first = std::ssize(r.rated)) {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(std::min(kRatedAtOnce, end - first)));
+    std::iota(rows.begin(), rows.end(), row + first - 1 - before);
+    logits_of(hidden, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      r.rated.push_back(rate(std::span(logits_).subspan(i * static_cast<std::size_t>(V), static_cast<std::size_t>(V)),
+                             r.tokens[static_cast<std::size_t>(first) + i], r.request.sampling.logprobs));
+  }
 }
 
 // The next token, and more as long as they are those that were guessed. Guesses that were wrong leave the cache.
@@ -387,7 +416,8 @@ std::vector<Event> RunningBatch::step() {
 
 void RunningBatch::take_token(Running& r, std::span<const float> logits, std::vector<Event>& events) const {
   const std::int64_t prompt = std::ssize(r.request.prompt), made = std::ssize(r.tokens) - prompt;
-  Event event{.request = r.number, .reused = r.reused};
+  Event event{.request = r.number, .reused = r.reused, .prompt = std::exchange(r.rated, {})};
+  r.request.rate_prompt = false;  // that is done
   const auto& stops = r.request.stop_tokens;
   std::vector<std::uint8_t> allowed;
   if (TokenConstraint* constraint = r.request.constraint.get()) {

@@ -62,6 +62,7 @@ class RunningBatch {
     std::vector<Token> tokens{};  // prompt and answer
     std::int64_t cached = 0;      // of them in the cache
     std::int64_t reused = -1;     // of them in the cache when it began; -1 before
+    std::vector<Choice> rated{};  // the prompt's tokens, where they are asked for
     StreamDecoder decoder;
     std::string held{};  // text that may be the beginning of a stop text
     Finish finish = Finish::not_yet;
@@ -88,6 +89,8 @@ class RunningBatch {
   bool find_pages(const std::vector<Share>& shares);
   void put_back_youngest();
   std::int64_t read(std::vector<Share>& shares);
+  void logits_of(const View& hidden, std::span<const std::int64_t> rows);
+  void rate_prompt(Running& r, const View& hidden, std::int64_t row, std::int64_t count);
   void take_tokens(const Share& share, std::vector<Event>& events);
   bool make_room(std::int64_t pages);
   bool take_over(std::int64_t sequence, std::int64_t length, std::int64_t pages);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -48,8 +49,20 @@ void penalise(std::vector<float>& logits, const Sampling& s, std::span<const Tok
         static_cast<float>(s.presence_penalty + s.frequency_penalty * static_cast<double>(count));
 }
 
+std::vector<Candidate> finite(std::span<const float> logits, std::span<const std::uint8_t> allowed) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (std::isfinite(logits[i]) && (allowed.empty() || (i < allowed.size() && allowed[i] != 0)))
+      candidates.push_back({static_cast<Token>(i), logits[i]});
+  return candidates;
+}
+
 // log(sum(exp(x))) over the finite ones.
-double log_sum_exp(std::span<const float> logits, float most) {
+double log_sum_exp(std::span<const float> logits) {
+  float most = -std::numeric_limits<float>::infinity();
+  for (const float x : logits)
+    if (std::isfinite(x)) most = std::max(most, x);
   double sum = 0;
   for (const float x : logits)
     if (std::isfinite(x)) sum += std::exp(static_cast<double>(x - most));
@@ -125,42 +138,33 @@ void check_sampling(const Sampling& s) {
   if (s.logprobs < 0 || s.logprobs > 100) refuse("logprobs", static_cast<double>(s.logprobs), "0 to 100");
 }
 
+Choice rate(std::span<const float> logits, Token token, std::int64_t likeliest) {
+  const double total = log_sum_exp(logits);
+  Choice choice{.token = token, .logprob = static_cast<double>(logits[static_cast<std::size_t>(token)]) - total};
+  if (likeliest == 0) return choice;
+  std::vector<Candidate> candidates = finite(logits, {});
+  const auto count = std::min<std::ptrdiff_t>(likeliest, std::ssize(candidates));
+  std::partial_sort(candidates.begin(), candidates.begin() + count, candidates.end(), likelier);
+  for (const Candidate& c : std::span(candidates).first(static_cast<std::size_t>(count)))
+    choice.likeliest.emplace_back(c.token, static_cast<double>(c.logit) - total);
+  return choice;
+}
+
 Choice sample(std::span<const float> logits, const Sampling& s, std::span<const Token> seen,
               std::span<const Token> generated, std::uint64_t index, std::span<const std::uint8_t> allowed) {
   std::vector<Candidate> candidates;
-  const auto gather = [&](std::span<const float> from, std::span<const std::uint8_t> mask) {
-    candidates.clear();
-    candidates.reserve(from.size());
-    for (std::size_t i = 0; i < from.size(); ++i)
-      if (std::isfinite(from[i]) && (mask.empty() || (i < mask.size() && mask[i] != 0)))
-        candidates.push_back({static_cast<Token>(i), from[i]});
-  };
-  gather(logits, {});
-  if (candidates.empty()) throw InvalidArgument("sample: no logit is a finite number; the model's weights are broken");
-  Choice choice;
-  const float most = std::min_element(candidates.begin(), candidates.end(), likelier)->logit;
-  const double total = log_sum_exp(logits, most);
-  if (s.logprobs > 0) {
-    const auto count = std::min<std::ptrdiff_t>(s.logprobs, std::ssize(candidates));
-    std::partial_sort(candidates.begin(), candidates.begin() + count, candidates.end(), likelier);
-    for (std::ptrdiff_t i = 0; i < count; ++i) {
-      const Candidate& c = candidates[static_cast<std::size_t>(i)];
-      choice.likeliest.emplace_back(c.token, static_cast<double>(c.logit) - total);
-    }
-  }
   if (changes_logits(s)) {
     std::vector<float> changed(logits.begin(), logits.end());
     penalise(changed, s, seen, generated);
-    gather(changed, allowed);
-    if (candidates.empty()) gather(logits, allowed);  // penalties that leave nothing finite are not applied
-  } else if (!allowed.empty() || s.logprobs > 0) {
-    gather(logits, allowed);
+    candidates = finite(changed, allowed);
   }
-  if (candidates.empty()) throw InvalidArgument("sample: no token that may come has a finite logit");
-  choice.token = s.temperature == 0 ? std::min_element(candidates.begin(), candidates.end(), likelier)->token
-                                    : draw(candidates, s, index);
-  choice.logprob = static_cast<double>(logits[static_cast<std::size_t>(choice.token)]) - total;
-  return choice;
+  if (candidates.empty()) candidates = finite(logits, allowed);  // penalties that leave nothing finite are not applied
+  if (candidates.empty())
+    throw InvalidArgument(allowed.empty() ? "sample: no logit is a finite number; the model's weights are broken"
+                                          : "sample: no token that may come has a finite logit");
+  const Token token = s.temperature == 0 ? std::min_element(candidates.begin(), candidates.end(), likelier)->token
+                                         : draw(candidates, s, index);
+  return rate(logits, token, s.logprobs);
 }
 
 TokenConstraint::~TokenConstraint() = default;

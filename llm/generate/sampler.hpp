@@ -14,4 +14,7 @@ namespace attend::llm {
 Choice sample(std::span<const float> logits, const Sampling& sampling, std::span<const Token> seen,
               std::span<const Token> generated, std::uint64_t index, std::span<const std::uint8_t> allowed = {});
 
+// How likely the model holds a token, and which tokens it holds for the likeliest.
+Choice rate(std::span<const float> logits, Token token, std::int64_t likeliest);
+
 }  // namespace attend::llm

@@ -160,6 +160,28 @@ class ApiTest(ServerTest):
         events = self.server.stream("/v1/completions", {"prompt": "abc", "max_tokens": 4, "temperature": 0})
         self.assertEqual("".join(e["choices"][0]["text"] for e in events), by_tokens)
 
+    def test_prompts_are_rated(self):
+        """What programs that compare models ask for: how likely a text is, and nothing after it."""
+        ask = {"prompt": "the same words again", "echo": True, "logprobs": 1, "max_tokens": 0}
+        alone = self.good("/v1/completions", ask)
+        rated = alone["choices"][0]
+        self.assertEqual((rated["text"], rated["finish_reason"], alone["usage"]["completion_tokens"]), (ask["prompt"], "length", 0))
+        numbers = rated["logprobs"]
+        self.assertEqual("".join(numbers["tokens"]), ask["prompt"])
+        self.assertEqual((numbers["token_logprobs"][0], numbers["top_logprobs"][0]), (None, None))
+        longer = self.good("/v1/completions", {**ask, "max_tokens": 4, "temperature": 0})["choices"][0]
+        prompt = len(numbers["tokens"])
+        self.assertEqual({k: v[:prompt] for k, v in longer["logprobs"].items()}, numbers)
+        self.assertEqual(len(longer["logprobs"]["tokens"]), prompt + 4)
+        # An answer, given as a prompt, is as likely as it was.
+        again = self.good("/v1/completions", {**ask, "prompt": longer["text"]})["choices"][0]["logprobs"]
+        self.assertEqual(again["tokens"], longer["logprobs"]["tokens"])
+        for one, other in zip(again["token_logprobs"][1:], longer["logprobs"]["token_logprobs"][1:]):
+            self.assertAlmostEqual(one, other, places=4)
+        events = self.server.stream("/v1/completions", ask)
+        self.assertEqual(events[0]["choices"][0]["logprobs"], numbers)
+        self.assertEqual(self.good("/v1/completions", {"prompt": "abc", "max_tokens": 0})["choices"][0]["text"], "")
+
     def test_tokens_there_and_back(self):
         tokens = self.server.ask("POST", "/tokenize", {"content": "hello there <|im_end|>", "parse_special": False})[2]["tokens"]
         self.assertNotIn(63, tokens)
@@ -614,6 +636,8 @@ class LoadTest(ServerTest):
                 self.good(CHAT, chat(f"question {n % 50}", max_tokens=2, seed=n))
                 self.server.ask("GET", "/v1/models")
                 self.server.ask("POST", CHAT, {"nonsense": 1})
+        if any(mark in pathlib.Path(PROGRAM).read_bytes() for mark in (b"__asan_init", b"__tsan_init")):
+            return some(300)  # a sanitizer has memory of its own
         some(300)
         before = self.server.memory()
         some(340 * SCALE)

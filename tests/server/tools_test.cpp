@@ -66,6 +66,13 @@ void expect(ToolForm form, std::string_view text, const Read& expected) {
 const std::string kLook = R"({"name": "look", "arguments": {"at": [1, {"x": "}]\"{"}]}})";
 const std::string kArguments = R"({"at": [1, {"x": "}]\"{"}]})";
 
+TEST(CallReader, ABrokenCallCountsAmongThoseThatMayCome) {
+  const std::string broken = R"(<tool_call>{"name": "look", "arguments": {])";
+  const std::string text = broken + R"(<tool_call>{"name": "go", "arguments": {}}</tool_call>)";
+  EXPECT_EQ(read(ToolForm::tagged, text, text.size()).calls.size(), 2U);
+  for (const std::size_t step : {1U, 5U, 100U}) EXPECT_EQ(read(ToolForm::tagged, text, step, 1).calls.size(), 1U);
+}
+
 TEST(CallReader, EachFormIsUnderstood) {
   const Read one{"", {{"look", kArguments}}}, two{"", {{"look", kArguments}, {"go", "{}"}}};
   const std::string go = R"({"name": "go"})";

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -376,6 +377,41 @@ TEST_F(EngineTest, ReportsLogprobs) {
     EXPECT_EQ(event.choice.likeliest.front().first, event.choice.token);
     EXPECT_EQ(event.choice.likeliest.front().second, event.choice.logprob);
     EXPECT_LT(event.choice.logprob, 0);
+  }
+}
+
+// A prompt's tokens are rated by the rows before them, in pieces and beside others as alone; the answer stays what it
+// is.
+TEST_F(EngineTest, RatesThePrompt) {
+  Request r{.prompt = prompt(75), .max_tokens = 3};
+  r.sampling.logprobs = 2;
+  const Answer expected = alone(r);
+  const std::vector<float> rows = run_alone(model_, r.prompt, 100);
+  const auto V = static_cast<std::size_t>(model_.config().vocabulary);
+  r.rate_prompt = true;
+  for (const std::int64_t piece : {7, 40, 512}) {
+    RunningBatch engine(model_, tokenizer_, {.cache_tokens = 1024, .tokens_per_step = piece});
+    for (int round = 0; round < 2; ++round) {  // the second could reuse what the first has read
+      engine.submit({.prompt = prompt(30, 2), .max_tokens = 20});
+      const std::int64_t number = engine.submit(r);
+      std::vector<Choice> rated;
+      Answers answers;
+      while (!engine.idle()) {
+        const std::vector<Event> events = engine.step();
+        for (const Event& event : events)
+          if (event.request == number) rated.insert(rated.end(), event.prompt.begin(), event.prompt.end());
+        collect(events, answers);
+      }
+      EXPECT_EQ(answers[number], expected);
+      ASSERT_EQ(rated.size(), r.prompt.size());
+      EXPECT_TRUE(std::isnan(rated.front().logprob));
+      for (std::size_t i = 1; i < rated.size(); ++i) {
+        const Choice one = rate(std::span(rows).subspan((i - 1) * V, V), r.prompt[i], 2);
+        EXPECT_EQ(rated[i].token, r.prompt[i]);
+        EXPECT_EQ(rated[i].logprob, one.logprob) << i;
+        EXPECT_EQ(rated[i].likeliest, one.likeliest) << i;
+      }
+    }
   }
 }
 

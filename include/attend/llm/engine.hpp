@@ -35,6 +35,7 @@ struct Request {
   std::vector<Token> stop_tokens{};
   std::vector<Token> shown{};                     // special tokens that are part of the text all the same
   std::shared_ptr<TokenConstraint> constraint{};  // for this request alone; null: any token may come
+  bool rate_prompt = false;                       // log-probabilities of the prompt's tokens too, in its first event
 };
 
 // complete: the constraint lets nothing follow.
@@ -48,7 +49,8 @@ struct Event {
   std::string text{};  // whole characters; empty while one is incomplete or a stop text may be under way
   bool has_token = false;
   Finish finish = Finish::not_yet;
-  std::int64_t reused = 0;  // tokens of its prompt that were not read again: an earlier request began alike
+  std::int64_t reused = 0;       // tokens of its prompt that were not read again: an earlier request began alike
+  std::vector<Choice> prompt{};  // with rate_prompt; nothing comes before the first token: its logprob is NaN
 };
 
 struct EngineStats {

@@ -31,8 +31,8 @@ ATTEND_API void check_sampling(const Sampling& sampling);
 
 struct Choice {
   Token token = 0;
-  double logprob = 0;                               // of the model itself, before any rule
-  std::vector<std::pair<Token, double>> likeliest;  // and of the likeliest, falling
+  double logprob = 0;                                 // of the model itself, before any rule
+  std::vector<std::pair<Token, double>> likeliest{};  // and of the likeliest, falling
 };
 
 // Which tokens may come next in one answer: asked before each token, told the one that was taken.
