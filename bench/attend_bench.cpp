@@ -129,6 +129,9 @@ int main(int argc, char** argv) {
   bool lens = false;
   app.add_flag("--lens", lens, "What looking costs beside a plain forward pass: statistics, maps, zoom; in CPU time");
   app.add_flag("--train", training, "A step of training instead, whole and in parts");
+  std::string shape = "minimind2-small";
+  app.add_option("--shape", shape,
+                 "With --train and --serve-train: what is trained, by a name that 'attend info' knows");
   app.add_flag("--serve-train", served_training, "Train as standard input says (train.hpp says what)");
   CLI11_PARSE(app, argc, argv);
   if (thread_option > 0) set_threads(thread_option);
@@ -147,11 +150,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (training) {
-    run_training(rounds, {fma_rate, pair_rate, read_rate});
+    run_training(shape, rounds, {fma_rate, pair_rate, read_rate});
     return 0;
   }
   if (served_training) {
-    serve_training();
+    serve_training(shape);
     return 0;
   }
   if (parts) {

@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "attend/attend.hpp"
+#include "attend/error.hpp"
+#include "llm/model/config.hpp"
+#include "llm/model/embedded.hpp"
 #include "llm/model/plan.hpp"
 #include "llm/train/adamw.hpp"
 #include "llm/train/network.hpp"
@@ -41,9 +44,16 @@ TrainingBatch training_batch(std::int64_t vocabulary) {
   return batch;
 }
 
+ModelConfig shape_called(const std::string& shape) {
+  if (shape == kEmbeddedModel) return config_from_gguf(open_gguf(embedded_path()), shape);
+  if (const ModelConfig* found = find_shape(shape)) return *found;
+  throw InvalidArgument("there is no shape '" + shape + "', expected one that 'attend info' knows, or " +
+                        kEmbeddedModel);
+}
+
 struct Training {
-  explicit Training(DType compute)
-      : network(*find_shape("minimind2-small"), {.compute = compute, .tokens = kTokens}),
+  Training(const std::string& shape, DType compute)
+      : network(shape_called(shape), {.compute = compute, .tokens = kTokens}),
         moments(network.layout()),
         batch(training_batch(network.config().vocabulary)) {
     initialise(network.layout(), 1, network.parameters());
@@ -206,8 +216,8 @@ class Parts {
          dloss_ = filled(DType::f32, kTokens, 1);
 };
 
-void training_rows(DType dtype, int rounds, const std::function<double()>& ceiling) {
-  Training training(dtype);
+void training_rows(const std::string& shape, DType dtype, int rounds, const std::function<double()>& ceiling) {
+  Training training(shape, dtype);
   const ModelConfig& c = training.network.config();
   Parts parts(c, dtype);
   const Work work = work_of(c);
@@ -249,14 +259,14 @@ void training_rows(DType dtype, int rounds, const std::function<double()>& ceili
 
 }  // namespace
 
-void run_training(int rounds, const Ceilings& ceilings) {
-  fmt::print("{}, {} threads, kernels {}: MiniMind2-small, {} rows of {} tokens\n", cpu_info().model, threads(),
-             kernel_name(), kRows, kLength);
-  training_rows(DType::f32, rounds, ceilings.fma);
-  training_rows(DType::bf16, rounds, ceilings.pairs);
+void run_training(const std::string& shape, int rounds, const Ceilings& ceilings) {
+  fmt::print("{}, {} threads, kernels {}: {}, {} rows of {} tokens\n", cpu_info().model, threads(), kernel_name(),
+             shape, kRows, kLength);
+  training_rows(shape, DType::f32, rounds, ceilings.fma);
+  training_rows(shape, DType::bf16, rounds, ceilings.pairs);
 }
 
-void serve_training() {
+void serve_training(const std::string& shape) {
   std::unique_ptr<Training> trainings[2];
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -264,10 +274,12 @@ void serve_training() {
     std::string dtype, what;
     words >> dtype >> what;
     std::unique_ptr<Training>& training = trainings[dtype == "bf16" ? 1 : 0];
-    if (!training) training = std::make_unique<Training>(dtype == "bf16" ? DType::bf16 : DType::f32);
+    if (!training) training = std::make_unique<Training>(shape, dtype == "bf16" ? DType::bf16 : DType::f32);
     double result = 0;
     if (what == "loss")
       result = training->network.loss(training->batch) / kTokens;
+    else if (what == "operations")
+      result = work_of(training->network.config()).all();
     else
       for (int n = std::stoi(what); n > 0; --n) result += training->run();
     fmt::print("{:.9g}\n", result);
