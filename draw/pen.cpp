@@ -18,6 +18,20 @@
 #include "draw/labels.hpp"
 #include "draw/svg_text.hpp"
 
+#ifdef ATTEND_SANITIZED
+// The sanitizers do not see inside these libraries. What fontconfig keeps for Pango's fonts looks lost to them, Cairo's
+// PDF does lose some, and Pango's own thread looks like a race.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libfontconfig\nleak:libcairo";
+}
+extern "C" const char* __lsan_default_options() {
+  return "print_suppressions=0";
+}
+extern "C" const char* __tsan_default_suppressions() {
+  return "called_from_lib:libfontconfig.so\nrace:libfontconfig\nrace:libpango\nrace:libglib\nrace:libcairo";
+}
+#endif
+
 namespace attend::draw {
 namespace {
 

@@ -11,7 +11,8 @@ struct Form {
 
 void write(const Json& value, const Form& form, int level, std::string& out) {
   const auto line = [&](int at) {
-    if (form.indent >= 0) out.append("\n").append(static_cast<std::size_t>(form.indent * at), ' ');
+    if (form.indent >= 0)
+      out.append("\n").append(static_cast<std::size_t>(form.indent) * static_cast<std::size_t>(at), ' ');
   };
   const auto parts = [&](const auto& all, char open, char close, const auto& write_one) {
     out += open;

@@ -44,8 +44,8 @@ Arguments::Arguments(std::span<const Parameter> parameters, const std::map<std::
     }
     if (meant == nullptr)
       throw InvalidArgument(names.empty() ? fmt::format("there is no parameter '{}': this lab has none", name)
-                                          : fmt::format("there is no parameter '{}'{}; there are: {}", name,
-                                                        io::did_you_mean(name, names), fmt::join(names, ", ")));
+                                          : fmt::format("there is no parameter '{}', there are: {}{}", name,
+                                                        fmt::join(names, ", "), io::did_you_mean(name, names)));
     if (meant->words)
       words_[name] = text;
     else
@@ -80,8 +80,8 @@ const Lab& lab_called(const std::string& name) {
   if (const Lab* lab = find_lab(name)) return *lab;
   std::vector<std::string> names;
   for (const Lab& lab : all_labs()) names.push_back(lab.name);
-  throw InvalidArgument(fmt::format("there is no lab '{}'{}; there are: {}", name, io::did_you_mean(name, names),
-                                    fmt::join(names, ", ")));
+  throw InvalidArgument(fmt::format("there is no lab '{}', there are: {}{}", name, fmt::join(names, ", "),
+                                    io::did_you_mean(name, names)));
 }
 
 Report run_lab(const Lab& lab, const Arguments& arguments, const Progress& progress) {

@@ -70,7 +70,7 @@ void merge_into(const RowAverage<T>& row, const PartOfRow<T>& part, std::int64_t
   const auto keep = static_cast<float>(share_of(before, whole)), take = static_cast<float>(share_of(more, whole));
   for (std::int64_t e = 0; e < E; ++e)
     row.out[e] = keep == 0 ? part.out[e] * take : row.out[e] * keep + part.out[e] * take;
-  *row.state = whole;
+  if (row.state != nullptr) *row.state = whole;
   row.lse = static_cast<T>(lse_of(whole));
 }
 

@@ -22,7 +22,8 @@ Computed compute(const Problem& problem, const Case& c, std::vector<std::string>
 // The truth against src/reference, to a few roundings of double.
 std::vector<std::string> check_truth(const Problem& problem, const Truth& truth);
 
-// ATTEND_SWEEP: "all" for the whole list, "quick" for builds with sanitizers, else "".
+// ATTEND_SWEEP: "all" for the whole list, "quick" for builds with sanitizers, "" for the cover; where it is not set, ""
+// for the kernels that this machine chooses, "quick" for others.
 std::string sweep_mode();
 
 // item(n) for n in [0, count) on all CPUs. Items must not throw.
