@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include "io/environment.hpp"
@@ -51,8 +52,9 @@ int columns_of_terminal() {
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double rate, int columns,
                           const char* unit) {
   std::string text = amount(static_cast<double>(done), unit);
-  if (total > 0) text += fmt::format(" of {}", amount(static_cast<double>(total), unit));
-  if (rate > 0) text += fmt::format(", {}/s", amount(rate, unit));
+  const bool share = unit != nullptr && std::string_view(unit) == "%";  // neither its total nor its rate tells anything
+  if (total > 0 && !share) text += fmt::format(" of {}", amount(static_cast<double>(total), unit));
+  if (rate > 0 && !share) text += fmt::format(", {}/s", amount(rate, unit));
   if (rate > 0 && total > done) text += fmt::format(", {} left", clock_time(static_cast<double>(total - done) / rate));
   std::string line = label + "  ";
   const int room = std::min(columns - 1 - static_cast<int>(line.size() + text.size()) - 4, kWidestBar);
