@@ -218,10 +218,11 @@ double scale_of(const AttentionOptions& options, int64_t D) {
 
 // What query i sees. Of a masked key nothing is used: its score stays 0 here and its weight is exactly 0.
 struct Row {
-  explicit Row(int64_t N) : visible(N), capped(N), scores(N), weights(N), keep(N, 1) {}
+  explicit Row(int64_t N) : visible(N), capped(N), cap_slopes(N, 1), scores(N), weights(N), keep(N, 1) {}
 
   Array<char> visible;
-  Array<double> capped;   // scale * q.k, soft-capped: what the rule is given
+  Array<double> capped;  // scale * q.k, soft-capped: what the rule is given
+  Array<double> cap_slopes;
   Array<double> scores;   // what the softmax is given
   Array<double> weights;  // the softmax, before dropout
   Array<double> keep;     // dropout: 0, or 1 / (1 - p)
@@ -238,7 +239,11 @@ void fill_scores(Row& row, const AttentionOptions& options, const Rows& q, const
     row.visible[j] = allowed(options.mask, span, b, h, i, j);
     if (!row.visible[j]) continue;
     double s = scale * dot(q, i, k, j);
-    if (options.softcap != 0) s = options.softcap * std::tanh(s / options.softcap);
+    if (options.softcap != 0) {
+      const double x = s / options.softcap, cosh = std::cosh(x);
+      s = options.softcap * std::tanh(x);
+      row.cap_slopes[j] = 1 / cosh / cosh;  // 1 - tanh^2 would leave nothing where tanh is nearly 1
+    }
     row.capped[j] = s;
   }
   row.scores = row.capped;
@@ -384,8 +389,7 @@ void backward_row(const HeadGradients& to, const AttentionOptions& options, cons
   const double scale = scale_of(options, q.dim);
   for (int64_t j = 0; j < N; ++j) {
     if (!row.visible[j]) continue;
-    const double tanh = options.softcap != 0 ? row.capped[j] / options.softcap : 0;
-    const double dqk = scale * ds[j] * (1 - tanh * tanh);
+    const double dqk = scale * ds[j] * row.cap_slopes[j];
     add_row(to.dq, i, dqk, k, j);
     add_row(to.dk, j, dqk, q, i);
   }

@@ -108,6 +108,34 @@ TEST(Extremes, OneHotIsExact) {
   }
 }
 
+// Where tanh is 1 but for its last bits its slope is small, and still right to its last digits.
+TEST(Extremes, ASaturatedSoftCapKeepsItsSlope) {
+  const int64_t N = 7;
+  Tensor q(DType::f32, {1, 1, 1, 1}), k(DType::f32, {1, 1, N, 1}), v(DType::f32, {1, 1, N, 1});
+  Tensor dout(DType::f32, {1, 1, 1, 1});
+  q.data<float>()[0] = dout.data<float>()[0] = 1;
+  for (int64_t j = 0; j < N; ++j) {
+    k.data<float>()[j] = static_cast<float>(3 * j);
+    v.data<float>()[j] = static_cast<float>(j % 3) - 0.75F;
+  }
+  const AttentionOptions options{.scale = 1.0, .softcap = 2.0};
+  const AttentionResult r = attention(q, k, v, options, {.lse = true});
+  const AttentionGradientTensors g = attention_backward(dout, q, k, v, r.out, r.lse, options);
+
+  double sum = 0, out = 0;
+  for (int64_t j = 0; j < N; ++j) {
+    const double weight = std::exp(2 * std::tanh(1.5 * static_cast<double>(j)));
+    sum += weight;
+    out += weight * static_cast<double>(v.data<float>()[j]);
+  }
+  out /= sum;
+  for (int64_t j = 0; j < N; ++j) {
+    const double x = 1.5 * static_cast<double>(j), slope = 1 / (std::cosh(x) * std::cosh(x));
+    const double wanted = std::exp(2 * std::tanh(x)) / sum * (static_cast<double>(v.data<float>()[j]) - out) * slope;
+    EXPECT_NEAR(static_cast<double>(g.dk.data<float>()[j]) / wanted, 1, 4e-6) << "key " << j << ", slope " << slope;
+  }
+}
+
 void expect_all(const View& x, double value, const std::string& what) {
   for (int64_t b = 0; b < x.batch(); ++b) {
     for (int64_t h = 0; h < x.heads(); ++h) {

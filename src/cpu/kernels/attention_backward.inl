@@ -26,11 +26,12 @@ std::int64_t backward_tile_bytes_with(const AttentionProblem& p) {
 template <class Math>
 struct BackwardScratch {
   using Element = typename Math::Element;
-  Element* tile_rows;                // of keys before they are packed
-  Element *q, *dout;                 // a block of rows
-  Element *q_rows, *dout_rows;       // the same, to sum over the rows
-  float *scores, *dscores, *before;  // [kBlockRows][kKeyTile]
-  float* seen;                       // the same: 0 where hidden, for the user's rule
+  Element* tile_rows;           // of keys before they are packed
+  Element *q, *dout;            // a block of rows
+  Element *q_rows, *dout_rows;  // the same, to sum over the rows
+  float *scores, *dscores;      // [kBlockRows][kKeyTile], as the next three
+  float *before, *seen;         // for the user's rule: scores before it; 0 where hidden
+  float* cap_slopes;
   Element *weights, *dscores_keys, *dscores_rows;
   RowKeys keys;
 };
@@ -48,6 +49,7 @@ inline BackwardScratch<Math> carve_backward(const AttentionProblem& p, std::int6
   s.dscores = carver.take<float>(kBlockRows * kKeyTile);
   s.before = carver.take<float>(kBlockRows * kKeyTile);
   s.seen = carver.take<float>(kBlockRows * kKeyTile);
+  s.cap_slopes = carver.take<float>(kBlockRows * kKeyTile);
   s.weights = Math::take_weights(s.scores, kBlockRows, carver);
   s.dscores_keys = Math::take_weights(s.dscores, kBlockRows, carver);
   s.dscores_rows = Math::take_weights(s.dscores, kBlockRows, carver);
@@ -150,7 +152,8 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, cons
                              BackwardScratch<Math>& s) {
   const std::int64_t columns = block.c1 - block.c0;
   set_product(t.scores, t.q, t.k_t, {block.rows, columns, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
-  finish_scores(p, block, s.keys, s.scores, p.hook || p.softcap != 0.0F ? s.before : nullptr);
+  finish_scores(p, block, s.keys, s.scores,
+                {.before_rule = p.hook ? s.before : nullptr, .cap_slopes = p.softcap != 0.0F ? s.cap_slopes : nullptr});
   set_product(t.dscores, t.dout, t.v_t, {block.rows, columns, Math::depth(p.E)});  // (M,N) = (M,E) . (E,N)
   const V factor = set1(exponent_factor(p)), zero = set1(0.0F);
   float keep[kKeyTile];
@@ -196,14 +199,12 @@ inline void score_gradients(const AttentionProblem& p, const Block& block, Backw
       }
   }
   if (p.softcap == 0.0F) return;
-  const V per_cap = set1(1.0F / p.softcap);
   for (std::int64_t r = 0; r < block.rows; ++r)
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-      const V t = mul(load(s.before + r * kKeyTile + c), per_cap);
       float* d = s.dscores + r * kKeyTile + c;
       const V x = load(d);
-      // A hidden score has gradient zero even where its tanh is NaN.
-      store(d, select(equal(x, zero), x, mul(x, fnma(t, t, set1(1.0F)))));
+      // A hidden score has gradient zero even where its slope is NaN.
+      store(d, select(equal(x, zero), x, mul(x, load(s.cap_slopes + r * kKeyTile + c))));
     }
 }
 

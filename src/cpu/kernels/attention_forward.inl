@@ -291,7 +291,7 @@ template <class Math>
 inline void weigh_block(const AttentionProblem& p, const Block& block, const float* k_scales, const float* v_scales,
                         ForwardScratch<Math>& s, std::int64_t at) {
   if (k_scales) scale_columns(block, s.scores, k_scales);
-  finish_scores(p, block, s.keys, s.scores, nullptr);
+  finish_scores(p, block, s.keys, s.scores);
   const bool as_floats = p.dropout_threshold || p.observer || v_scales;
   softmax_block<Math>(p, block, s.scores, as_floats, s.weights, s.part, at);
   if (p.observer) observe_block(p, block, s.scores, s.part.acc + at * acc_row(p));
@@ -501,7 +501,7 @@ void weights(const AttentionProblem& p, const RowRange& range, void* scratch) {
         set_product({s.scores + block.c0, kKeyTile}, LeftTile<FloatFormat>{s.q + (row - range.begin) * Dp, Dp},
                     RightTile<FloatFormat>{s.tile.k + block.c0, kKeyTile},
                     {block.rows, block.c1 - block.c0, p.D});  // (M,N) = (M,D) . (D,N)
-        finish_scores(p, block, s.keys, s.scores, nullptr);
+        finish_scores(p, block, s.keys, s.scores);
         for (std::int64_t r = 0; r < block.rows; ++r) {
           float* score = s.scores + r * kKeyTile;
           const SoftmaxRow& softmax = p.softmax_rows[row_index(p, range.b, range.hk, row + r)];

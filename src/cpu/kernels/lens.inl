@@ -8,7 +8,7 @@ inline void make_scores(const AttentionProblem& p, const Block& block, const Til
                         const ForwardScratch<Math>& s, std::int64_t at) {
   multiply_keys(p, block, tile, s, at);
   if (tile.k_scales) scale_columns(block, s.scores, tile.k_scales);
-  finish_scores(p, block, s.keys, s.scores, nullptr);
+  finish_scores(p, block, s.keys, s.scores);
 }
 
 inline V weight_of(V score, const SoftmaxRow& row, V factor) {

@@ -45,7 +45,7 @@ inline void forward_overlapped(const AttentionProblem& p, const RowRange& range,
                                      more ? next.c1 - next.c0 : 0);
       const TileProduct<true> behind(before.rows ? values_of(before, before_weights) : kNothing, before.rows,
                                      before.rows ? Ep : 0);
-      finish_scores(p, block, s.keys, scores, nullptr);
+      finish_scores(p, block, s.keys, scores);
       const std::int64_t steps = ahead.steps() + behind.steps(), parts = steps > 0 ? steps : 1;
       for (std::int64_t n = 0, done = 0; n < parts; ++n) {
         if (n < ahead.steps())

@@ -141,13 +141,21 @@ inline double in_nats(const AttentionProblem& p, float score) {
   return static_cast<double>(score) * (plain_scores(p) ? static_cast<double>(p.scale) : 1.0);
 }
 
-inline void scale_and_cap(const AttentionProblem& p, const Block& block, float* scores) {
+// `slopes`, if given, gets those of the soft-cap.
+inline void scale_and_cap(const AttentionProblem& p, const Block& block, float* scores, float* slopes) {
   const V scale = set1(p.scale), cap = set1(p.softcap);
   const V per_cap = set1(p.softcap != 0.0F ? p.scale / p.softcap : 0.0F);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     float* s = scores + r * kKeyTile;
-    for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
-      store(s + c, p.softcap != 0.0F ? mul(cap, tanh(mul(load(s + c), per_cap))) : mul(load(s + c), scale));
+    for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+      if (p.softcap == 0.0F) {
+        store(s + c, mul(load(s + c), scale));
+        continue;
+      }
+      const Tanh t = tanh_with_slope(mul(load(s + c), per_cap));
+      store(s + c, mul(cap, t.value));
+      if (slopes) store(slopes + r * kKeyTile + c, t.slope);
+    }
   }
 }
 
@@ -218,14 +226,19 @@ inline void hide_masked(const AttentionProblem& p, const Block& block, const Row
   }
 }
 
+// What backward needs of scores on their way, if given: as the user's rule gets them, and the slopes of the soft-cap.
+struct ScoresKept {
+  float *before_rule = nullptr, *cap_slopes = nullptr;
+};
+
 // scores[rows][kKeyTile] hold q.k on entry; on return exponent_factor() times them is an exponent of 2, -inf where
-// hidden. `before_rule`, if given, keeps the scores as the user's rule and the soft-cap's gradient need them.
+// hidden.
 inline void finish_scores(const AttentionProblem& p, const Block& block, const RowKeys& keys, float* scores,
-                          float* before_rule) {
+                          ScoresKept kept = {}) {
   if (!plain_scores(p)) {
-    scale_and_cap(p, block, scores);
-    if (before_rule)
-      __builtin_memcpy(before_rule, scores, static_cast<std::size_t>(block.rows * kKeyTile) * sizeof(float));
+    scale_and_cap(p, block, scores, kept.cap_slopes);
+    if (kept.before_rule)
+      __builtin_memcpy(kept.before_rule, scores, static_cast<std::size_t>(block.rows * kKeyTile) * sizeof(float));
     if (p.hook)
       for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
         p.hook->forward(p.hook->context, scores + at, stride, rows, valid_columns(p, block), block.b, h, i,

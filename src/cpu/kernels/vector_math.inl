@@ -101,12 +101,21 @@ inline NormalTail normal_tail(V a) {
   return {e.p, e.n, mul(t, s)};
 }
 
+struct Tanh {
+  V value, slope;
+};
+
 // tanh|x| = e / (e + 2) with e = exp(2|x|) - 1 made without cancellation: e = 2^n * q + (2^n - 1), q = exp(r) - 1.
-inline V tanh(V x) {
-  const V y = min(set1(20.0F), mul(set1(2.0F), abs(x)));  // tanh(10) is 1 in f32; NaN stays NaN
+// Its slope is 4 (e + 1) / (e + 2)^2: 1 - tanh^2 would leave nothing of it where tanh is nearly 1.
+inline Tanh tanh_with_slope(V x) {
+  const V y = min(set1(88.0F), mul(set1(2.0F), abs(x)));  // e stays finite; NaN stays NaN
   const V n = round(mul(y, set1(kLog2e)));
   const V q = exp_minus_one(without_ln2(y, n));
   const V power = times_power_of_two(set1(1.0F), n);
   const V e = fma(power, q, sub(power, set1(1.0F)));
-  return copy_sign(div(e, add(e, set1(2.0F))), x);
+  const V part = div(set1(1.0F), add(e, set1(2.0F)));
+  return {copy_sign(div(e, add(e, set1(2.0F))), x), mul(mul(add(e, set1(1.0F)), part), mul(set1(4.0F), part))};
+}
+inline V tanh(V x) {
+  return tanh_with_slope(x).value;
 }
