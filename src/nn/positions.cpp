@@ -166,7 +166,7 @@ void t5_bias(View table, MutableView out, std::int64_t first_distance, const T5B
   check_writable(op, "out", out);
   check_t5(op, "table", table, "out", out, first_distance, buckets);
   check_all_apart(op, {{"out", out}}, {{"table", table}});
-  for (std::int64_t x = 0; x < out.dim(); ++x) {
+  for (std::int64_t x = 0; out.heads() > 0 && x < out.dim(); ++x) {
     const std::int64_t bucket = t5_bucket(first_distance + x, buckets);
     for (std::int64_t h = 0; h < out.heads(); ++h) store(out, 0, h, 0, x, load(table, 0, 0, bucket, h));
   }
@@ -180,7 +180,7 @@ void t5_bias_backward(View dout, MutableView dtable, std::int64_t first_distance
   check_all_apart(op, {{"dtable", dtable}}, {{"dout", dout}});
   const std::int64_t H = dtable.dim();
   std::vector<double> sums(static_cast<std::size_t>(dtable.length() * H));
-  for (std::int64_t x = 0; x < dout.dim(); ++x) {
+  for (std::int64_t x = 0; H > 0 && x < dout.dim(); ++x) {
     double* to = sums.data() + t5_bucket(first_distance + x, buckets) * H;
     for (std::int64_t h = 0; h < H; ++h) to[h] += load(dout, 0, h, 0, x);
   }

@@ -102,7 +102,7 @@ bool may_be_dilated(const Mask& mask) {
 
 std::optional<DilatedMask> dilated_call(const View& q, const View& k, const AttentionOptions& options) {
   if (!may_be_dilated(options.mask)) return std::nullopt;
-  if (q.length() * k.length() < kLeastScores) return std::nullopt;
+  if (row_count(q.shape) == 0 || row_count(k.shape) == 0 || q.length() * k.length() < kLeastScores) return std::nullopt;
   if (options.rule || options.bias || options.distance_bias || options.alibi_slopes || options.sinks ||
       options.dropout.probability > 0)
     return std::nullopt;

@@ -177,6 +177,15 @@ std::vector<DistanceCase> distance_cases() {
           {1, 2, 1, 600, 600, 1, window(40, 0) | columns(250, 0, 3)}};
 }
 
+// However many distances there are, without heads there is nothing to do.
+TEST(Positions, T5WithoutHeadsReturnsAtOnce) {
+  const std::int64_t huge = std::int64_t{1} << 56;
+  float unused = 0;
+  const MutableView biases{DType::f32, &unused, {1, 0, 1, huge}, {}}, table{DType::f32, &unused, {1, 1, 32, 0}, {}};
+  t5_bias(table, biases, 0);
+  t5_bias_backward(biases, table, 0);
+}
+
 // The same sums in the same order as for a bias spread out, so the same bits.
 TEST(DistanceBias, IsTheSpreadBiasToTheBit) {
   for (const DistanceCase& c : distance_cases()) {
