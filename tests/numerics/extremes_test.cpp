@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/error.hpp"
 #include "base/elements.hpp"
 #include "support/check.hpp"
 #include "support/tensors.hpp"
