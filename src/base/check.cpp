@@ -109,14 +109,13 @@ void check_layout(std::string_view op, std::string_view what, const void* data, 
   for (const std::int64_t size : shape) {
     if (size < 0) fail(op, std::string(what) + " shape is " + to_string(shape) + ", expected sizes >= 0");
   }
-  // Zeros aside: what is empty may not be so large either that its other sizes cannot be multiplied.
-  const auto size = [&](std::size_t d) { return std::max<std::int64_t>(shape[d], 1); };
+  std::int64_t bytes = 0;
   try {
-    checked_product("bytes", {size(0), size(1), size(2), size(3), element_bytes});
+    bytes = checked_product("bytes", {shape[0], shape[1], shape[2], shape[3], element_bytes});
   } catch (const InvalidArgument& error) {
     fail(op, std::string(what) + " " + error.what());
   }
-  if (is_empty(shape)) return;
+  if (bytes == 0) return;
 
   std::int64_t reach = 0;
   for (std::size_t d = 0; d < 4; ++d) {

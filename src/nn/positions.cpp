@@ -117,7 +117,7 @@ void add_positions_backward(View dy, MutableView dtable, std::int64_t first_posi
   check_writable(op, "dtable", dtable);
   check_table(op, "dtable", dtable, "dy", dy, first_position);
   check_all_apart(op, {{"dtable", dtable}}, {{"dy", dy}});
-  const std::int64_t D = dtable.dim(), rows = dy.batch() * dy.heads();
+  const std::int64_t D = dtable.dim(), rows = row_count(dy.shape) == 0 ? 0 : dy.batch() * dy.heads();
   for_each_row(D == 0 ? 0 : dtable.length(), D, [&](std::int64_t p) {
     const std::int64_t i = p - first_position;
     const bool stood = i >= 0 && i < dy.length();

@@ -89,7 +89,7 @@ template <class... Views>
 void flatten(Views&... views) {
   if (!(is_contiguous(views) && ...)) return;
   const auto flat = [](auto& view) {
-    view.shape = {1, 1, 1, view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3]};
+    view.shape = {1, 1, 1, row_count(view.shape) * view.shape[3]};
     view.strides = contiguous_strides(view.shape);
   };
   (flat(views), ...);

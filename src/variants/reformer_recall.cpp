@@ -26,9 +26,11 @@ std::vector<std::int32_t> reformer_hashes(View q, const ReformerOptions& options
   check_readable(op, "q", q);
   const LshPlan plan(op, q.heads(), q.length(), q.dim(), options);
   if (q.dtype == DType::f64) return reference::reformer_hashes(q, lsh_rotations(plan), plan.factors);
-  const std::int64_t heads = q.batch() * q.heads(), L = q.length();
-  std::vector<std::int32_t> hashes(static_cast<std::size_t>(checked_product(op, {plan.rounds, heads, L})));
+  const std::int64_t L = q.length();
+  std::vector<std::int32_t> hashes(
+      static_cast<std::size_t>(checked_product(op, {plan.rounds, q.batch(), q.heads(), L})));
   if (hashes.empty()) return hashes;
+  const std::int64_t heads = q.batch() * q.heads();
   const WidenedInput q_in(q);
   const Tensor rotations = lsh_rotations(plan);
   SortedHeads sorted(plan, 1);
@@ -79,8 +81,8 @@ double reformer_recall(View q, const ReformerOptions& options, std::int64_t samp
   if (q.dtype == DType::f64) fail(op, "measures f32, f16 and bf16, got f64");
   if (samples < 1) fail(op, "samples is " + std::to_string(samples) + ", expected at least 1");
   const LshPlan plan(op, q.heads(), q.length(), q.dim(), options);
+  if (q.batch() == 0 || q.heads() == 0 || q.length() == 0) return 1;
   const std::int64_t heads = q.batch() * q.heads(), L = q.length();
-  if (heads == 0 || L == 0) return 1;
   const WidenedInput q_in(q);
   const Tensor rotations = lsh_rotations(plan);
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim())));

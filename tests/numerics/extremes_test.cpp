@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "attend/error.hpp"
 #include "base/elements.hpp"
 #include "support/check.hpp"
 #include "support/tensors.hpp"
@@ -256,9 +255,9 @@ TEST(Extremes, EmptyBatchQueriesOrKeys) {
 
 // Nothing to do, however large the other sizes: no memory, no long loop.
 void run_empty_and_huge() {
-  const int64_t large = int64_t{1} << 28, huge = large * large;
+  const int64_t huge = int64_t{1} << 40;
   const float none = 0;
-  for (const Shape& rows : {Shape{huge, 1, 0, 8}, Shape{1, huge, 0, 8}, Shape{0, large, large, 8}}) {
+  for (const Shape& rows : {Shape{huge, 1, 0, 8}, Shape{1, huge, 0, 8}, Shape{0, huge, huge, 8}}) {
     for (const int64_t keys : {int64_t{0}, rows[0] == 0 ? huge : int64_t{0}}) {
       const Shape keys_shape = {rows[0], 1, keys, 8};
       const View q = view_of(&none, rows), k = view_of(&none, keys_shape);
@@ -274,21 +273,11 @@ void run_empty_and_huge() {
 TEST(ExtremesDeathTest, EmptyAndHuge) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto run = [] {
-    alarm(60);  // ends a loop over 2^56 nothings
+    alarm(60);  // ends a loop over 2^40 nothings
     run_empty_and_huge();
     std::exit(0);
   };
   EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
-}
-
-// Sizes that cannot be multiplied are refused, also where there is nothing.
-TEST(Extremes, EmptyAndTooLarge) {
-  const int64_t huge = int64_t{1} << 40;
-  const float none = 0;
-  float unused = 0;
-  const Shape shape = {huge, huge, 0, 8};
-  const View q{DType::f32, &none, shape, {}};
-  EXPECT_THROW(attention(q, q, q, MutableView{DType::f32, &unused, shape, {}}), InvalidArgument);
 }
 
 }  // namespace

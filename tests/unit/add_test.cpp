@@ -111,5 +111,14 @@ TEST(Add, EmptyTensorsWork) {
   }
 }
 
+TEST(Add, EmptyAndHuge) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  for (const Shape& shape : {Shape{0, kHuge, kHuge, 4}, Shape{kHuge, kHuge, 0, 4}, Shape{kHuge, kHuge, kHuge, 0}}) {
+    const MutableView x{DType::f32, nullptr, shape, {1, 1, 1, 1}};
+    add(x, x, x);
+    convert(x, x);
+  }
+}
+
 }  // namespace
 }  // namespace attend::test::ops
