@@ -116,9 +116,9 @@ class HeldTruth {
     const auto round = [](Real y) { return static_cast<Real>(static_cast<Held>(y)); };
     if (p_.softcap != 0) {
       const auto cap = static_cast<Real>(p_.softcap);
-      const Real t = std::tanh(x / cap);
-      s.value = cap * t;
-      s.slope = static_cast<double>(1 - t * t);
+      const Real cosh = std::cosh(x / cap);
+      s.value = cap * std::tanh(x / cap);
+      s.slope = static_cast<double>(1 / cosh / cosh);
       s.error = 8 * u_ * static_cast<double>(p_.softcap);
     }
     s.held = round(s.value);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/random.hpp"
 
@@ -120,6 +121,7 @@ class Naive {
         do_(kRows, c_.E),
         s_(kRows, c_.N),
         capped_(kRows, c_.N),
+        cap_slopes_(kRows, c_.N),
         prob_(kRows, c_.N),
         w_(kRows, c_.N),
         keep_(kRows, c_.N),
@@ -261,7 +263,12 @@ class Naive {
     const T cap = T(c_.softcap);
     for (int64_t j = first; j < last; ++j) {
       s[j] *= scale;
-      if (cap != 0) s[j] = cap * std::tanh(s[j] / cap);
+      if (cap != 0) {
+        const T x = s[j] / cap, tanh = std::tanh(x), cosh = std::cosh(x);
+        // The truth must not lose it where tanh is nearly 1; the method in floats may.
+        cap_slopes_(t, j) = std::is_same_v<T, float> ? 1 - tanh * tanh : 1 / cosh / cosh;
+        s[j] = cap * tanh;
+      }
       capped_(t, j) = s[j];
     }
     if (options_.rule) forward_of(options_.rule, T())({s, s_.stride, 1, c_.N, b, h, i, 0});
@@ -339,12 +346,7 @@ class Naive {
     for (int64_t j = first; j < last; ++j) ds[j] = round(ds[j] * cap_slope(t, j));
   }
 
-  T cap_slope(int64_t t, int64_t j) const {
-    const T cap = T(c_.softcap);
-    if (cap == 0) return 1;
-    const T tanh = capped_.row(t)[j] / cap;
-    return 1 - tanh * tanh;
-  }
+  T cap_slope(int64_t t, int64_t j) const { return c_.softcap == 0 ? T(1) : cap_slopes_.row(t)[j]; }
 
   // What one unit of rounding does to this row's gradients, and to those of the keys it sees.
   void measure(int64_t b, int64_t h, int64_t i, int64_t t, int64_t first, int64_t last, T delta) {
@@ -427,7 +429,7 @@ class Naive {
   Magnitudes* m_;
   bool weights_;
   Matrix<T> k_, k_t_, v_, v_abs_, v_t_;
-  Matrix<T> q_, do_, s_, capped_, prob_, w_, keep_, dw_, ds_, o_, o_abs_, dq_;
+  Matrix<T> q_, do_, s_, capped_, cap_slopes_, prob_, w_, keep_, dw_, ds_, o_, o_abs_, dq_;
   Matrix<T> dk_, dv_;
   std::vector<T> v_max_, dbias_, dsinks_;
   T k_max_ = 0;
