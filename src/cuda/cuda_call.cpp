@@ -95,7 +95,7 @@ void check_strides(const char* what, const View& view) {
   if (!aligned)
     fail("cuda::attention",
          std::string(what) +
-             " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
+             " lies at strides that copies of 16 bytes cannot take: expected the last dimension contiguous, the "
              "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
 }
 

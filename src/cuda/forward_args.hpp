@@ -77,6 +77,7 @@ struct ForwardArgs {
   int split_keys = 0;
   KeyParts parts;          // where there are splits
   int* counter = nullptr;  // zero before the launch and after it
+  DeviceOperand q_rows, k_rows, v_rows, out_rows;  // for the plain kernels, which use no maps
 };
 
 }  // namespace attend::cuda

@@ -1,0 +1,411 @@
+// Attention backward from sm_80 on, in two kernels that add nothing up in memory, so that bits are the same every time:
+// one of dK and dV, whose rows are keys, and one of dQ, whose rows are queries. Both make the scores again.
+#pragma once
+
+#include "cuda/attention_plain.cuh"
+#include "cuda/backward_items.cuh"
+
+namespace attend::cuda {
+
+__device__ __forceinline__ float cap_slope(float x, float cap) {
+  const float t = tanh_exact(__fdividef(x, cap));
+  return 1.0F - t * t;
+}
+template <class T>
+__device__ __forceinline__ const T* head_of(const DeviceOperand& x, int b, int h) {
+  return static_cast<const T*>(x.data) + b * x.batch_stride + h * x.head_stride;
+}
+// Rows of a head to a tile, zeros past the last.
+template <class T, int kRows, int kD>
+__device__ __forceinline__ void copy_rows(std::uint32_t tile, const T* head, std::int64_t stride, int first, int rows,
+                                          int dims) {
+  copy_tile<T, kRows, kD, kPlainThreads>(
+      tile, dims, head, [&](int n) -> const T* { return first + n < rows ? head + (first + n) * stride : nullptr; });
+}
+
+// step(x) for each, once copy(x) is there: the first is under way. With one stage the next waits for its place.
+template <class Tr>
+__device__ __forceinline__ void walk_steps(int count, auto&& copy, auto&& step) {
+  for (int x = 0; x < count; ++x) {
+    wait_copies();
+    __syncthreads();
+    if constexpr (Tr::kStages > 1) copy(x + 1);
+    step(x);
+    if constexpr (Tr::kStages == 1) {
+      __syncthreads();
+      copy(x + 1);
+    }
+  }
+  wait_copies();
+}
+
+// Where everything lies in the shared memory of the kernel of dK and dV.
+template <class Tr>
+struct KeysMemory {
+  static constexpr int kRows = Tr::kRows / 2, row_bytes = kRows * Tr::D * 2, column_bytes = Tr::kColumns * Tr::D * 2;
+  static constexpr int stage_bytes = 2 * column_bytes + Tr::kColumns * kColumnBytes;
+  char* base;
+
+  __device__ __forceinline__ char* k() const { return base; }
+  __device__ __forceinline__ char* v() const { return base + row_bytes; }
+  __device__ __forceinline__ char* q(int stage) const { return base + 2 * row_bytes + stage * stage_bytes; }
+  __device__ __forceinline__ char* dout(int stage) const { return q(stage) + column_bytes; }
+  __device__ __forceinline__ float* lse2(int stage) const {
+    return reinterpret_cast<float*>(dout(stage) + column_bytes);
+  }
+  __device__ __forceinline__ float* delta(int stage) const { return lse2(stage) + Tr::kColumns; }
+  __device__ __forceinline__ int2* seen(int stage) const {
+    return reinterpret_cast<int2*>(delta(stage) + Tr::kColumns);
+  }
+  // From one warp of a pair to the other, each thread's to the same lane.
+  __device__ __forceinline__ float4* weights(int pair) const {
+    return reinterpret_cast<float4*>(q(Tr::kStages) + pair * Tr::kWarpRows * Tr::kColumns * 4);
+  }
+};
+
+// One of two warps that have the same keys. Scores are transposed: rows are keys, columns a step's queries. The first
+// makes the weights and has dV, the second their gradients and has dK.
+template <class Tr>
+struct PlainKeys {
+  using T = typename Tr::T;
+  static constexpr int kRowTiles = Tr::kRowTiles, kScores = Tr::kColumns / 2;
+  const BackwardArgs& a;
+  const KeysMemory<Tr>& mem;
+  BackwardItem item;
+  int lane, pair, second, col0, key0;  // key0: the pair's first
+  int h, i;                            // of the step
+  float s[kRowTiles][kScores], sums[kRowTiles][Tr::D / 2];
+  std::uint32_t p[kRowTiles][kScores / 2];
+
+  __device__ __forceinline__ PlainKeys(const BackwardArgs& args, const KeysMemory<Tr>& memory, const BackwardItem& of)
+      : a(args),
+        mem(memory),
+        item(of),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        pair(static_cast<int>(threadIdx.x) / 64),
+        second(static_cast<int>(threadIdx.x) / 32 % 2),
+        col0(lane % 4 * 2),
+        key0(of.n * KeysMemory<Tr>::kRows + pair * Tr::kWarpRows) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int e = 0; e < Tr::D / 2; ++e) sums[m][e] = 0;
+  }
+  __device__ __forceinline__ int key(int n) const { return key0 + n / 2 * 16 + n % 2 * 8 + lane / 4; }
+  __device__ __forceinline__ RowPlace place(int c) const { return {item.b, h, i * Tr::kColumns + col0 + c}; }
+
+  // S^T = K Q^T, or dP^T = V dO^T
+  __device__ __forceinline__ void products(int stage) {
+    const std::uint32_t rows = lane_of_rows(shared_address(second ? mem.v() : mem.k())) + pair * Tr::kWarpRows * 128;
+    const std::uint32_t columns = lane_of_columns(shared_address(second ? mem.dout(stage) : mem.q(stage)));
+    multiply_rows<T, Tr::D, KeysMemory<Tr>::kRows, Tr::kColumns>(s, rows, columns);
+  }
+  // dV += P^T dO, or dK += dS^T Q
+  __device__ __forceinline__ void add(int stage) {
+    add_products<T, Tr::kColumns>(sums, p, lane_of_rows(shared_address(second ? mem.q(stage) : mem.dout(stage))));
+  }
+  // A number for each of the thread's columns.
+  __device__ __forceinline__ void load_columns(float (&x)[kScores / 2], const float* from) const {
+#pragma unroll
+    for (int n = 0; n < kScores / 4; ++n) {
+      const float2 two = *reinterpret_cast<const float2*>(from + 8 * n + col0);
+      x[2 * n] = two.x, x[2 * n + 1] = two.y;
+    }
+  }
+  __device__ __forceinline__ static int column(int c) { return c / 8 * 2 + c % 2; }
+
+  // What the pair exchanges: f(four numbers, their place).
+  __device__ __forceinline__ void exchange(auto&& f) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int x = 0; x < kScores / 4; ++x) f(s[m] + 4 * x, mem.weights(pair)[(m * (kScores / 4) + x) * 32 + lane]);
+  }
+  // P^T, for dV and, times the soft cap's slope, for the other warp.
+  __device__ __forceinline__ void weights(int stage, bool all) {
+    const auto key_of = [&](int n, int) { return key(n); };
+    bool caps = false;
+    if constexpr (Tr::kTerms) {
+      const ScoreTerms& terms = a.terms;
+      caps = terms.softcap > 0;
+      if (caps)
+        exchange([&](const float* x, float4& to) {
+          const auto slope = [&](int e) { return cap_slope(x[e] * a.scale, terms.softcap); };
+          to = make_float4(slope(0), slope(1), slope(2), slope(3));
+        });
+      const float slope = terms.alibi.data
+                              ? load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride)
+                              : 0.0F;
+      const float* const positions = a.rows.position + static_cast<std::int64_t>(item.b) * a.padded;
+      add_terms(
+          s, terms, a.mask, a.scale, [&](int, int c) { return place(c); }, key_of,
+          [&](int, int c) { return RowSlope{slope, positions[place(c).i]}; });
+      if (a.mask.bits.words)
+        each_asked(
+            s, [&](int n, int c) { return is_shown(a.mask, place(c), key(n)); },
+            [](float& x, bool shown) { x = shown ? x : -INFINITY; });
+    }
+    float lse2[kScores / 2];
+    load_columns(lse2, mem.lse2(stage));
+    each_score(s, [&](float& x, int, int c) { x = exp2_fast(fmaf(x, a.scale2, -lse2[column(c)])); });
+    if (!all)
+      each_score(s, [&](float& x, int n, int c) {
+        const int2 seen = mem.seen(stage)[col0 + c];
+        if (key(n) < seen.x || key(n) >= seen.y) x = 0;
+      });
+    exchange([&](const float* x, float4& to) {
+      const float4 by = caps ? to : make_float4(1, 1, 1, 1);
+      to = make_float4(x[0] * by.x, x[1] * by.y, x[2] * by.z, x[3] * by.w);
+    });
+  }
+  __device__ __forceinline__ void drop() {
+    if constexpr (Tr::kTerms)
+      if (a.terms.dropout_threshold != 0)
+        each_asked(
+            s, [&](int n, int c) { return is_kept(a.terms, place(c), key(n)); },
+            [&](float& x, bool kept) { x = kept ? x * a.terms.dropout_scale : 0.0F; });
+  }
+  // dS^T = P^T (dP^T - delta)
+  __device__ __forceinline__ void score_gradients(int stage) {
+    float delta[kScores / 2];
+    load_columns(delta, mem.delta(stage));
+    each_score(s, [&](float& x, int, int c) { x -= delta[column(c)]; });
+    exchange([](float* x, const float4& w) { x[0] *= w.x, x[1] *= w.y, x[2] *= w.z, x[3] *= w.w; });
+  }
+
+  __device__ __forceinline__ void step(int stage) {
+    const int last = smaller((i + 1) * Tr::kColumns, a.M) - 1 - i * Tr::kColumns;
+    const int2 top = mem.seen(stage)[0], bottom = mem.seen(stage)[last];
+    if (key0 >= bottom.y || key0 + Tr::kWarpRows <= top.x) return;  // none of the pair's keys is seen
+    products(stage);
+    if (second) {
+      drop();
+      sync_threads(1 + pair, 64);
+      score_gradients(stage);
+    } else {
+      weights(stage, bottom.x <= key0 && top.y >= key0 + Tr::kWarpRows);
+      arrive_threads(1 + pair, 64);
+      drop();
+    }
+    pack_rows<T>(p, s);
+    add(stage);
+  }
+  __device__ __forceinline__ void store() const {
+    const DeviceOperand& to = second ? a.dk : a.dv;
+#pragma unroll
+    for (int n = 0; n < 2 * kRowTiles; ++n)
+      if (key(n) < a.N)
+        store_row<T, Tr::D>(to, item.b * to.batch_stride + item.hk * to.head_stride + key(n) * to.row_stride, col0,
+                            sums[n / 2] + n % 2 * 2, second ? a.scale : 1.0F, second ? a.D : a.E);
+  }
+};
+
+template <class Tr>
+__device__ __forceinline__ void backward_keys(const BackwardArgs& a) {
+  using T = typename Tr::T;
+  extern __shared__ __align__(128) char raw[];
+  const KeysMemory<Tr> mem{raw};
+  constexpr int kRows = KeysMemory<Tr>::kRows;
+  const BackwardItem item = backward_item(a, static_cast<int>(blockIdx.x));
+  copy_rows<T, kRows, Tr::D>(shared_address(mem.k()), head_of<T>(a.k_rows, item.b, item.hk), a.k_rows.row_stride,
+                             item.n * kRows, a.N, a.D);
+  copy_rows<T, kRows, Tr::D>(shared_address(mem.v()), head_of<T>(a.v_rows, item.b, item.hk), a.v_rows.row_stride,
+                             item.n * kRows, a.N, a.E);
+  // Steps: all query heads of the KV head, each from its last queries to its first.
+  const int each = item.last - item.first + 1, count = larger(0, each) * a.G;
+  const auto copy_step = [&](int x) {
+    if (x < count) {
+      const int stage = x % Tr::kStages, h = item.hk * a.G + x / each, i = item.last - x % each;
+      copy_rows<T, Tr::kColumns, Tr::D>(shared_address(mem.q(stage)), head_of<T>(a.q_rows, item.b, h),
+                                        a.q_rows.row_stride, i * Tr::kColumns, a.M, a.D);
+      copy_rows<T, Tr::kColumns, Tr::D>(shared_address(mem.dout(stage)), head_of<T>(a.dout_rows, item.b, h),
+                                        a.dout_rows.row_stride, i * Tr::kColumns, a.M, a.E);
+      const std::int64_t row = (static_cast<std::int64_t>(item.b) * a.H + h) * a.padded + i * Tr::kColumns;
+      const std::int64_t of_batch = static_cast<std::int64_t>(item.b) * a.padded + i * Tr::kColumns;
+      constexpr int kFours = Tr::kColumns / 4;
+      const int n = static_cast<int>(threadIdx.x);
+      const void* const from = n < kFours       ? static_cast<const void*>(a.rows.lse2 + row + 4 * n)
+                               : n < 2 * kFours ? static_cast<const void*>(a.rows.delta + row + 4 * (n - kFours))
+                                                : a.rows.seen + of_batch + 2 * (n - 2 * kFours);
+      if (n < 4 * kFours) copy_sixteen(shared_address(mem.lse2(stage)) + 16 * n, from, 16);
+    }
+    commit_copies();
+  };
+  PlainKeys<Tr> group(a, mem, item);
+  copy_step(0);
+  walk_steps<Tr>(count, copy_step, [&](int x) {
+    group.h = item.hk * a.G + x / each, group.i = item.last - x % each;
+    group.step(x % Tr::kStages);
+  });
+  group.store();
+}
+
+// A warp's rows of queries.
+template <class Tr>
+struct PlainQueries {
+  using T = typename Tr::T;
+  static constexpr int kRowTiles = Tr::kRowTiles, kTwo = 2 * kRowTiles, kScores = Tr::kColumns / 2;
+  const BackwardArgs& a;
+  PlainItem item;
+  int lane, col0, first;  // first: of the warp's queries
+  float s[kRowTiles][kScores], dp[kRowTiles][kScores], dq[kRowTiles][Tr::D / 2];
+  std::uint32_t p[kRowTiles][kScores / 2];
+  float slope[Tr::kTerms ? kRowTiles : 1][kScores];  // of the soft cap
+  float lse2[kTwo], delta[kTwo];
+  int2 seen[kTwo], some, whole;  // of each row; keys that some and that all of the warp's rows see
+
+  __device__ __forceinline__ PlainQueries(const BackwardArgs& args, const PlainItem& of)
+      : a(args),
+        item(of),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        col0(lane % 4 * 2),
+        first(of.m * Tr::kRows + static_cast<int>(threadIdx.x) / 32 * Tr::kWarpRows) {
+    const int2* const of_batch = a.rows.seen + static_cast<std::int64_t>(item.b) * a.padded;
+    const std::int64_t head = (static_cast<std::int64_t>(item.b) * a.H + item.h) * a.padded;
+#pragma unroll
+    for (int n = 0; n < kTwo; ++n) {
+      const int i = query(n);
+      const bool there = i < a.padded;
+      lse2[n] = there ? a.rows.lse2[head + i] : INFINITY;
+      delta[n] = there ? a.rows.delta[head + i] : 0.0F;
+      seen[n] = there ? of_batch[i] : make_int2(0, 0);
+    }
+    some = whole = make_int2(0, 0);
+    if (first < a.M) {
+      const int2 top = of_batch[first], bottom = of_batch[smaller(first + Tr::kWarpRows, a.M) - 1];
+      some = make_int2(top.x, bottom.y), whole = make_int2(bottom.x, top.y);
+    }
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int e = 0; e < Tr::D / 2; ++e) dq[m][e] = 0;
+  }
+  __device__ __forceinline__ int query(int n) const { return first + n / 2 * 16 + n % 2 * 8 + lane / 4; }
+  __device__ __forceinline__ RowPlace place(int n) const { return {item.b, item.h, query(n)}; }
+
+  // P from S, in place.
+  __device__ __forceinline__ void weights(int j) {
+    const int col = j * Tr::kColumns + col0;
+    if constexpr (Tr::kTerms) {
+      const ScoreTerms& terms = a.terms;
+      if (terms.softcap > 0)
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+          for (int e = 0; e < kScores; ++e) slope[m][e] = cap_slope(s[m][e] * a.scale, terms.softcap);
+      const float steep =
+          terms.alibi.data
+              ? load_float(terms.alibi, item.b * terms.alibi.batch_stride + item.h * terms.alibi.head_stride)
+              : 0.0F;
+      const float* const positions = a.rows.position + static_cast<std::int64_t>(item.b) * a.padded;
+      add_terms(
+          s, terms, a.mask, a.scale, [&](int n, int) { return place(n); }, [&](int, int c) { return col + c; },
+          [&](int n, int) { return RowSlope{steep, positions[smaller(query(n), a.M - 1)]}; });
+      if (a.mask.bits.words)
+        each_asked(
+            s, [&](int n, int c) { return is_shown(a.mask, place(n), col + c); },
+            [](float& x, bool shown) { x = shown ? x : -INFINITY; });
+    }
+    each_score(s, [&](float& x, int n, int) { x = exp2_fast(fmaf(x, a.scale2, -lse2[n])); });
+    if (j * Tr::kColumns < whole.x || (j + 1) * Tr::kColumns > whole.y)
+      each_score(s, [&](float& x, int n, int c) {
+        if (col + c < seen[n].x || col + c >= seen[n].y) x = 0;
+      });
+  }
+  // dS = P (dP - delta)
+  __device__ __forceinline__ void score_gradients(int j) {
+    const int col = j * Tr::kColumns + col0;
+    if constexpr (Tr::kTerms)
+      if (a.terms.dropout_threshold != 0)
+        each_asked(
+            dp, [&](int n, int c) { return is_kept(a.terms, place(n), col + c); },
+            [&](float& x, bool kept) { x = kept ? x * a.terms.dropout_scale : 0.0F; });
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int e = 0; e < kScores; ++e) s[m][e] *= dp[m][e] - delta[2 * m + (e >> 1 & 1)];
+    if constexpr (Tr::kTerms) {
+      if (a.dbias.data)
+        each_score(s, [&](float& x, int n, int c) {
+          if (query(n) < a.M && col + c < a.N)
+            static_cast<float*>(
+                const_cast<void*>(a.dbias.data))[item.b * a.dbias.batch_stride + item.h * a.dbias.head_stride +
+                                                 query(n) * a.dbias.row_stride + (col + c) * a.dbias.dim_stride] = x;
+        });
+      if (a.terms.softcap > 0)
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+          for (int e = 0; e < kScores; ++e) s[m][e] *= slope[m][e];
+    }
+    pack_rows<T>(p, s);
+  }
+  __device__ __forceinline__ bool sees_some(int j) const {
+    return j * Tr::kColumns < some.y && (j + 1) * Tr::kColumns > some.x;
+  }
+  __device__ __forceinline__ void store() const {
+#pragma unroll
+    for (int n = 0; n < kTwo; ++n)
+      if (query(n) < a.M)
+        store_row<T, Tr::D>(a.dq, item.b * a.dq.batch_stride + item.h * a.dq.head_stride + query(n) * a.dq.row_stride,
+                            col0, dq[n / 2] + n % 2 * 2, a.scale, a.D);
+  }
+};
+
+template <class Tr>
+__device__ __forceinline__ void backward_queries_plain(const BackwardArgs& a) {
+  using T = typename Tr::T;
+  extern __shared__ __align__(128) char raw[];
+  constexpr int row_bytes = Tr::kRows * Tr::D * 2, column_bytes = Tr::kColumns * Tr::D * 2;
+  const std::uint32_t q = shared_address(raw), dout = q + row_bytes, columns = dout + row_bytes;
+  const int tiles = (a.M + Tr::kRows - 1) / Tr::kRows;
+  const PlainItem item = plain_item(static_cast<int>(blockIdx.x), tiles, a.B * a.H, a.H, a.query_section);
+  copy_rows<T, Tr::kRows, Tr::D>(q, head_of<T>(a.q_rows, item.b, item.h), a.q_rows.row_stride, item.m * Tr::kRows, a.M,
+                                 a.D);
+  copy_rows<T, Tr::kRows, Tr::D>(dout, head_of<T>(a.dout_rows, item.b, item.h), a.dout_rows.row_stride,
+                                 item.m * Tr::kRows, a.M, a.E);
+  const int2* const of_batch = a.rows.seen + static_cast<std::int64_t>(item.b) * a.padded;
+  const int lo = larger(0, of_batch[item.m * Tr::kRows].x);
+  const int hi = of_batch[smaller((item.m + 1) * Tr::kRows, a.M) - 1].y;
+  const int last = (hi + Tr::kColumns - 1) / Tr::kColumns - 1, count = larger(0, last + 1 - lo / Tr::kColumns);
+  const T *const k = head_of<T>(a.k_rows, item.b, item.h / a.G), *const v = head_of<T>(a.v_rows, item.b, item.h / a.G);
+  const auto keys = [&](int x) { return columns + x % Tr::kStages * 2 * column_bytes; };
+  const auto copy_step = [&](int x) {
+    if (x < count) {
+      copy_rows<T, Tr::kColumns, Tr::D>(keys(x), k, a.k_rows.row_stride, (last - x) * Tr::kColumns, a.N, a.D);
+      copy_rows<T, Tr::kColumns, Tr::D>(keys(x) + column_bytes, v, a.v_rows.row_stride, (last - x) * Tr::kColumns, a.N,
+                                        a.E);
+    }
+    commit_copies();
+  };
+  copy_step(0);
+  PlainQueries<Tr> group(a, item);
+  const int my_rows = static_cast<int>(threadIdx.x) / 32 * Tr::kWarpRows * 128;
+  walk_steps<Tr>(count, copy_step, [&](int x) {
+    if (!group.sees_some(last - x)) return;
+    multiply_rows<T, Tr::D, Tr::kRows, Tr::kColumns>(group.s, lane_of_rows(q) + my_rows, lane_of_columns(keys(x)));
+    group.weights(last - x);
+    multiply_rows<T, Tr::D, Tr::kRows, Tr::kColumns>(group.dp, lane_of_rows(dout) + my_rows,
+                                                     lane_of_columns(keys(x) + column_bytes));
+    group.score_gradients(last - x);
+    add_products<T, Tr::kColumns>(group.dq, group.p, lane_of_rows(keys(x)));
+  });
+  group.store();
+}
+
+}  // namespace attend::cuda
+
+#define ATTEND_PLAIN_BACKWARD(NAME, FUNCTION, ...)                                                \
+  extern "C" __global__ void __launch_bounds__(attend::cuda::kPlainThreads,                       \
+                                               (attend::cuda::PlainTraits<__VA_ARGS__>::kBlocks)) \
+      NAME(const __grid_constant__ attend::cuda::BackwardArgs a) {                                \
+    attend::cuda::FUNCTION<attend::cuda::PlainTraits<__VA_ARGS__>>(a);                            \
+  }
+#define ATTEND_PLAIN_BACKWARD_PAIR(NAME, KIND, T, D, TERMS)                                                           \
+  ATTEND_PLAIN_BACKWARD(plain_keys##KIND##_##D##_##NAME, backward_keys, attend::cuda::T, attend::cuda::kPlainKeys##D, \
+                        TERMS)                                                                                        \
+  ATTEND_PLAIN_BACKWARD(plain_queries##KIND##_##D##_##NAME, backward_queries_plain, attend::cuda::T,                  \
+                        attend::cuda::kPlainQueries##D, TERMS)
+#define ATTEND_PLAIN_BACKWARD_KERNELS(NAME, T, D) \
+  ATTEND_PLAIN_BACKWARD_PAIR(NAME, , T, D, false) \
+  ATTEND_PLAIN_BACKWARD_PAIR(NAME, _terms, T, D, true)
