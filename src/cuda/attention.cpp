@@ -220,10 +220,8 @@ void run_plain(DeviceCall& on, const MutableView& out, const AttentionExtras& ex
   const int packed = packed_heads(on, few, rows);
   std::unique_ptr<Workspace> memory;
   ForwardArgs a = describe(on, out, extras, packed, rows / packed, few ? few_split_keys(p.N) : 0, memory);
-  check_strides("q", on.call.q), check_strides("k", on.call.k), check_strides("v", on.call.v);
-  check_strides("out", out);
-  a.q_rows = device_operand(operand_of(on.call.q)), a.k_rows = device_operand(operand_of(on.call.k));
-  a.v_rows = device_operand(operand_of(on.call.v)), a.out_rows = device_operand(operand_of(out));
+  a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
+  a.v_rows = plain_rows("v", on.call.v), a.out_rows = plain_rows("out", out);
   if (terms) a.scale2 = kLog2E;  // terms are added to scaled scores
   const std::string dim = std::to_string(shape.D), kind = terms ? "plain_forward_terms_" : "plain_forward_";
   const int shared = forward_bytes(shape);

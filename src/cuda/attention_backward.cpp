@@ -185,10 +185,8 @@ void run_plain(DeviceCall& on, const View& dout, const View& out, const View& ls
   const PlainShape queries = shape_of(kPlainQueries64, kPlainQueries128, kPlainQueries256);
   if (on.has_bits) on.make_bits(64, 64);  // whose tiles nobody reads
   BackwardArgs a = describe(on, dout, out, lse, gradients, keys.columns, keys_rows(keys));
-  check_strides("q", on.call.q), check_strides("k", on.call.k), check_strides("v", on.call.v);
-  check_strides("dout", dout);
-  a.q_rows = device_operand(operand_of(on.call.q)), a.k_rows = device_operand(operand_of(on.call.k));
-  a.v_rows = device_operand(operand_of(on.call.v));
+  a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
+  a.v_rows = plain_rows("v", on.call.v), a.dout_rows = plain_rows("dout", dout);
   a.section = std::clamp(2 * on.device.multiprocessors / kBlocksInNoOrder, 1, a.B * a.Hk);
   a.query_section = query_section(a, keys.D);
   const std::unique_ptr<Workspace> memory = row_memory(on, a, 0);

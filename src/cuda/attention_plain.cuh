@@ -2,9 +2,7 @@
 // of its own. While scores are made the values come (cp.async), while those are multiplied the next keys.
 #pragma once
 
-#include "cuda/forward_args.hpp"
 #include "cuda/plain_scores.cuh"
-#include "cuda/plain_shapes.hpp"
 #include "cuda/plain_tiles.cuh"
 
 namespace attend::cuda {
@@ -36,6 +34,7 @@ struct PlainForward {
   const ForwardArgs& a;
   PlainItem item;
   int lane, warp, col0;
+  unsigned inverse;                     // of a.packed, times 2^16: exact for the rows of a tile
   std::uint32_t queries, keys, values;  // lanes' places in the tiles
   float s[kRowTiles][Tr::kColumns / 2], o[kRowTiles][Tr::D / 2];
   std::uint32_t p[kRowTiles][Tr::kColumns / 4];
@@ -50,30 +49,48 @@ struct PlainForward {
         // Few rows are those of the first warp, which is another one in the next block.
         warp(static_cast<int>(threadIdx.x / 32 + blockIdx.x) % kPlainWarps),
         col0(lane % 4 * 2),
+        inverse(65536U / static_cast<unsigned>(args.packed) + 1),
         queries(lane_of_rows(memory) + warp * Tr::kWarpRows * 128),
         keys(lane_of_columns(memory + Tr::kRows * Tr::D * 2)),
         values(lane_of_rows(memory + (Tr::kRows + Tr::kColumns) * Tr::D * 2)) {}
 
   // The query of row n of the tile: packed heads lie one after another within a token.
   __device__ __forceinline__ RowPlace place_in_tile(int n) const {
-    if (a.packed == 1) return {item.b, item.h, smaller(item.m * Tr::kRows + n, a.M)};
-    const int tokens = Tr::kRows / a.packed, token = n / a.packed, i = item.m * tokens + token;
-    return {item.b, item.h * a.packed + n % a.packed, token < tokens && i < a.M ? i : a.M};
+    const int token = token_of(n), tokens = token_of(Tr::kRows), i = item.m * tokens + token;
+    return {item.b, item.h * a.packed + n - token * a.packed, token < tokens && i < a.M ? i : a.M};
+  }
+  __device__ __forceinline__ int token_of(int n) const {
+    return static_cast<int>(static_cast<unsigned>(n) * inverse >> 16);
   }
   __device__ __forceinline__ RowPlace place(int n) const {
     return place_in_tile(warp * Tr::kWarpRows + n / 2 * 16 + n % 2 * 8 + lane / 4);
   }
   // What query i sees of this item's part of the keys.
   __device__ __forceinline__ Interval seen_in_part(int i) const {
-    Interval x = seen_by(a.mask, item.b, i);
+    Interval x = seen_in(a.mask, item.b, i);
     x.lo = larger(x.lo, item.split * a.split_keys);
     x.hi = smaller(x.hi, a.splits > 1 ? smaller(a.N, (item.split + 1) * a.split_keys) : a.N);
     return x;
   }
 
+  // The tile of queries, by the whole block.
+  __device__ __forceinline__ void copy_queries(std::uint32_t tile) const {
+    constexpr int kSixteens = Tr::D / 8, kPass = kPlainThreads / kSixteens;
+    const int c = static_cast<int>(threadIdx.x) % kSixteens;
+    const T* const q = static_cast<const T*>(a.q_rows.data);
+#pragma unroll 4
+    for (int n = static_cast<int>(threadIdx.x) / kSixteens; n < Tr::kRows; n += kPass) {
+      const RowPlace row = place_in_tile(n);
+      const bool there = row.i < a.M && 8 * c < a.D;
+      const std::int64_t at =
+          row.b * a.q_rows.batch_stride + row.h * a.q_rows.head_stride + row.i * a.q_rows.row_stride + 8 * c;
+      copy_sixteen_if(there, tile + tile_place<Tr::kRows>(n, c), there ? q + at : q);
+    }
+  }
+
   __device__ __forceinline__ void begin() {
-    const int tokens = Tr::kRows / a.packed, first = item.m * tokens + warp * Tr::kWarpRows / a.packed;
-    const int end = item.m * tokens + smaller(tokens, ((warp + 1) * Tr::kWarpRows - 1) / a.packed + 1);
+    const int tokens = token_of(Tr::kRows), first = item.m * tokens + token_of(warp * Tr::kWarpRows);
+    const int end = item.m * tokens + smaller(tokens, token_of((warp + 1) * Tr::kWarpRows - 1) + 1);
     some = whole = {0, 0};
     if (first < smaller(end, a.M)) {
       const Interval top_row = seen_in_part(first), bottom_row = seen_in_part(smaller(end, a.M) - 1);
@@ -227,39 +244,33 @@ struct PlainForward {
       const uint4 eight = load_shared(memory + tile_place<Tr::kRows>(row, c));
       T* const at = static_cast<T*>(const_cast<void*>(a.out_rows.data)) + to.b * a.out_rows.batch_stride +
                     to.h * a.out_rows.head_stride + to.i * a.out_rows.row_stride + 8 * c;
-      if (8 * c + 8 <= a.E)
-        *reinterpret_cast<uint4*>(at) = eight;
-      else
-        for (int e = 0; e < a.E - 8 * c; ++e) at[e] = reinterpret_cast<const T*>(&eight)[e];
+      *reinterpret_cast<uint4*>(at) = eight;
     }
   }
 };
 
 template <class Tr>
 __device__ __forceinline__ void attention_plain(const ForwardArgs& a) {
-  using T = typename Tr::T;
   extern __shared__ __align__(128) char raw[];
   const std::uint32_t memory = shared_address(raw);
   PlainItem item = plain_item(static_cast<int>(blockIdx.x) / a.splits, a.row_tiles, a.B * a.H, a.H, a.section);
   item.split = static_cast<int>(blockIdx.x) % a.splits;
   PlainForward<Tr> group(a, item, memory);
 
-  const auto head_of = [&](const DeviceOperand& x) {
-    return static_cast<const T*>(x.data) + item.b * x.batch_stride + item.h / a.group * x.head_stride;
-  };
-  const T *const k = head_of(a.k_rows), *const v = head_of(a.v_rows);
-  const auto copy_rows = [&](int tile, const T* from, std::int64_t stride, int dims, int j) {
-    copy_tile<T, Tr::kColumns, Tr::D, kPlainThreads>(memory + tile * Tr::D * 2, dims, from, [&](int n) -> const T* {
-      const int key = j * Tr::kColumns + n;
-      return key < a.N ? from + key * stride : nullptr;
-    });
+  const std::uint32_t key_tile = memory + Tr::kRows * Tr::D * 2, value_tile = key_tile + Tr::kColumns * Tr::D * 2;
+  const RowCopies<Tr::D> keys(a.k_rows, item.b, item.h / a.group, a.N, a.D);
+  const RowCopies<Tr::D> values(a.v_rows, item.b, item.h / a.group, a.N, a.E);
+  const auto copy_keys = [&](int j) {
+    keys.template copy<Tr::kColumns>(key_tile, j * Tr::kColumns);
     commit_copies();
   };
-  const auto copy_keys = [&](int j) { copy_rows(Tr::kRows, k, a.k_rows.row_stride, a.D, j); };
-  const auto copy_values = [&](int j) { copy_rows(Tr::kRows + Tr::kColumns, v, a.v_rows.row_stride, a.E, j); };
+  const auto copy_values = [&](int j) {
+    values.template copy<Tr::kColumns>(value_tile, j * Tr::kColumns);
+    commit_copies();
+  };
 
   // The blocks of keys that some query sees, from the last to the first.
-  const int tokens = Tr::kRows / a.packed, i0 = item.m * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
+  const int tokens = group.token_of(Tr::kRows), i0 = item.m * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
   const int lo = larger(group.seen_in_part(i0).lo, 0), hi = group.seen_in_part(i1).hi;
   const int first = lo / Tr::kColumns, last = (hi + Tr::kColumns - 1) / Tr::kColumns - 1;
   const auto state = [&](int j) {  // of a block of holes: 0 hides all, 2 none
@@ -274,12 +285,9 @@ __device__ __forceinline__ void attention_plain(const ForwardArgs& a) {
   };
 
   int j = visible(last);
-  copy_tile<T, Tr::kRows, Tr::D, kPlainThreads>(memory, a.D, a.q_rows.data, [&](int n) -> const T* {
-    const RowPlace row = group.place_in_tile(n);
-    return row.i < a.M ? static_cast<const T*>(a.q_rows.data) + row.b * a.q_rows.batch_stride +
-                             row.h * a.q_rows.head_stride + row.i * a.q_rows.row_stride
-                       : nullptr;
-  });
+  group.copy_queries(memory);
+  keys.template clear<Tr::kColumns>(key_tile);
+  values.template clear<Tr::kColumns>(value_tile);
   commit_copies();
   if (j >= first) copy_keys(j);
   group.begin();

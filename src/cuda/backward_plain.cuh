@@ -11,32 +11,34 @@ __device__ __forceinline__ float cap_slope(float x, float cap) {
   const float t = tanh_exact(__fdividef(x, cap));
   return 1.0F - t * t;
 }
-template <class T>
-__device__ __forceinline__ const T* head_of(const DeviceOperand& x, int b, int h) {
-  return static_cast<const T*>(x.data) + b * x.batch_stride + h * x.head_stride;
-}
-// Rows of a head to a tile, zeros past the last.
-template <class T, int kRows, int kD>
-__device__ __forceinline__ void copy_rows(std::uint32_t tile, const T* head, std::int64_t stride, int first, int rows,
-                                          int dims) {
-  copy_tile<T, kRows, kD, kPlainThreads>(
-      tile, dims, head, [&](int n) -> const T* { return first + n < rows ? head + (first + n) * stride : nullptr; });
-}
-
-// step(x) for each, once copy(x) is there: the first is under way. With one stage the next waits for its place.
+// copy(x) and step(x) for each of `count` steps, the copies ahead of the steps where there are two stages.
 template <class Tr>
 __device__ __forceinline__ void walk_steps(int count, auto&& copy, auto&& step) {
+  const auto copy_if = [&](int x) {
+    if (x < count) copy(x);
+    commit_copies();
+  };
+  copy_if(0);
   for (int x = 0; x < count; ++x) {
     wait_copies();
-    __syncthreads();
-    if constexpr (Tr::kStages > 1) copy(x + 1);
+    __syncthreads();  // it is there, and nobody needs what lay in the other stage
+    if constexpr (Tr::kStages > 1) copy_if(x + 1);
     step(x);
     if constexpr (Tr::kStages == 1) {
       __syncthreads();
-      copy(x + 1);
+      copy_if(x + 1);
     }
   }
   wait_copies();
+}
+
+// A step of an item of keys: queries of one head.
+struct StepPlace {
+  int h, i;
+};
+// All query heads of a KV head, each from its last queries to its first.
+__device__ __forceinline__ StepPlace next_step(const BackwardItem& item, const StepPlace& at) {
+  return at.i > item.first ? StepPlace{at.h, at.i - 1} : StepPlace{at.h + 1, item.last};
 }
 
 // Where everything lies in the shared memory of the kernel of dK and dV.
@@ -73,7 +75,7 @@ struct PlainKeys {
   const KeysMemory<Tr>& mem;
   BackwardItem item;
   int lane, pair, second, col0, key0;  // key0: the pair's first
-  int h, i;                            // of the step
+  StepPlace at;                        // of the step
   float s[kRowTiles][kScores], sums[kRowTiles][Tr::D / 2];
   std::uint32_t p[kRowTiles][kScores / 2];
 
@@ -92,7 +94,7 @@ struct PlainKeys {
       for (int e = 0; e < Tr::D / 2; ++e) sums[m][e] = 0;
   }
   __device__ __forceinline__ int key(int n) const { return key0 + n / 2 * 16 + n % 2 * 8 + lane / 4; }
-  __device__ __forceinline__ RowPlace place(int c) const { return {item.b, h, i * Tr::kColumns + col0 + c}; }
+  __device__ __forceinline__ RowPlace place(int c) const { return {item.b, at.h, at.i * Tr::kColumns + col0 + c}; }
 
   // S^T = K Q^T, or dP^T = V dO^T
   __device__ __forceinline__ void products(int stage) {
@@ -134,7 +136,7 @@ struct PlainKeys {
           to = make_float4(slope(0), slope(1), slope(2), slope(3));
         });
       const float slope = terms.alibi.data
-                              ? load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride)
+                              ? load_float(terms.alibi, item.b * terms.alibi.batch_stride + at.h * terms.alibi.head_stride)
                               : 0.0F;
       const float* const positions = a.rows.position + static_cast<std::int64_t>(item.b) * a.padded;
       add_terms(
@@ -174,7 +176,7 @@ struct PlainKeys {
   }
 
   __device__ __forceinline__ void step(int stage) {
-    const int last = smaller((i + 1) * Tr::kColumns, a.M) - 1 - i * Tr::kColumns;
+    const int last = smaller((at.i + 1) * Tr::kColumns, a.M) - 1 - at.i * Tr::kColumns;
     const int2 top = mem.seen(stage)[0], bottom = mem.seen(stage)[last];
     if (key0 >= bottom.y || key0 + Tr::kWarpRows <= top.x) return;  // none of the pair's keys is seen
     products(stage);
@@ -202,40 +204,43 @@ struct PlainKeys {
 
 template <class Tr>
 __device__ __forceinline__ void backward_keys(const BackwardArgs& a) {
-  using T = typename Tr::T;
   extern __shared__ __align__(128) char raw[];
   const KeysMemory<Tr> mem{raw};
   constexpr int kRows = KeysMemory<Tr>::kRows;
   const BackwardItem item = backward_item(a, static_cast<int>(blockIdx.x));
-  copy_rows<T, kRows, Tr::D>(shared_address(mem.k()), head_of<T>(a.k_rows, item.b, item.hk), a.k_rows.row_stride,
-                             item.n * kRows, a.N, a.D);
-  copy_rows<T, kRows, Tr::D>(shared_address(mem.v()), head_of<T>(a.v_rows, item.b, item.hk), a.v_rows.row_stride,
-                             item.n * kRows, a.N, a.E);
-  // Steps: all query heads of the KV head, each from its last queries to its first.
-  const int each = item.last - item.first + 1, count = larger(0, each) * a.G;
+  const RowCopies<Tr::D> keys(a.k_rows, item.b, item.hk, a.N, a.D), values(a.v_rows, item.b, item.hk, a.N, a.E);
+  keys.template clear<kRows>(shared_address(mem.k())), values.template clear<kRows>(shared_address(mem.v()));
+  keys.template copy<kRows>(shared_address(mem.k()), item.n * kRows);
+  values.template copy<kRows>(shared_address(mem.v()), item.n * kRows);
+  const int count = larger(0, item.last - item.first + 1) * a.G;
+  StepPlace ahead{item.hk * a.G, item.last};
+  RowCopies<Tr::D> queries(a.q_rows, item.b, ahead.h, a.M, a.D), douts(a.dout_rows, item.b, ahead.h, a.M, a.E);
+#pragma unroll
+  for (int stage = 0; stage < Tr::kStages; ++stage) {
+    queries.template clear<Tr::kColumns>(shared_address(mem.q(stage)));
+    douts.template clear<Tr::kColumns>(shared_address(mem.dout(stage)));
+  }
   const auto copy_step = [&](int x) {
-    if (x < count) {
-      const int stage = x % Tr::kStages, h = item.hk * a.G + x / each, i = item.last - x % each;
-      copy_rows<T, Tr::kColumns, Tr::D>(shared_address(mem.q(stage)), head_of<T>(a.q_rows, item.b, h),
-                                        a.q_rows.row_stride, i * Tr::kColumns, a.M, a.D);
-      copy_rows<T, Tr::kColumns, Tr::D>(shared_address(mem.dout(stage)), head_of<T>(a.dout_rows, item.b, h),
-                                        a.dout_rows.row_stride, i * Tr::kColumns, a.M, a.E);
-      const std::int64_t row = (static_cast<std::int64_t>(item.b) * a.H + h) * a.padded + i * Tr::kColumns;
-      const std::int64_t of_batch = static_cast<std::int64_t>(item.b) * a.padded + i * Tr::kColumns;
-      constexpr int kFours = Tr::kColumns / 4;
-      const int n = static_cast<int>(threadIdx.x);
-      const void* const from = n < kFours       ? static_cast<const void*>(a.rows.lse2 + row + 4 * n)
-                               : n < 2 * kFours ? static_cast<const void*>(a.rows.delta + row + 4 * (n - kFours))
-                                                : a.rows.seen + of_batch + 2 * (n - 2 * kFours);
-      if (n < 4 * kFours) copy_sixteen(shared_address(mem.lse2(stage)) + 16 * n, from, 16);
-    }
-    commit_copies();
+    const int stage = x % Tr::kStages, i = ahead.i * Tr::kColumns, n = static_cast<int>(threadIdx.x);
+    queries.template copy<Tr::kColumns>(shared_address(mem.q(stage)), i);
+    douts.template copy<Tr::kColumns>(shared_address(mem.dout(stage)), i);
+    const std::int64_t row = (static_cast<std::int64_t>(item.b) * a.H + ahead.h) * a.padded + i;
+    const int2* const seen = a.rows.seen + static_cast<std::int64_t>(item.b) * a.padded + i;
+    constexpr int kFours = Tr::kColumns / 4;
+    const void* const numbers = n < kFours       ? static_cast<const void*>(a.rows.lse2 + row + 4 * n)
+                                : n < 2 * kFours ? static_cast<const void*>(a.rows.delta + row + 4 * (n - kFours))
+                                                 : seen + 2 * (n - 2 * kFours);
+    if (n < 4 * kFours) copy_sixteen(shared_address(mem.lse2(stage)) + 16 * n, numbers);
+    const StepPlace before = ahead;
+    ahead = next_step(item, before);
+    queries.from += (ahead.h - before.h) * 2 * a.q_rows.head_stride;
+    douts.from += (ahead.h - before.h) * 2 * a.dout_rows.head_stride;
   };
   PlainKeys<Tr> group(a, mem, item);
-  copy_step(0);
+  group.at = ahead;
   walk_steps<Tr>(count, copy_step, [&](int x) {
-    group.h = item.hk * a.G + x / each, group.i = item.last - x % each;
     group.step(x % Tr::kStages);
+    group.at = next_step(item, group.at);
   });
   group.store();
 }
@@ -360,35 +365,35 @@ __device__ __forceinline__ void backward_queries_plain(const BackwardArgs& a) {
   const std::uint32_t q = shared_address(raw), dout = q + row_bytes, columns = dout + row_bytes;
   const int tiles = (a.M + Tr::kRows - 1) / Tr::kRows;
   const PlainItem item = plain_item(static_cast<int>(blockIdx.x), tiles, a.B * a.H, a.H, a.query_section);
-  copy_rows<T, Tr::kRows, Tr::D>(q, head_of<T>(a.q_rows, item.b, item.h), a.q_rows.row_stride, item.m * Tr::kRows, a.M,
-                                 a.D);
-  copy_rows<T, Tr::kRows, Tr::D>(dout, head_of<T>(a.dout_rows, item.b, item.h), a.dout_rows.row_stride,
-                                 item.m * Tr::kRows, a.M, a.E);
+  const RowCopies<Tr::D> queries(a.q_rows, item.b, item.h, a.M, a.D), douts(a.dout_rows, item.b, item.h, a.M, a.E);
+  queries.template clear<Tr::kRows>(q), douts.template clear<Tr::kRows>(dout);
+  queries.template copy<Tr::kRows>(q, item.m * Tr::kRows), douts.template copy<Tr::kRows>(dout, item.m * Tr::kRows);
   const int2* const of_batch = a.rows.seen + static_cast<std::int64_t>(item.b) * a.padded;
   const int lo = larger(0, of_batch[item.m * Tr::kRows].x);
   const int hi = of_batch[smaller((item.m + 1) * Tr::kRows, a.M) - 1].y;
   const int last = (hi + Tr::kColumns - 1) / Tr::kColumns - 1, count = larger(0, last + 1 - lo / Tr::kColumns);
-  const T *const k = head_of<T>(a.k_rows, item.b, item.h / a.G), *const v = head_of<T>(a.v_rows, item.b, item.h / a.G);
-  const auto keys = [&](int x) { return columns + x % Tr::kStages * 2 * column_bytes; };
+  const RowCopies<Tr::D> keys(a.k_rows, item.b, item.h / a.G, a.N, a.D);
+  const RowCopies<Tr::D> values(a.v_rows, item.b, item.h / a.G, a.N, a.E);
+  const auto place = [&](int x) { return columns + x % Tr::kStages * 2 * column_bytes; };
+#pragma unroll
+  for (int stage = 0; stage < Tr::kStages; ++stage) {
+    keys.template clear<Tr::kColumns>(place(stage));
+    values.template clear<Tr::kColumns>(place(stage) + column_bytes);
+  }
   const auto copy_step = [&](int x) {
-    if (x < count) {
-      copy_rows<T, Tr::kColumns, Tr::D>(keys(x), k, a.k_rows.row_stride, (last - x) * Tr::kColumns, a.N, a.D);
-      copy_rows<T, Tr::kColumns, Tr::D>(keys(x) + column_bytes, v, a.v_rows.row_stride, (last - x) * Tr::kColumns, a.N,
-                                        a.E);
-    }
-    commit_copies();
+    keys.template copy<Tr::kColumns>(place(x), (last - x) * Tr::kColumns);
+    values.template copy<Tr::kColumns>(place(x) + column_bytes, (last - x) * Tr::kColumns);
   };
-  copy_step(0);
   PlainQueries<Tr> group(a, item);
   const int my_rows = static_cast<int>(threadIdx.x) / 32 * Tr::kWarpRows * 128;
   walk_steps<Tr>(count, copy_step, [&](int x) {
     if (!group.sees_some(last - x)) return;
-    multiply_rows<T, Tr::D, Tr::kRows, Tr::kColumns>(group.s, lane_of_rows(q) + my_rows, lane_of_columns(keys(x)));
+    multiply_rows<T, Tr::D, Tr::kRows, Tr::kColumns>(group.s, lane_of_rows(q) + my_rows, lane_of_columns(place(x)));
     group.weights(last - x);
     multiply_rows<T, Tr::D, Tr::kRows, Tr::kColumns>(group.dp, lane_of_rows(dout) + my_rows,
-                                                     lane_of_columns(keys(x) + column_bytes));
+                                                     lane_of_columns(place(x) + column_bytes));
     group.score_gradients(last - x);
-    add_products<T, Tr::kColumns>(group.dq, group.p, lane_of_rows(keys(x)));
+    add_products<T, Tr::kColumns>(group.dq, group.p, lane_of_rows(place(x)));
   });
   group.store();
 }

@@ -124,6 +124,14 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
   return map;
 }
 
+DeviceOperand plain_rows(const char* what, const View& view) {
+  check_strides(what, view);
+  if (view.dim() % 8 != 0)
+    fail("cuda::attention", std::string(what) + " has " + std::to_string(view.dim()) +
+                                " dims, expected a multiple of 8 with the plain kernels, which this GPU runs");
+  return device_operand(operand_of(view));
+}
+
 DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on,
                        const std::optional<RowStatistics>& wanted)
     : call(checked), device((check_supported(op, checked), device_state())), stream(on) {

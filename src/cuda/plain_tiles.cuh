@@ -2,6 +2,8 @@
 // 128 bytes, whose sixteens of bytes change places by the row, so that eight rows of one column meet different banks.
 #pragma once
 
+#include "cuda/forward_args.hpp"
+#include "cuda/plain_shapes.hpp"
 #include "cuda/ptx.cuh"
 
 namespace attend::cuda {
@@ -35,20 +37,49 @@ __device__ __forceinline__ const std::uint32_t (&four(const std::uint32_t* x))[4
   return *reinterpret_cast<const std::uint32_t(*)[4]>(x);
 }
 
-// kRows rows of at most kD columns to a tile, by the whole block. `row_at(n)`: where row n lies, or null: zeros.
-template <class T, int kRows, int kD, int kThreads>
-__device__ __forceinline__ void copy_tile(std::uint32_t tile, int dims, const void* somewhere, auto&& row_at) {
-  constexpr int kSixteens = kD / 8;
-  static_assert(kThreads % kSixteens == 0 && kRows * kSixteens % kThreads == 0);
-  const int c = static_cast<int>(threadIdx.x) % kSixteens, bytes = min(16, max(0, 2 * (dims - 8 * c)));
-#pragma unroll
-  for (int n = 0; n < kRows * kSixteens / kThreads; ++n) {
-    const int row = static_cast<int>(threadIdx.x) / kSixteens + n * (kThreads / kSixteens);
-    const T* const from = row_at(row);
-    const bool there = from != nullptr && bytes > 0;
-    copy_sixteen(tile + tile_place<kRows>(row, c), there ? from + 8 * c : somewhere, there ? bytes : 0);
+// A block's copies of rows of one head to tiles: a thread has the same sixteen of every few rows.
+template <int kD>
+struct RowCopies {
+  static constexpr int kSixteens = kD / 8, kPass = kPlainThreads / kSixteens;  // rows at once
+  const char* from;  // this thread's sixteen of the head's first row
+  std::int64_t row_bytes;
+  int rows, row, c;  // rows of the head; the thread's first, and its sixteen
+  bool wide;         // the head has that sixteen
+
+  __device__ __forceinline__ RowCopies(const DeviceOperand& x, int b, int h, int length, int dims)
+      : row_bytes(2 * x.row_stride),
+        rows(length),
+        row(static_cast<int>(threadIdx.x) / kSixteens),
+        c(static_cast<int>(threadIdx.x) % kSixteens),
+        wide(8 * c < dims) {
+    from = static_cast<const char*>(x.data) + 2 * (b * x.batch_stride + h * x.head_stride) + 16 * c;
   }
-}
+  // Zeros to the columns of a tile that no row has: they stay.
+  template <int kRows>
+  __device__ __forceinline__ void clear(std::uint32_t tile) const {
+    if (wide) return;
+#pragma unroll
+    for (int n = 0; n < kRows / kPass; ++n) store_shared(tile + tile_place<kRows>(row + n * kPass, c), uint4{});
+  }
+  // Rows from `first` on to a tile; past the last, zeros.
+  template <int kRows>
+  __device__ __forceinline__ void copy(std::uint32_t tile, int first) const {
+    static_assert(kRows % kPass == 0);
+    if (!wide) return;
+    const char* at = from + (first + row) * row_bytes;
+    if (first + kRows <= rows) {
+#pragma unroll
+      for (int n = 0; n < kRows / kPass; ++n, at += kPass * row_bytes)
+        copy_sixteen(tile + tile_place<kRows>(row + n * kPass, c), at);
+      return;
+    }
+#pragma unroll 1
+    for (int n = row; n < kRows; n += kPass, at += kPass * row_bytes) {
+      const bool there = first + n < rows;
+      copy_sixteen_if(there, tile + tile_place<kRows>(n, c), there ? at : from);
+    }
+  }
+};
 
 // S = A B^T: rows of two tiles, their columns summed over.
 template <class T, int kD, int kARows, int kBRows, int kRowTiles, int kScores>

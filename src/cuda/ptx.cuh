@@ -175,9 +175,13 @@ __device__ __forceinline__ void wait_for_kernel() {
 #endif
 }
 
-// 16 bytes to shared memory, the first `bytes` of them from memory, the others 0. Done when wait_copies says so.
-__device__ __forceinline__ void copy_sixteen(std::uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+// 16 bytes to shared memory, or zeros. Done when wait_copies says so.
+__device__ __forceinline__ void copy_sixteen(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_sixteen_if(bool there, std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -190,6 +194,9 @@ __device__ __forceinline__ void wait_copies() {
 
 __device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(std::uint32_t to, const uint4& x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 __device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
   uint4 x;
