@@ -240,6 +240,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+__device__ __forceinline__ float inverse_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Two floats as a pair of the element type, the first in the low half.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack(float low, float high);
