@@ -3,6 +3,7 @@
 
 #include "cuda/backward_items.cuh"
 #include "cuda/backward_shapes.hpp"
+#include "cuda/score_terms.cuh"
 #include "cuda/wgmma.cuh"
 
 namespace attend::cuda {
@@ -74,6 +75,26 @@ struct BackwardMemory {
       return dq + (step % Tr::kDqBuffers * 2 + w) * Tr::dq_bytes;
   }
 };
+
+// A row of an accumulator, of which a thread has two of every eight columns from `first` on.
+template <class T, int kColumns>
+__device__ __forceinline__ void store_row(const DeviceOperand& to, std::int64_t row, int first, const float* sums,
+                                          float factor, int dims) {
+  if (to.pairs) {
+    auto* const pairs = reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + first);
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+      if (8 * j + first < dims) pairs[4 * j] = pack<T>(sums[4 * j] * factor, sums[4 * j + 1] * factor);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = 8 * j + first + e;
+      if (column < dims) store_float(to, row + column * to.dim_stride, sums[4 * j + e] * factor);
+    }
+}
 
 // A warpgroup's 64 keys.
 template <class Tr>

@@ -41,6 +41,38 @@ __device__ __forceinline__ StepPlace next_step(const BackwardItem& item, const S
   return at.i > item.first ? StepPlace{at.h, at.i - 1} : StepPlace{at.h + 1, item.last};
 }
 
+// A warp's sums to the rows of a gradient, through shared memory that nobody needs any more, so that lanes write next
+// to each other. `row_at(n)`: where row n begins, or less than 0.
+template <class T, int kRowTiles, int kSums>
+__device__ __forceinline__ void store_sums(const DeviceOperand& to, const float (&sums)[kRowTiles][kSums], char* memory,
+                                           float factor, int dims, auto&& row_at) {
+  constexpr int kD = 2 * kSums, kRow = kD + 8;  // eight more: lanes write to different banks
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  float* const mine = reinterpret_cast<float*>(memory) + warp * 16 * kRowTiles * kRow;
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < 2 * kRowTiles; ++n)
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i)
+      *reinterpret_cast<float2*>(mine + (n * 8 + lane / 4) * kRow + 8 * i + lane % 4 * 2) =
+          make_float2(sums[n / 2][4 * i + n % 2 * 2], sums[n / 2][4 * i + n % 2 * 2 + 1]);
+  __syncwarp();
+#pragma unroll 1
+  for (int n = lane; n < 16 * kRowTiles * kD / 2; n += 32) {
+    const int column = n % (kD / 2) * 2;
+    const std::int64_t row = row_at(n / (kD / 2));
+    if (row < 0 || column >= dims) continue;
+    const float2 two = *reinterpret_cast<const float2*>(mine + n / (kD / 2) * kRow + column);
+    const float x = two.x * factor, y = two.y * factor;
+    if (to.pairs) {
+      *reinterpret_cast<std::uint32_t*>(static_cast<T*>(const_cast<void*>(to.data)) + row + column) = pack<T>(x, y);
+      continue;
+    }
+    store_float(to, row + column * to.dim_stride, x);
+    if (column + 1 < dims) store_float(to, row + (column + 1) * to.dim_stride, y);
+  }
+}
+
 // Where everything lies in the shared memory of the kernel of dK and dV.
 template <class Tr>
 struct KeysMemory {
@@ -135,9 +167,9 @@ struct PlainKeys {
           const auto slope = [&](int e) { return cap_slope(x[e] * a.scale, terms.softcap); };
           to = make_float4(slope(0), slope(1), slope(2), slope(3));
         });
-      const float slope = terms.alibi.data
-                              ? load_float(terms.alibi, item.b * terms.alibi.batch_stride + at.h * terms.alibi.head_stride)
-                              : 0.0F;
+      const float slope =
+          terms.alibi.data ? load_float(terms.alibi, item.b * terms.alibi.batch_stride + at.h * terms.alibi.head_stride)
+                           : 0.0F;
       const float* const positions = a.rows.position + static_cast<std::int64_t>(item.b) * a.padded;
       add_terms(
           s, terms, a.mask, a.scale, [&](int, int c) { return place(c); }, key_of,
@@ -194,11 +226,10 @@ struct PlainKeys {
   }
   __device__ __forceinline__ void store() const {
     const DeviceOperand& to = second ? a.dk : a.dv;
-#pragma unroll
-    for (int n = 0; n < 2 * kRowTiles; ++n)
-      if (key(n) < a.N)
-        store_row<T, Tr::D>(to, item.b * to.batch_stride + item.hk * to.head_stride + key(n) * to.row_stride, col0,
-                            sums[n / 2] + n % 2 * 2, second ? a.scale : 1.0F, second ? a.D : a.E);
+    store_sums<T>(to, sums, mem.base, second ? a.scale : 1.0F, second ? a.D : a.E, [&](int n) {
+      const std::int64_t row = item.b * to.batch_stride + item.hk * to.head_stride + (key0 + n) * to.row_stride;
+      return key0 + n < a.N ? row : -1;
+    });
   }
 };
 
@@ -348,12 +379,11 @@ struct PlainQueries {
   __device__ __forceinline__ bool sees_some(int j) const {
     return j * Tr::kColumns < some.y && (j + 1) * Tr::kColumns > some.x;
   }
-  __device__ __forceinline__ void store() const {
-#pragma unroll
-    for (int n = 0; n < kTwo; ++n)
-      if (query(n) < a.M)
-        store_row<T, Tr::D>(a.dq, item.b * a.dq.batch_stride + item.h * a.dq.head_stride + query(n) * a.dq.row_stride,
-                            col0, dq[n / 2] + n % 2 * 2, a.scale, a.D);
+  __device__ __forceinline__ void store(char* memory) const {
+    store_sums<T>(a.dq, dq, memory, a.scale, a.D, [&](int n) {
+      const std::int64_t row = item.b * a.dq.batch_stride + item.h * a.dq.head_stride + (first + n) * a.dq.row_stride;
+      return first + n < a.M ? row : -1;
+    });
   }
 };
 
@@ -395,7 +425,7 @@ __device__ __forceinline__ void backward_queries_plain(const BackwardArgs& a) {
     group.score_gradients(last - x);
     add_products<T, Tr::kColumns>(group.dq, group.p, lane_of_rows(place(x)));
   });
-  group.store();
+  group.store(raw);
 }
 
 }  // namespace attend::cuda

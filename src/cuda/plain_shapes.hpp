@@ -44,6 +44,17 @@ constexpr int queries_bytes(const PlainShape& s) {
   return 2 * (forward_rows(s) + s.stages * s.columns) * s.D * 2;
 }
 
+// Sums of rows, as they leave.
+constexpr int sums_bytes(const PlainShape& s) {
+  return forward_rows(s) * (s.D + 8) * 4;
+}
+static_assert(sums_bytes(kPlainKeys64) <= keys_bytes(kPlainKeys64) &&
+              sums_bytes(kPlainKeys128) <= keys_bytes(kPlainKeys128) &&
+              sums_bytes(kPlainKeys256) <= keys_bytes(kPlainKeys256) &&
+              sums_bytes(kPlainQueries64) <= queries_bytes(kPlainQueries64) &&
+              sums_bytes(kPlainQueries128) <= queries_bytes(kPlainQueries128) &&
+              sums_bytes(kPlainQueries256) <= queries_bytes(kPlainQueries256));
+
 static_assert(forward_bytes(kPlainForward256) <= 99 * 1024 && keys_bytes(kPlainKeys128) <= 99 * 1024 &&
               keys_bytes(kPlainKeys256) <= 99 * 1024 && queries_bytes(kPlainQueries128) <= 99 * 1024 &&
               queries_bytes(kPlainQueries256) <= 99 * 1024);
