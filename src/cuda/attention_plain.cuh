@@ -285,11 +285,12 @@ __device__ __forceinline__ void attention_plain(const ForwardArgs& a) {
   };
 
   int j = visible(last);
-  group.copy_queries(memory);
-  keys.template clear<Tr::kColumns>(key_tile);
-  values.template clear<Tr::kColumns>(value_tile);
-  commit_copies();
-  if (j >= first) copy_keys(j);
+  if (j >= first) {
+    group.copy_queries(memory);
+    copy_keys(j);
+    keys.template clear<Tr::kColumns>(key_tile);
+    values.template clear<Tr::kColumns>(value_tile);
+  }
   group.begin();
   while (j >= first) {
     const bool some = group.sees_some(j);
@@ -308,7 +309,6 @@ __device__ __forceinline__ void attention_plain(const ForwardArgs& a) {
     }
     j = next;
   }
-  wait_copies();  // of queries that see nothing
   group.finish(memory);
 }
 

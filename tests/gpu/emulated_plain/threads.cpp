@@ -88,7 +88,8 @@ void run_block() {
   while (alive > 0) {
     std::shuffle(order.begin(), order.end(), numbers);
     for (const unsigned warp : order)
-      for (unsigned turns = 1 + numbers() % 4; turns > 0; --turns)
+      // Some far ahead of the others.
+      for (unsigned turns = 1 + numbers() % (numbers() % 4 == 0 ? 64 : 4); turns > 0; --turns)
         for (unsigned n = 32 * warp; n < 32 * (warp + 1); ++n)
           if (!fibers[n].done) resume(fibers[n], n);
     if (++idle > 10000) stop("all threads wait for something that does not come");
@@ -105,6 +106,9 @@ void run_block() {
 
 Copies& copies() {
   return current->copies;
+}
+void linger() {
+  for (unsigned n = numbers() % 8; n > 0; --n) yield();
 }
 
 void run(unsigned grid, unsigned block_threads, int shared_bytes, void (*f)(const void*), const void* given) {

@@ -36,6 +36,8 @@ struct Copies {
 
 extern uint3 thread, block, threads, blocks;
 Copies& copies();
+// Lets other threads run for a while, or not.
+void linger();
 
 // Runs `body` for every thread of every block, warps and blocks in no order.
 void run(unsigned grid, unsigned block_threads, int shared_bytes, void (*body)(const void*), const void* args);

@@ -42,6 +42,7 @@ inline void commit_copies() {
 }
 template <int kPending = 0>
 inline void wait_copies() {
+  emulated::linger();
   auto& groups = emulated::copies().groups;
   for (; groups.size() > kPending; groups.erase(groups.begin()))
     for (const emulated::Copy& copy : groups.front()) {
