@@ -178,7 +178,7 @@ void each_case(std::int64_t D) {
       {"dense and soft cap", 1, 2, 1, 300, 300, D, D, bf16, dense_mask & causal(), {.softcap = 3}},
       {"blocks", 1, 2, 2, 300, 500, D, D, bf16, blocks(60, 50, 2, 5, 10, some)},
       {"one key block", 1, 2, 1, 3, 40, D, D}};
-  const std::string dims = "D" + std::to_string(D) + " ";
+  const std::string dims = std::string("D").append(std::to_string(D)).append(" ");
   for (Case c : both) c.name = dims + c.name, run(c, false), run(c, true);
   std::vector<Case> forward = {
       {"packed heads", 1, 12, 2, 40, 150, D, D, bf16, causal()},
@@ -240,7 +240,7 @@ int main(int count, char** words) {
   for (const std::int64_t D : {64, 128, 256}) each_case(D);
   const std::int64_t pairs[][2] = {{8, 8}, {32, 32}, {80, 80}, {96, 96}, {192, 128}, {128, 64}, {64, 256}, {40, 24}};
   for (const auto& [D, E] : pairs) {
-    const std::string dims = "D" + std::to_string(D) + " E" + std::to_string(E);
+    const std::string dims = std::string("D").append(std::to_string(D)).append(" E").append(std::to_string(E));
     run({dims, 1, 4, 2, 100, 150, D, E, DType::bf16, causal()}, true);
     run({dims + " one query", 2, 8, 4, 1, 600, D, E}, false);
   }
