@@ -33,12 +33,22 @@ file(MAKE_DIRECTORY ${folder})
 set(images "")
 set(text "// Made by cmake/cuda.cmake: the compiled kernels.\n#include \"cuda/driver.hpp\"\n\n")
 set(list "")
+# Hopper's kernels are for it alone. The plain ones are machine code for 8.x, and PTX that the driver compiles for later
+# cards; what both use is there for all.
+set(hopper -gencode=arch=compute_90a,code=sm_90a)
+set(plain "-gencode=arch=compute_80,code=[sm_80,compute_80]")
 foreach(file IN LISTS kernel_files)
   get_filename_component(stem ${file} NAME_WE)
-  set(image ${folder}/${stem}.cubin)
+  if(stem MATCHES "_plain_")
+    set(targets ${plain})
+  elseif(stem MATCHES "^(attention_combine|backward_rows|mask_bits)$")
+    set(targets ${hopper} ${plain})
+  else()
+    set(targets ${hopper})
+  endif()
+  set(image ${folder}/${stem}.fatbin)
   add_custom_command(OUTPUT ${image}
-    COMMAND ${ATTEND_NVCC} -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -I${PROJECT_SOURCE_DIR}/src
-      -cubin -o ${image} ${file}
+    COMMAND ${ATTEND_NVCC} -std=c++20 -O3 ${targets} -I${PROJECT_SOURCE_DIR}/src -fatbin -o ${image} ${file}
     DEPENDS ${file} ${kernel_headers} COMMENT "Compiling kernels of ${stem}.cu" VERBATIM)
   list(APPEND images ${image})
   string(APPEND text "asm(\".section .rodata\\n.balign 64\\n.global attend_image_${stem}\\n.hidden attend_image_${stem}\\n\"

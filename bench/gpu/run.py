@@ -1,15 +1,21 @@
 """attend on a GPU beside cuDNN and FlashAttention-2 (through PyTorch) and FlexAttention: in turns, in one process.
 
 usage: run.py [rows]    rows: words that a row's name must hold: forward, backward, statistics, decode, masks, D128 ...
+With the word `plain` the kernels are those for cards other than Hopper's, whatever this one is, and the peer is
+FlashAttention-2, whose instructions are the same (mma.sync).
 
 Every rate is the median (the best) of ten rounds; forward and decode are replays of captured graphs, so that nobody's
 launches count. Useful products alone are counted: a mask's hidden scores are nobody's work.
 """
 
+import os
 import random
 import sys
 import time
 from statistics import median
+
+if "plain" in sys.argv:
+    os.environ["ATTEND_CUDA_KERNELS"] = "plain"
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +26,10 @@ import attend.torch
 
 wanted = sys.argv[1:]
 peak = 0.0
+plain = "plain" in wanted or torch.cuda.get_device_capability() != (9, 0)
+PEERS = {"FA2": SDPBackend.FLASH_ATTENTION}
+if not plain:
+    PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, **PEERS}
 
 
 def turns(functions, rounds=10, inner=3):
@@ -53,8 +63,12 @@ def graphed(function):
     return graph.replay
 
 
+def title(name):
+    return f"plain {name}" if plain else name
+
+
 def asked(name):
-    return all(word in name for word in wanted)
+    return all(word in title(name) for word in wanted)
 
 
 def show(name, functions, work, unit="TFLOP/s", scale=1e-9):
@@ -64,7 +78,7 @@ def show(name, functions, work, unit="TFLOP/s", scale=1e-9):
     text = "  ".join(f"{peer} {middle:.4g} ({best:.4g})" for peer, (middle, best) in rate.items())
     ratios = ", ".join(f"{ours / middle:.2f} x {peer}" for peer, (middle, _) in rate.items() if peer != "attend")
     share = f", {ours / peak:.0%} of the peak" if unit == "TFLOP/s" else ""
-    print(f"{name:32s} {text} {unit}: {ratios}{share}", flush=True)
+    print(f"{title(name):32s} {text} {unit}: {ratios}{share}", flush=True)
 
 
 def sdpa(backend, *tensors, **options):
@@ -93,14 +107,13 @@ def forward_and_backward():
         if asked(f"forward {shape}"):
             q, k, v = (draw(B, H, L, D) for _ in range(3))
             show(f"forward {shape}",
-                 {"cuDNN": graphed(sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal)),
-                  "FA2": graphed(sdpa(SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal)),
+                 {**{name: graphed(sdpa(backend, q, k, v, is_causal=causal)) for name, backend in PEERS.items()},
                   "attend": graphed(lambda: attend.attention(q, k, v, mask, return_lse=True))}, work)
         if asked(f"backward {shape}"):
             q, k, v = (draw(B, H, L, D, grad=True) for _ in range(3))
             dout, plain = draw(B, H, L, D), [x.detach() for x in (q, k, v)]
             peers = {}
-            for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("FA2", SDPBackend.FLASH_ATTENTION)):
+            for name, backend in PEERS.items():
                 out = sdpa(backend, q, k, v, is_causal=causal)()
                 peers[name] = lambda out=out: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
             out, lse = attend.attention(*plain, mask, return_lse=True)
@@ -127,7 +140,8 @@ def decode():
         name = f"decode B{B} L{L}"
         if asked(name):
             q, k, v = draw(B, 32, 1, 128), draw(B, 8, L, 128), draw(B, 8, L, 128)
-            show(name, {"cuDNN": graphed(sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, enable_gqa=True)),
+            peer, backend = next(iter(PEERS.items()))
+            show(name, {peer: graphed(sdpa(backend, q, k, v, enable_gqa=True)),
                         "attend": graphed(lambda: attend.attention(q, k, v))}, B * 8 * L * 128 * 2 * 2, "TB/s")
 
 
@@ -170,7 +184,8 @@ if __name__ == "__main__":
     print(f"{torch.cuda.get_device_name()}: products {peak:.0f} TFLOP/s, copies {copy:.2f} TB/s")
     del a, b, x
     forward_and_backward()
-    statistics()
+    if not plain:
+        statistics()
     decode()
     if not wanted or "masks" in wanted:
         masks()

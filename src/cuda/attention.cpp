@@ -9,6 +9,7 @@
 #include "cuda/cuda_call.hpp"
 #include "cuda/decode_args.hpp"
 #include "cuda/forward_shapes.hpp"
+#include "cuda/plain_shapes.hpp"
 
 namespace attend::cuda {
 namespace {
@@ -23,6 +24,13 @@ constexpr float kLog2E = 1.4426950408889634F;
 int split_keys(std::int64_t N) {
   std::int64_t keys = 512;
   while (keys * 32 < N) keys *= 2;
+  return static_cast<int>(keys);
+}
+
+// The same where there are very few rows: up to 16 parts of 128 to 512, or up to 32.
+int few_split_keys(std::int64_t N) {
+  std::int64_t keys = kLeastKeys;
+  while (keys * (keys < 512 ? 16 : 32) < N) keys *= 2;
   return static_cast<int>(keys);
 }
 
@@ -81,8 +89,11 @@ void combine(const DeviceCall& on, const KeyParts& parts) {
   const std::int64_t rows = checked_product("rows", {parts.B, parts.H, parts.M});
   if (rows > kFarKey) fail(kOp, "more than 2^29 rows of few queries each");
   const int blocks = static_cast<int>(divide_up(rows, kThreads / 32));
-  launch_behind(kernel("attention_combine", "attention_combine_" + std::to_string(parts.row_floats), 0), blocks,
-                kThreads, on.stream, &parts);
+  const CUfunction join = kernel("attention_combine", "attention_combine_" + std::to_string(parts.row_floats), 0);
+  if (on.device.kernels == KernelSet::hopper)
+    launch_behind(join, blocks, kThreads, on.stream, &parts);
+  else
+    launch(join, blocks, kThreads, 0, on.stream, &parts);
   if (parts.joined_statistics.data != nullptr)
     launch(kernel("attention_combine", "statistics_combine", 0), blocks, kThreads, 0, on.stream, &parts);
 }
@@ -101,7 +112,7 @@ std::unique_ptr<Workspace> part_memory(const DeviceCall& on, KeyParts& parts) {
   return memory;
 }
 
-// Up to 8 rows of a KV head. Keys of a part by their number alone, as above: up to 16 parts of 128 to 512, or up to 32.
+// Up to 8 rows of a KV head.
 void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
   const AttentionProblem& p = on.call.unread_problem();
   const std::int64_t widest = std::max(p.D, p.E);
@@ -115,11 +126,9 @@ void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras&
   a.scale2 = p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D);
-  std::int64_t keys = kLeastKeys;
-  while (keys * (keys < 512 ? 16 : 32) < p.N) keys *= 2;
-  a.part_keys = static_cast<int>(keys);
+  a.part_keys = few_split_keys(p.N);
   a.parts = key_parts(on, out, extras);
-  a.parts.count = static_cast<int>(divide_up(p.N, keys));
+  a.parts.count = static_cast<int>(divide_up(p.N, a.part_keys));
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.parts.count});
   if (items > kFarKey) fail(kOp, "more than 2^29 parts of keys");
   const int blocks = static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items));
@@ -134,10 +143,45 @@ void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras&
 }
 
 // Query heads of one KV head that lie in consecutive rows: all of them where a head's own queries fill no tile.
-int packed_heads(const DeviceCall& on, bool few, int groups) {
+int packed_heads(const DeviceCall& on, bool few, int tile_rows) {
   const AttentionProblem& p = on.call.unread_problem();
   if (p.G == 1 || p.G > kFewRows || on.mask.bits.words != nullptr) return 1;
-  return few || p.M < 64 * groups ? static_cast<int>(p.G) : 1;
+  return few || p.M < tile_rows ? static_cast<int>(p.G) : 1;
+}
+
+// What all kernels are given; tiles of `tile_tokens` queries, `packed` heads each. `split_keys` 0: they are not split.
+ForwardArgs describe(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras, int packed,
+                     int tile_tokens, int split_keys, std::unique_ptr<Workspace>& memory) {
+  const AttentionProblem& p = on.call.unread_problem();
+  ForwardArgs a;
+  a.packed = packed;
+  a.mask = on.mask, a.terms = on.terms, a.statistics = on.statistics;
+  a.scale = p.scale, a.scale2 = p.scale * kLog2E;
+  a.sinks = device_operand(on.call.options.sinks);
+  const LseStrides lse = lse_of(extras);
+  a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
+  a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / packed, a.group = static_cast<int>(p.G) / packed;
+  a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
+  a.row_tiles = static_cast<int>(divide_up(p.M, tile_tokens));
+  const bool longest_first = std::any_of(on.call.mask.intervals.begin(), on.call.mask.intervals.end(),
+                                         [](const IntervalRule& r) { return r.from == IntervalRule::From::position; });
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, p.N * (p.D + p.E) * 2);
+  const std::int64_t section = std::max<std::int64_t>(1, kSectionBytes / head_bytes) * a.group;
+  a.section = longest_first ? static_cast<int>(std::min<std::int64_t>(section, std::int64_t{a.B} * a.H)) : 1;
+  if (split_keys > 0) {
+    a.split_keys = split_keys;
+    a.splits = static_cast<int>(divide_up(p.N, a.split_keys));
+    a.parts = key_parts(on, out, extras);
+    a.parts.count = a.splits;
+    memory = part_memory(on, a.parts);
+  }
+  return a;
+}
+
+std::int64_t count_items(const ForwardArgs& a) {
+  const std::int64_t items = checked_product("items", {a.B, a.H, a.row_tiles, a.splits});
+  if (items > kFarKey) fail(kOp, "more than 2^29 tiles");
+  return items;
 }
 
 void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
@@ -146,45 +190,43 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   const bool watched = on.statistics.rows.data != nullptr;
   const auto [kind, shape] = choose(on, few);
   if (on.has_bits) on.make_bits(64 * shape.groups, shape.keys);
-  ForwardArgs a;
-  a.packed = packed_heads(on, few, shape.groups);
-  const int tokens = 64 / a.packed;
-  a.q = tensor_map("q", on.call.q, {a.packed, tokens});
+  const int packed = packed_heads(on, few, 64 * shape.groups), tokens = 64 / packed;
+  std::unique_ptr<Workspace> memory;
+  ForwardArgs a = describe(on, out, extras, packed, tokens * shape.groups, few ? split_keys(p.N) : 0, memory);
+  a.q = tensor_map("q", on.call.q, {packed, tokens});
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
-  a.out = tensor_map("out", out, {a.packed, tokens});
-  a.mask = on.mask, a.terms = on.terms, a.statistics = on.statistics;
-  a.scale = p.scale;
+  a.out = tensor_map("out", out, {packed, tokens});
   // Terms are added to scaled scores; with statistics, kernels for holes or few rows have them always.
-  a.scale2 = on.has_terms || (watched && (few || on.has_bits)) ? kLog2E : p.scale * kLog2E;
-  a.sinks = device_operand(on.call.options.sinks);
-  const LseStrides lse = lse_of(extras);
-  a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;
-  a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H) / a.packed, a.group = static_cast<int>(p.G) / a.packed;
-  a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
-  a.row_tiles = static_cast<int>(divide_up(p.M, std::int64_t{tokens} * shape.groups));
-  const bool longest_first = std::any_of(on.call.mask.intervals.begin(), on.call.mask.intervals.end(),
-                                         [](const IntervalRule& r) { return r.from == IntervalRule::From::position; });
-  const std::int64_t head_bytes = std::max<std::int64_t>(1, p.N * (p.D + p.E) * 2);
-  const std::int64_t section = std::max<std::int64_t>(1, kSectionBytes / head_bytes) * a.group;
-  a.section = longest_first ? static_cast<int>(std::min<std::int64_t>(section, std::int64_t{a.B} * a.H)) : 1;
-  std::unique_ptr<Workspace> memory;
-  if (few) {
-    a.split_keys = split_keys(p.N);
-    a.splits = static_cast<int>(divide_up(p.N, a.split_keys));
-    a.parts = key_parts(on, out, extras);
-    a.parts.count = a.splits;
-    memory = part_memory(on, a.parts);
-  }
+  if (on.has_terms || (watched && (few || on.has_bits))) a.scale2 = kLog2E;
   a.counter = take_counter(on.device, on.stream);
-  const std::int64_t items = checked_product("items", {a.B, a.H, a.row_tiles, a.splits});
-  if (items > kFarKey) fail(kOp, "more than 2^29 tiles");
   const std::string dim = std::to_string(shape.D);
   const std::string image = (watched ? "attention_watched_" : "attention_forward_") + dim;
   const int shared = shared_bytes(shape, watched);
   launch(kernel(image.c_str(), kind + "_" + dim + "_" + name(on.call.q.dtype), shared),
-         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), (shape.groups + 1) * 128, shared,
-         on.stream, &a);
+         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, count_items(a))), (shape.groups + 1) * 128,
+         shared, on.stream, &a);
+  if (few) combine(on, a.parts);
+}
+
+// The plain kernels: one block for each item.
+void run_plain(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
+  const AttentionProblem& p = on.call.unread_problem();
+  const std::int64_t widest = std::max(p.D, p.E);
+  const PlainShape shape = widest <= 64 ? kPlainForward64 : widest <= 128 ? kPlainForward128 : kPlainForward256;
+  const bool few = p.M * p.G <= kFewRows && p.N > kLeastKeys && !on.has_bits, terms = on.has_terms || on.has_bits;
+  const int rows = forward_rows(shape);
+  if (on.has_bits) on.make_bits(rows, shape.columns);
+  const int packed = packed_heads(on, few, rows);
+  std::unique_ptr<Workspace> memory;
+  ForwardArgs a = describe(on, out, extras, packed, rows / packed, few ? few_split_keys(p.N) : 0, memory);
+  a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
+  a.v_rows = plain_rows("v", on.call.v), a.out_rows = plain_rows("out", out);
+  if (terms) a.scale2 = kLog2E;  // terms are added to scaled scores
+  const std::string dim = std::to_string(shape.D), kind = terms ? "plain_forward_terms_" : "plain_forward_";
+  const int shared = forward_bytes(shape);
+  launch(kernel(("attention_plain_" + dim).c_str(), kind + dim + "_" + name(on.call.q.dtype), shared),
+         static_cast<int>(count_items(a)), kPlainThreads, shared, on.stream, &a);
   if (few) combine(on, a.parts);
 }
 
@@ -200,8 +242,14 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   DeviceCall on(kOp, call, static_cast<CUstream>(stream), extras.statistics);
   if (extras.statistics && on.terms.dropout_threshold != 0)
     fail(kOp, "statistics together with dropout on a GPU are not supported yet");
+  const bool plain = on.device.kernels == KernelSet::plain;
+  if (extras.statistics && plain)
+    fail(kOp,
+         "statistics of rows are not supported by the plain kernels, which this GPU runs: expected one of compute "
+         "capability 9.0 (H100, H200), and ATTEND_CUDA_KERNELS not to be \"plain\"");
   if (call.empty()) return;
   if (k.length() == 0) return combine(on, key_parts(on, out, extras));
+  if (plain) return run_plain(on, out, extras);
   const AttentionProblem& p = call.unread_problem();
   if (p.M * p.G <= kDecodeRows && p.N > kLeastKeys && !on.has_bits && !on.has_terms && !extras.statistics)
     decode(on, out, extras);

@@ -1,5 +1,6 @@
 // Attention backward on the GPU: check, describe, put the kernels on the stream.
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "attend/cuda.hpp"
@@ -8,6 +9,7 @@
 #include "cuda/backward_args.hpp"
 #include "cuda/backward_shapes.hpp"
 #include "cuda/cuda_call.hpp"
+#include "cuda/plain_shapes.hpp"
 
 namespace attend::cuda {
 namespace {
@@ -57,14 +59,11 @@ CUfunction rows_kernel(const std::string& name) {
   return kernel("backward_rows", name, 0);
 }
 
+// What all kernels are given but where q, k, v and dout lie: steps of `queries`, items of `keys`.
 BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, const View& lse,
-                      const AttentionGradients& gradients, const BackwardShape& shape) {
+                      const AttentionGradients& gradients, int queries, int keys) {
   const AttentionProblem& p = on.call.unread_problem();
   BackwardArgs a;
-  a.q = tensor_map("q", on.call.q, {0, shape.queries});
-  a.k = tensor_map("k", on.call.k, {0, shape.keys});
-  a.v = tensor_map("v", on.call.v, {0, shape.keys});
-  a.dout = tensor_map("dout", dout, {0, shape.queries});
   a.mask = on.mask, a.terms = on.terms;
   a.out = device_operand(operand_of(out)), a.dout_rows = device_operand(operand_of(dout));
   a.lse = device_operand(operand_of(lse));
@@ -77,19 +76,50 @@ BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, c
   a.scale = p.scale, a.scale2 = on.has_terms || on.has_bits ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
-  a.step_queries = shape.queries, a.block_keys = shape.keys;
-  a.steps = static_cast<int>(divide_up(p.M, shape.queries)), a.padded = a.steps * shape.queries;
-  a.key_blocks = static_cast<int>(divide_up(p.N, shape.keys));
+  a.step_queries = queries, a.block_keys = keys;
+  a.steps = static_cast<int>(divide_up(p.M, queries)), a.padded = a.steps * queries;
+  a.key_blocks = static_cast<int>(divide_up(p.N, keys));
   return a;
+}
+
+// Memory of each query's numbers, and `more` bytes behind them.
+std::unique_ptr<Workspace> row_memory(const DeviceCall& on, BackwardArgs& a, std::int64_t more) {
+  const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded}), of_batches = std::int64_t{a.B} * a.padded;
+  const std::int64_t steps = std::int64_t{a.B} * a.steps;
+  const auto bytes = [](std::int64_t count, std::int64_t each) { return Workspace::round(count * each); };
+  auto memory = std::make_unique<Workspace>(
+      on.device, 2 * bytes(rows, 4) + bytes(of_batches, 8) + bytes(of_batches, 4) + bytes(steps, 8) + more, on.stream);
+  a.rows.lse2 = memory->part<float>(rows), a.rows.delta = memory->part<float>(rows);
+  a.rows.seen = memory->part<int2>(of_batches);
+  float* const positions = memory->part<float>(of_batches);
+  a.rows.position = on.terms.alibi.data != nullptr ? positions : nullptr;
+  a.rows.blocks = memory->part<int2>(steps);
+  return memory;
+}
+
+// Each query's numbers, and zero to the gradient of a bias.
+void launch_begin(const DeviceCall& on, const BackwardArgs& a) {
+  const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded});
+  launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kRowThreads / kBeginLanes)), kRowThreads, 0,
+         on.stream, &a);
+  if (a.dbias.data != nullptr) launch(rows_kernel("backward_clear"), 4096, kRowThreads, 0, on.stream, &a);
+}
+// The gradient of the sinks.
+void launch_sinks(const DeviceCall& on, const BackwardArgs& a) {
+  if (a.dsinks.data != nullptr) launch(rows_kernel("backward_sinks"), a.H, kRowThreads, 0, on.stream, &a);
+}
+
+// Query heads that are worked on side by side: their keys and values fit the L2.
+int query_section(const BackwardArgs& a, int dims) {
+  const std::int64_t heads = kSectionBytes / (std::int64_t{a.N} * dims * 2 * 2);
+  return static_cast<int>(std::clamp<std::int64_t>(heads * a.G, a.G, std::int64_t{a.B} * a.H));
 }
 
 // dQ, where it has a kernel to itself.
 void launch_queries(const DeviceCall& on, BackwardArgs& a, const BackwardShape& shape) {
-  const AttentionProblem& p = on.call.unread_problem();
   a.counter = take_counter(on.device, on.stream);
-  const std::int64_t sections = kSectionBytes / (p.N * shape.D * 2 * 2);
-  a.query_section = static_cast<int>(std::clamp<std::int64_t>(sections * p.G, p.G, std::int64_t{a.B} * a.H));
-  const std::int64_t items = checked_product("tiles", {p.B, p.H, (a.steps + 1) / 2});
+  a.query_section = query_section(a, shape.D);
+  const std::int64_t items = checked_product("tiles", {a.B, a.H, (a.steps + 1) / 2});
   launch(kernel("attention_backward_256", std::string("backward_queries_256_") + name(on.call.q.dtype), kQueriesShared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, kQueriesShared,
          on.stream, &a);
@@ -104,25 +134,20 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
                                     : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
   const bool apart = shares_dims(shape) && !terms;  // dQ has a kernel to itself, and needs no sums and no order
   if (on.has_bits) on.make_bits(shape.queries, shape.keys);
-  BackwardArgs a = describe(on, dout, out, lse, gradients, shape);
+  BackwardArgs a = describe(on, dout, out, lse, gradients, shape.queries, shape.keys);
+  a.q = tensor_map("q", on.call.q, {0, shape.queries});
+  a.k = tensor_map("k", on.call.k, {0, shape.keys});
+  a.v = tensor_map("v", on.call.v, {0, shape.keys});
+  a.dout = tensor_map("dout", dout, {0, shape.queries});
   const int side_by_side = order == Order::fixed && !apart ? shape.in_order : kBlocksInNoOrder;
   a.section = std::clamp(on.device.multiprocessors / side_by_side, 1, a.B * a.Hk);
 
-  const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded}), batch_rows = p.B * a.padded;
+  const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded});
   const std::int64_t turns = apart ? 0 : checked_product("steps", {p.B, p.H, a.steps});
   const std::int64_t sums = apart ? 0 : checked_product("dq", {rows, shape.D});
-  const auto bytes = [](std::int64_t count, std::int64_t each) { return Workspace::round(count * each); };
-  Workspace memory(on.device,
-                   2 * bytes(rows, 4) + bytes(batch_rows, 8) + bytes(batch_rows, 4) + bytes(p.B * a.steps, 8) +
-                       bytes(turns, 4) + bytes(sums, 4),
-                   on.stream);
-  a.rows.lse2 = memory.part<float>(rows), a.rows.delta = memory.part<float>(rows);
-  a.rows.seen = memory.part<int2>(batch_rows);
-  float* const positions = memory.part<float>(batch_rows);
-  a.rows.position = on.terms.alibi.data != nullptr ? positions : nullptr;
-  a.rows.blocks = memory.part<int2>(p.B * a.steps);
-  int* const all_turns = memory.part<int>(turns);
-  a.dq_sums = memory.part<float>(sums);
+  const std::unique_ptr<Workspace> memory = row_memory(on, a, Workspace::round(turns * 4) + Workspace::round(sums * 4));
+  int* const all_turns = memory->part<int>(turns);
+  a.dq_sums = memory->part<float>(sums);
   const auto clear = [&](void* data, std::int64_t count) {
     check(driver().fill(reinterpret_cast<CUdeviceptr>(data), 0, static_cast<std::size_t>(count) * 4, on.stream),
           "cuMemset");
@@ -133,9 +158,7 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
     clear(a.dq_sums, sums);
   a.counter = take_counter(on.device, on.stream);
 
-  launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kRowThreads / kBeginLanes)), kRowThreads, 0,
-         on.stream, &a);
-  if (gradients.dbias) launch(rows_kernel("backward_clear"), 4096, kRowThreads, 0, on.stream, &a);
+  launch_begin(on, a);
   const std::string dim = std::to_string(shape.D);
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
@@ -147,7 +170,38 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
     launch_queries(on, a, shape);
   else
     launch(rows_kernel(end), static_cast<int>(rows / 64), kRowThreads, 0, on.stream, &a);
-  if (gradients.dsinks) launch(rows_kernel("backward_sinks"), a.H, kRowThreads, 0, on.stream, &a);
+  launch_sinks(on, a);
+}
+
+// The plain kernels: dK and dV by one, dQ by another, a block for each item.
+void run_plain(DeviceCall& on, const View& dout, const View& out, const View& lse,
+               const AttentionGradients& gradients) {
+  const AttentionProblem& p = on.call.unread_problem();
+  const std::int64_t widest = std::max(p.D, p.E);
+  const auto shape_of = [&](const PlainShape& d64, const PlainShape& d128, const PlainShape& d256) {
+    return widest <= 64 ? d64 : widest <= 128 ? d128 : d256;
+  };
+  const PlainShape keys = shape_of(kPlainKeys64, kPlainKeys128, kPlainKeys256);
+  const PlainShape queries = shape_of(kPlainQueries64, kPlainQueries128, kPlainQueries256);
+  if (on.has_bits) on.make_bits(64, 64);  // whose tiles nobody reads
+  BackwardArgs a = describe(on, dout, out, lse, gradients, keys.columns, keys_rows(keys));
+  a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
+  a.v_rows = plain_rows("v", on.call.v), a.dout_rows = plain_rows("dout", dout);
+  a.section = std::clamp(2 * on.device.multiprocessors / kBlocksInNoOrder, 1, a.B * a.Hk);
+  a.query_section = query_section(a, keys.D);
+  const std::unique_ptr<Workspace> memory = row_memory(on, a, 0);
+  launch_begin(on, a);
+  const std::string dim = std::to_string(keys.D), image = "backward_plain_" + dim;
+  const auto launch_plain = [&](const std::string& what, std::int64_t items, int shared) {
+    if (items > kFarKey) fail(kOp, "more than 2^29 tiles");
+    const std::string kind = what + (on.has_terms || on.has_bits ? "_terms_" : "_");
+    launch(kernel(image.c_str(), kind + dim + "_" + name(on.call.q.dtype), shared), static_cast<int>(items),
+           kPlainThreads, shared, on.stream, &a);
+  };
+  launch_plain("plain_keys", checked_product("items", {p.B, p.Hk, a.key_blocks}), keys_bytes(keys));
+  launch_plain("plain_queries", checked_product("tiles", {p.B, p.H, divide_up(p.M, forward_rows(queries))}),
+               queries_bytes(queries));
+  launch_sinks(on, a);
 }
 
 }  // namespace
@@ -159,6 +213,7 @@ void attention_backward(View dout, View q, View k, View v, View out, View lse, c
   check_gradients(call, gradients);
   DeviceCall on(kOp, call, static_cast<CUstream>(stream));
   if (call.empty() || k.length() == 0) fail(kOp, "q and k have no rows, expected at least one of each");
+  if (on.device.kernels == KernelSet::plain) return run_plain(on, dout, out, lse, gradients);
   run(on, dout, out, lse, gradients, order);
 }
 

@@ -35,14 +35,6 @@ struct DecodeMemory {
         full(reinterpret_cast<Barrier*>(tops + Tr::kWarps * kDecodeRows)) {}
 };
 
-// seen_by, whose general form is long and seldom needed: nobody waits for its instructions.
-__device__ __noinline__ Interval seen_by_rules(const DeviceMask& mask, int b, int i) {
-  return seen_by(mask, b, i);
-}
-__device__ __forceinline__ Interval seen_in(const DeviceMask& mask, int b, int i) {
-  return mask.simple.is ? seen_simply(mask.simple, i) : seen_by_rules(mask, b, i);
-}
-
 // The tiles of a warp, item after item.
 template <class Tr>
 struct DecodeCursor {

@@ -37,6 +37,7 @@ struct BackwardArgs {
   int section = 1;        // KV heads that are worked on side by side
   int query_section = 1;  // query heads, where dQ has a kernel to itself
   int* counter = nullptr;
+  DeviceOperand q_rows, k_rows, v_rows;  // for the plain kernels, which use no maps
 };
 
 }  // namespace attend::cuda

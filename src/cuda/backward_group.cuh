@@ -1,7 +1,7 @@
 // What a warpgroup of attention backward holds and does: its part of the products, of the weights and of the gradients.
 #pragma once
 
-#include "cuda/backward_args.hpp"
+#include "cuda/backward_items.cuh"
 #include "cuda/backward_shapes.hpp"
 #include "cuda/score_terms.cuh"
 #include "cuda/wgmma.cuh"
@@ -31,11 +31,6 @@ struct BackwardTraits {
   static constexpr int shared_bytes = attend::cuda::shared_bytes(S);
   static_assert(shared_bytes <= 227 * 1024);
   static_assert(!kWide || (dq_bytes == query_bytes && kDqBuffers == 0));
-};
-
-struct BackwardItem {
-  int n, hk, b;     // n < 0: no more
-  int first, last;  // steps of queries
 };
 
 template <class Tr>

@@ -95,7 +95,7 @@ void check_strides(const char* what, const View& view) {
   if (!aligned)
     fail("cuda::attention",
          std::string(what) +
-             " lies at strides the copy engine cannot take: expected the last dimension contiguous, the "
+             " lies at strides that copies of 16 bytes cannot take: expected the last dimension contiguous, the "
              "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
 }
 
@@ -122,6 +122,14 @@ CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         what);
   return map;
+}
+
+DeviceOperand plain_rows(const char* what, const View& view) {
+  check_strides(what, view);
+  if (view.dim() % 8 != 0)
+    fail("cuda::attention", std::string(what) + " has " + std::to_string(view.dim()) +
+                                " dims, expected a multiple of 8 with the plain kernels, which this GPU runs");
+  return device_operand(operand_of(view));
 }
 
 DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on,

@@ -27,6 +27,8 @@ struct MapBox {
 // Throws where the copy engine, or a kernel that reads pairs of elements, cannot take a view.
 void check_strides(const char* what, const View& view);
 CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box);
+// A view whose rows the plain kernels copy in sixteens of bytes; throws where they cannot.
+DeviceOperand plain_rows(const char* what, const View& view);
 
 // The mask and the terms of a call on the device. Owns the memory of the mask's lists and bits.
 class DeviceCall {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,7 +18,6 @@ namespace attend::cuda {
 namespace {
 
 constexpr int kCounters = 4096;  // more than there are launches under way at once
-constexpr int kHopper = 9;
 
 template <class F>
 void find(void* library, const char* name, F& function, std::string& missing) {
@@ -87,6 +87,28 @@ CUdevice current_device(const Driver& d) {
   return device;
 }
 
+struct Choice {
+  KernelSet kernels = KernelSet::plain;
+  std::string why_not;  // empty: they run
+};
+// Which kernels a device runs: decided here alone, by its compute capability, or as ATTEND_CUDA_KERNELS says.
+Choice choose_kernels(const Driver& d, CUdevice device) {
+  const int major = attribute(d, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  const int minor = attribute(d, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  const std::string capability = std::to_string(major) + "." + std::to_string(minor);
+  if (major < 8)
+    return {KernelSet::plain,
+            "the GPU has compute capability " + capability + ", and there are kernels for 8.0 (Ampere) and later"};
+  const bool is_hopper = major == 9 && minor == 0;
+  const char* const set = std::getenv("ATTEND_CUDA_KERNELS");
+  const std::string wanted = set != nullptr ? set : "";
+  if (wanted == "plain") return {KernelSet::plain, ""};
+  if (wanted.empty() || (wanted == "hopper" && is_hopper))
+    return {is_hopper ? KernelSet::hopper : KernelSet::plain, ""};
+  return {KernelSet::plain, "ATTEND_CUDA_KERNELS is \"" + wanted + "\", expected one that runs on a GPU of compute " +
+                                "capability " + capability + ": " + (is_hopper ? "hopper, plain" : "plain")};
+}
+
 }  // namespace
 
 const Driver& driver() {
@@ -107,16 +129,10 @@ std::string why_not() {
   int count = 0;
   if (d.device_count(&count) != CUDA_SUCCESS || count == 0) return "there is no CUDA device";
   try {
-    const CUdevice device = current_device(d);
-    const int major = attribute(d, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    const int minor = attribute(d, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    if (major != kHopper || minor != 0)
-      return "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
-             ", and there are kernels for 9.0 (H100, H200)";
+    return choose_kernels(d, current_device(d)).why_not;
   } catch (const std::runtime_error& error) {
     return error.what();
   }
-  return "";
 }
 
 bool available() {
@@ -132,6 +148,7 @@ DeviceState& device_state() {
   if (state) return *state;
   auto made = std::make_unique<DeviceState>();
   made->number = device;
+  made->kernels = choose_kernels(d, device).kernels;
   made->multiprocessors = attribute(d, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   made->l2_bytes = attribute(d, device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   CUmemPoolProps properties{};

@@ -43,9 +43,13 @@ const Driver& driver();
 
 void check(CUresult result, const char* what);  // throws std::runtime_error
 
+// The kernels that a device runs: Hopper's own (compute capability 9.0), or the plain ones (8.0 and later).
+enum class KernelSet { hopper, plain };
+
 // The device of the current context, made current where there was none.
 struct DeviceState {
   int number = 0;
+  KernelSet kernels = KernelSet::plain;
   int multiprocessors = 0;
   std::int64_t l2_bytes = 0;
   CUmemoryPool pool = nullptr;

@@ -75,8 +75,9 @@ struct ForwardArgs {
   int section = 1;    // heads that are worked on side by side: their keys and values fit the L2
   int splits = 1;     // of the keys; each of split_keys
   int split_keys = 0;
-  KeyParts parts;          // where there are splits
-  int* counter = nullptr;  // zero before the launch and after it
+  KeyParts parts;                                  // where there are splits
+  int* counter = nullptr;                          // zero before the launch and after it
+  DeviceOperand q_rows, k_rows, v_rows, out_rows;  // for the plain kernels, which use no maps
 };
 
 }  // namespace attend::cuda

@@ -1,4 +1,5 @@
-// The instructions of Hopper that kernels need, one function each: barriers, bulk copies, registers, small arithmetic.
+// The instructions that kernels need, one function each: barriers, copies, registers, products of a warp, small
+// arithmetic. Those from sm_80 on stand at the end; barriers in shared memory, bulk copies and registers are Hopper's.
 #pragma once
 
 #include <cuda.h>
@@ -169,7 +170,41 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 }
 // Until the kernel before on the stream is done, and what it wrote is there.
 __device__ __forceinline__ void wait_for_kernel() {
+#if __CUDA_ARCH__ >= 900  // before, no kernel begins earlier
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// 16 bytes to shared memory, or zeros. Done when wait_copies says so.
+__device__ __forceinline__ void copy_sixteen(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_sixteen_if(bool there, std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until all but the last kPending groups of this thread's copies are there.
+template <int kPending = 0>
+__device__ __forceinline__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(std::uint32_t to, std::uint32_t x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(std::uint32_t to, const uint4& x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(from)
+               : "memory");
+  return x;
 }
 
 // Four 8x8 matrices of 16-bit numbers, a row's address from each lane.
@@ -202,6 +237,12 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, std::uint3
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float inverse_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

@@ -25,11 +25,17 @@ __device__ __forceinline__ void store_float(const DeviceOperand& to, std::int64_
     static_cast<Bf16*>(data)[at] = __float2bfloat16_rn(x);
 }
 
+// seen_by, whose general form is long and seldom needed: nobody waits for its instructions.
+__device__ __noinline__ Interval seen_by_rules(const DeviceMask& mask, int b, int i) {
+  return seen_by(mask, b, i);
+}
+__device__ __forceinline__ Interval seen_in(const DeviceMask& mask, int b, int i) {
+  return mask.simple.is ? seen_simply(mask.simple, i) : seen_by_rules(mask, b, i);
+}
+
 // tanh to about 1e-7, absolute: that is what counts in a logit.
 __device__ __forceinline__ float tanh_exact(float x) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0F + exp2_fast(2.0F * kLog2E * x)));
-  return fmaf(-2.0F, inverse, 1.0F);
+  return fmaf(-2.0F, inverse_fast(1.0F + exp2_fast(2.0F * kLog2E * x)), 1.0F);
 }
 
 // Philox4x32-10, as base/random.hpp has it: words of {j / 4, i, h, b} under the seed.

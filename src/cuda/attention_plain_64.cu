@@ -1,0 +1,5 @@
+// The plain forward kernels for head dims up to 64.
+#include "cuda/attention_plain.cuh"
+
+ATTEND_PLAIN_KERNELS(bf16, Bf16, 64)
+ATTEND_PLAIN_KERNELS(f16, Half, 64)

@@ -1,0 +1,5 @@
+// The plain backward kernels for head dims up to 256.
+#include "cuda/backward_plain.cuh"
+
+ATTEND_PLAIN_BACKWARD_KERNELS(bf16, Bf16, 256)
+ATTEND_PLAIN_BACKWARD_KERNELS(f16, Half, 256)

@@ -1,0 +1,34 @@
+// The kernels by their names, compiled for the CPU.
+#include "kernels.hpp"
+
+#include "../../../src/cuda/attention_combine.cu"
+#include "../../../src/cuda/attention_plain_128.cu"
+#include "../../../src/cuda/attention_plain_256.cu"
+#include "../../../src/cuda/attention_plain_64.cu"
+#include "../../../src/cuda/backward_plain_128.cu"
+#include "../../../src/cuda/backward_plain_256.cu"
+#include "../../../src/cuda/backward_plain_64.cu"
+#include "../../../src/cuda/mask_bits.cu"
+#undef __shared__
+#define __shared__ static  // all threads of a block have the same
+#include "../../../src/cuda/backward_rows.cu"
+
+#define ATTEND_KERNEL(NAME, ARGS) {#NAME, [](const void* args) { NAME(*static_cast<const attend::cuda::ARGS*>(args)); }}
+#define ATTEND_DIMS(BEGIN, END, ARGS) \
+  ATTEND_KERNEL(BEGIN##64##END, ARGS), ATTEND_KERNEL(BEGIN##128##END, ARGS), ATTEND_KERNEL(BEGIN##256##END, ARGS)
+#define ATTEND_TYPES(BEGIN, ARGS) ATTEND_DIMS(BEGIN, _bf16, ARGS), ATTEND_DIMS(BEGIN, _f16, ARGS)
+
+namespace emulated {
+
+const std::map<std::string, void (*)(const void*)>& kernels() {
+  static const std::map<std::string, void (*)(const void*)> all = {
+      ATTEND_TYPES(plain_forward_, ForwardArgs),   ATTEND_TYPES(plain_forward_terms_, ForwardArgs),
+      ATTEND_TYPES(plain_keys_, BackwardArgs),     ATTEND_TYPES(plain_keys_terms_, BackwardArgs),
+      ATTEND_TYPES(plain_queries_, BackwardArgs),  ATTEND_TYPES(plain_queries_terms_, BackwardArgs),
+      ATTEND_DIMS(attention_combine_, , KeyParts), ATTEND_KERNEL(backward_begin, BackwardArgs),
+      ATTEND_KERNEL(backward_sinks, BackwardArgs), ATTEND_KERNEL(backward_clear, BackwardArgs),
+      ATTEND_KERNEL(mask_words, MaskBitsArgs),     ATTEND_KERNEL(mask_tiles, MaskBitsArgs)};
+  return all;
+}
+
+}  // namespace emulated
