@@ -18,7 +18,8 @@ FloatVector::FloatVector(const std::optional<View>& x) {
 }
 
 RowBuffers::RowBuffers(std::int64_t count, std::int64_t cols)
-    : cols_((cols + 15) / 16 * 16), scratch_(checked_product("rows", {count, cols_, std::int64_t{sizeof(float)}})) {}
+    : cols_(checked_product("columns", {divide_up(cols, 16), 16})),
+      scratch_(checked_product("rows", {count, cols_, std::int64_t{sizeof(float)}})) {}
 
 bool is_contiguous(const View& x) {
   if (row_count(x.shape) == 0) return true;  // its sizes may be too large to be multiplied

@@ -1,6 +1,8 @@
 // Tests of rows gathered from a table, and of the table's gradient.
 #include "attend/embedding.hpp"
 
+#include <limits>
+
 #include "reference/embedding.hpp"
 #include "unit/error_of.hpp"
 #include "unit/on_every_isa.hpp"
@@ -130,6 +132,15 @@ TEST(Embedding, EmptyTensorsWork) {
     EXPECT_EQ(max_abs(dtable), 0);  // overwritten
     embedding(thin, Tokens{0, 2}, rows);
     embedding_backward(rows, Tokens{0, 2}, thin);
+  }
+}
+
+TEST(Embedding, EmptyAndHuge) {
+  for (const std::int64_t huge : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()}) {
+    float unused = 0;
+    const MutableView table{DType::f32, &unused, {1, 1, 0, huge}, {}}, y{DType::f32, &unused, {0, 1, 1, huge}, {}};
+    embedding(table, {}, y);
+    embedding_backward(y, {}, table);
   }
 }
 
