@@ -245,6 +245,16 @@ TEST(CrossEntropy, EmptyTensorsWork) {
   }
 }
 
+// Logits of a vocabulary that no memory holds are not made for no rows.
+TEST(CrossEntropy, EmptyAndHuge) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  float unused = 0;
+  const MutableView hidden{DType::f32, &unused, {1, 1, 0, 0}, {}}, weight{DType::f32, &unused, {1, 1, kHuge, 0}, {}};
+  const MutableView loss{DType::f32, &unused, {1, 1, 0, 1}, {}};
+  cross_entropy(hidden, weight, {}, loss);
+  cross_entropy_backward(loss, hidden, weight, {}, {hidden, weight, {}});
+}
+
 TEST(CrossEntropy, RefusesBadArguments) {
   Tensor hidden(DType::f32, {1, 1, 2, 4}), weight(DType::f32, {1, 1, 5, 4}), loss(DType::f32, {1, 1, 2, 1});
   Tensor thin(DType::f32, {1, 1, 5, 3}), half(DType::f16, {1, 1, 5, 4}), half_loss(DType::f16, {1, 1, 2, 1});
