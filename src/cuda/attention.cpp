@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kOp = "cuda::attention";
 constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
-constexpr std::int64_t kLeastKeys = 128;            // of a part, where there are very few rows
 constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -60,19 +59,9 @@ LseStrides lse_of(const AttentionExtras& extras) {
 }
 
 // Where parts of the keys are joined: none of them as yet.
-KeyParts key_parts(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
-  const AttentionProblem& p = on.call.unread_problem();
-  KeyParts parts;
-  parts.count = 0;
-  parts.B = static_cast<int>(p.B), parts.H = static_cast<int>(p.H), parts.M = static_cast<int>(p.M);
-  parts.G = static_cast<int>(p.G), parts.E = static_cast<int>(p.E);
-  parts.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
-  parts.sinks = device_operand(on.call.options.sinks);
-  parts.joined = device_operand(operand_of(out));
+KeyParts parts_of(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
+  KeyParts parts = key_parts(on.call, out, extras);
   parts.joined_statistics = on.statistics.rows;
-  const LseStrides lse = lse_of(extras);
-  parts.joined_lse = lse.data;
-  parts.lse_batch_stride = lse.batch, parts.lse_head_stride = lse.head, parts.lse_row_stride = lse.row;
   return parts;
 }
 
@@ -101,7 +90,7 @@ std::unique_ptr<Workspace> part_memory(const DeviceCall& on, KeyParts& parts) {
   return memory;
 }
 
-// Up to 8 rows of a KV head. Keys of a part by their number alone, as above: up to 16 parts of 128 to 512, or up to 32.
+// Up to 8 rows of a KV head.
 void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
   const AttentionProblem& p = on.call.unread_problem();
   const std::int64_t widest = std::max(p.D, p.E);
@@ -115,11 +104,9 @@ void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras&
   a.scale2 = p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D);
-  std::int64_t keys = kLeastKeys;
-  while (keys * (keys < 512 ? 16 : 32) < p.N) keys *= 2;
-  a.part_keys = static_cast<int>(keys);
-  a.parts = key_parts(on, out, extras);
-  a.parts.count = static_cast<int>(divide_up(p.N, keys));
+  a.part_keys = decode_part_keys(a.N);
+  a.parts = parts_of(on, out, extras);
+  a.parts.count = static_cast<int>(divide_up(a.N, a.part_keys));
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.parts.count});
   if (items > kFarKey) fail(kOp, "more than 2^29 parts of keys");
   const int blocks = static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items));
@@ -152,7 +139,7 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.q = tensor_map("q", on.call.q, {a.packed, tokens});
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
-  a.out = tensor_map("out", out, {a.packed, tokens});
+  a.out = tensor_map("out", View(out), {a.packed, tokens});
   a.mask = on.mask, a.terms = on.terms, a.statistics = on.statistics;
   a.scale = p.scale;
   // Terms are added to scaled scores; with statistics, kernels for holes or few rows have them always.
@@ -172,7 +159,7 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   if (few) {
     a.split_keys = split_keys(p.N);
     a.splits = static_cast<int>(divide_up(p.N, a.split_keys));
-    a.parts = key_parts(on, out, extras);
+    a.parts = parts_of(on, out, extras);
     a.parts.count = a.splits;
     memory = part_memory(on, a.parts);
   }
@@ -201,7 +188,7 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   if (extras.statistics && on.terms.dropout_threshold != 0)
     fail(kOp, "statistics together with dropout on a GPU are not supported yet");
   if (call.empty()) return;
-  if (k.length() == 0) return combine(on, key_parts(on, out, extras));
+  if (k.length() == 0) return combine(on, parts_of(on, out, extras));
   const AttentionProblem& p = call.unread_problem();
   if (p.M * p.G <= kDecodeRows && p.N > kLeastKeys && !on.has_bits && !on.has_terms && !extras.statistics)
     decode(on, out, extras);

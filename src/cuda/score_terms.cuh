@@ -27,9 +27,7 @@ __device__ __forceinline__ void store_float(const DeviceOperand& to, std::int64_
 
 // tanh to about 1e-7, absolute: that is what counts in a logit.
 __device__ __forceinline__ float tanh_exact(float x) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0F + exp2_fast(2.0F * kLog2E * x)));
-  return fmaf(-2.0F, inverse, 1.0F);
+  return fmaf(-2.0F, inverse_fast(1.0F + exp2_fast(2.0F * kLog2E * x)), 1.0F);
 }
 
 // Philox4x32-10, as base/random.hpp has it: words of {j / 4, i, h, b} under the seed.
