@@ -82,9 +82,9 @@ ATTEND_API void attention(View q, const CacheView& cache, MutableView out, const
                           const AttentionExtras& extras = {}, Stream stream = nullptr, WorkingMemory memory = {});
 
 // Writes keys [B, Hk, T, D] and values [B, Hk, T, E], of the dtype that queries will have, behind the tokens that
-// `cache.lengths` says there are, which stay as they are: the caller moves them on. With `own_scales` int8 and fp8 get
-// a scale for each row; else they are divided by the scales that are there, and what is too large becomes the largest.
-// Tokens past the last page, and those of a page that does not exist, are not written.
+// `cache.lengths` says there are, which stay as they are: the caller moves them on. Where int8 and fp8 have a scale for
+// each row, it is made here, unless `own_scales` is false; other scales are taken as they are, and what is too large
+// for them becomes the largest. Tokens past the last page, and those of a page that does not exist, are not written.
 ATTEND_API void append(View k, View v, const CacheView& cache, bool own_scales = true, Stream stream = nullptr);
 
 }  // namespace attend::cuda
