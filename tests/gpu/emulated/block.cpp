@@ -2,6 +2,7 @@
 #include "block.hpp"
 
 #include <ucontext.h>
+#include <csetjmp>
 
 #include <cstdio>
 #include <memory>
@@ -30,12 +31,15 @@ struct Warp {
 };
 struct Fiber {
   ucontext_t context{};
+  std::jmp_buf at{};  // once it has begun: a switch by these asks nothing of the system
+  bool begun = false;
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStack);
   bool done = false;
   unsigned turn = 0;  // of its exchanges
 };
 
 ucontext_t scheduler;
+std::jmp_buf scheduler_at;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Warp> warps;
 Meeting everybody;
@@ -49,7 +53,14 @@ void enter_fiber() {
   fibers[current]->done = true;
   --alive, moved = true;
   if (everybody.here > 0 && everybody.here == alive) ++everybody.round, everybody.here = 0;
-  swapcontext(&fibers[current]->context, &scheduler);
+  _longjmp(scheduler_at, 1);
+}
+
+void resume(Fiber& fiber) {
+  if (_setjmp(scheduler_at) != 0) return;
+  if (fiber.begun) _longjmp(fiber.at, 1);
+  fiber.begun = true;
+  swapcontext(&scheduler, &fiber.context);
 }
 
 void meet(Meeting& at, unsigned expected) {
@@ -65,7 +76,7 @@ void meet(Meeting& at, unsigned expected) {
 }  // namespace
 
 void yield() {
-  swapcontext(&fibers[current]->context, &scheduler);
+  if (_setjmp(fibers[current]->at) == 0) _longjmp(scheduler_at, 1);
 }
 void meet_warp() {
   meet(warps[thread.x / 32].meeting, 32);
@@ -93,7 +104,7 @@ void run(unsigned grid, unsigned block_threads, void (*body)(const void*), const
     everybody = {}, alive = block_threads;
     for (unsigned t = 0; t < block_threads; ++t) {
       Fiber& fiber = *fibers[t];
-      fiber.done = false, fiber.turn = 0;
+      fiber.done = fiber.begun = false, fiber.turn = 0;
       getcontext(&fiber.context);
       fiber.context.uc_stack.ss_sp = fiber.stack.get(), fiber.context.uc_stack.ss_size = kStack;
       fiber.context.uc_link = &scheduler;
@@ -104,7 +115,7 @@ void run(unsigned grid, unsigned block_threads, void (*body)(const void*), const
       for (current = 0; current < block_threads; ++current) {
         if (fibers[current]->done) continue;
         thread = {current, 0, 0};
-        swapcontext(&scheduler, &fibers[current]->context);
+        resume(*fibers[current]);
       }
       if (!moved) {
         std::fprintf(stderr, "block %u hangs: %u of %u threads wait\n", b, alive, block_threads);

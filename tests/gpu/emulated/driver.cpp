@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "../../../src/cuda/attention_cached.cu"
 #include "../../../src/cuda/attention_combine.cu"
@@ -146,22 +148,39 @@ EXPORT cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t byte
 EXPORT cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
   return std::memcpy(reinterpret_cast<void*>(to), from, bytes), CUDA_SUCCESS;
 }
+// One graph is captured at a time; what was handed to it goes when the test says so.
+static bool capturing = false;
+struct HandedObject {
+  CUhostFn done;
+  void* data;
+};
+static std::vector<HandedObject*> handed;
+extern "C" __attribute__((visibility("default"))) void emulated_capture(bool on) {
+  capturing = on;
+}
+extern "C" __attribute__((visibility("default"))) void emulated_drop_graph() {
+  for (const HandedObject* const object : std::exchange(handed, {})) {
+    object->done(object->data);
+    delete object;
+  }
+}
 EXPORT cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-  return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+  return *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
 }
 EXPORT cuPointerGetAttribute(void*, CUpointer_attribute, CUdeviceptr) {
   return CUDA_SUCCESS;
 }
-EXPORT cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*, const CUgraphNode**,
-                                 std::size_t*) {
-  return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+EXPORT cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph* graph,
+                                 const CUgraphNode**, std::size_t*) {
+  *graph = handle<CUgraph_st>(1);
+  return cuStreamIsCapturing(stream, status);
 }
-EXPORT cuUserObjectCreate(CUuserObject*, void*, CUhostFn, unsigned, unsigned) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+EXPORT cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn done, unsigned, unsigned) {
+  return *object = reinterpret_cast<CUuserObject>(new HandedObject{done, data}), CUDA_SUCCESS;
 }
 EXPORT cuUserObjectRelease(CUuserObject, unsigned) {
   return CUDA_SUCCESS;
 }
-EXPORT cuGraphRetainUserObject(CUgraph, CUuserObject, unsigned, unsigned) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+EXPORT cuGraphRetainUserObject(CUgraph, CUuserObject object, unsigned, unsigned) {
+  return handed.push_back(reinterpret_cast<HandedObject*>(object)), CUDA_SUCCESS;
 }
