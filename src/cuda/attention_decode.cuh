@@ -93,11 +93,14 @@ struct DecodeWarp {
     ahead.settle(a, warp);
   }
   // A scale for each lane: those of the keys, then those of the values.
+  __device__ __forceinline__ const DeviceOperand& my_scales() const {
+    return lane < kDecodeKeys ? a.k_scales : a.v_scales;
+  }
   __device__ __forceinline__ void ask_scales(int stage, const TilePlace& at) {
-    const DeviceOperand& from = lane < kDecodeKeys ? a.k_scales : a.v_scales;
+    const DeviceOperand& from = my_scales();
     const int slot = warp * Tr::kStages + stage, key = at.key + lane % kDecodeKeys;
     // A row past the end of the page is past that of the sequence too.
-    const bool there = at.page >= 0 && at.page < a.pages && key < a.page_tokens;
+    const bool there = at.page >= 0 && key < a.page_tokens;
     if (from.data)
       load_float_later(mem.scales + slot * 32 + lane,
                        static_cast<const float*>(from.data) +
@@ -391,7 +394,8 @@ __device__ __forceinline__ void attention_decode(const typename Tr::Args& a) {
   if (group.lane == 0)
     for (int s = 0; s < Tr::kStages; ++s) mem.full[warp * Tr::kStages + s].init(Tr::kNarrow ? 33 : 1);
   if constexpr (Tr::kNarrow)
-    for (int s = 0; s < Tr::kStages; ++s) mem.scales[(warp * Tr::kStages + s) * 32 + group.lane] = 1.0F;
+    if (!group.my_scales().data)
+      for (int s = 0; s < Tr::kStages; ++s) mem.scales[(warp * Tr::kStages + s) * 32 + group.lane] = 1.0F;
   fence_barrier_init();
   __syncwarp();
   group.ahead.enter(a, warp);

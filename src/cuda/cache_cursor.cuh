@@ -104,7 +104,9 @@ struct CacheCursor {
   __device__ __forceinline__ void find_pages(const CacheArgs& a) {
     const int wanted = tile + static_cast<int>(threadIdx.x) % 32 * kWarps;
     pages = b, paged = tile;
-    if (page_tiles > 0 && wanted <= last) pages = __ldg(a.table + b * a.table_stride + wanted / page_tiles);
+    if (page_tiles == 0 || wanted > last) return;
+    pages = __ldg(a.table + b * a.table_stride + wanted / page_tiles);
+    if (pages < 0 || pages >= a.pages) pages = -1;  // the copy engine reads nothing there
   }
   // To the next tile, of the next item that has some if this one has no more.
   __device__ __forceinline__ void settle(const CacheArgs& a, int warp) {

@@ -118,6 +118,9 @@ inline int __float2int_rn(float x) {
 inline float __fdividef(float a, float b) {
   return a / b;
 }
+inline float __log2f(float x) {
+  return std::log2(x);
+}
 inline float __logf(float x) {
   return std::log(x);
 }
