@@ -11,7 +11,7 @@
 
 namespace attend::cuda {
 
-// Keys and values as `Stored`, which are multiplied as T: the same type, or 8 bits and bf16.
+// Keys and values as `Stored`, which are multiplied as T: the same type, or 8 bits, values as bf16 and keys as f16.
 template <class Element, class StoredAs, DecodeShape S, class TheCursor>
 struct DecodeTraits {
   using T = Element;
@@ -63,7 +63,7 @@ struct DecodeWarp {
   Cursor ahead;            // the next tile to be asked for
   float fold_top, total;   // of a head of which the block has all parts, as is `fold`
   float4 fold;
-  std::uint32_t low_q[Tr::kNarrow ? Tr::D / 8 : 1];  // what rounding took from q, where it counts
+  float q_scale[Tr::kNarrow ? 2 : 1];  // of the two rows: what their queries were divided by
   float slope[Tr::kCached ? 2 : 1], place[Tr::kCached ? 2 : 1];  // of the two rows: ALiBi's, and where they stand
 
   __device__ __forceinline__ DecodeWarp(const Args& args, const DecodeMemory<Tr>& memory)
@@ -127,17 +127,27 @@ struct DecodeWarp {
     }
   }
   __device__ __forceinline__ void take_queries() {
-    if constexpr (Tr::kNarrow) {
 #pragma unroll
-      for (int n = 0; n < Tr::D / 8; n += 2) {  // the even dims of the four, then the odd ones
-        q[n] = __byte_perm(next_q[n], next_q[n + 1], 0x5410), q[n + 1] = __byte_perm(next_q[n], next_q[n + 1], 0x7632);
-        low_q[n] = low_q[n + 1] = 0;
-        if (a.fine) split_halves(q[n], low_q[n]), split_halves(q[n + 1], low_q[n + 1]);
-      }
-    } else {
+    for (int n = 0; n < Tr::D / 8; ++n) q[n] = next_q[n];
+    if constexpr (Tr::kNarrow) scale_queries();
+  }
+  // As f16, which has fewer exponents: the largest of a row comes to lie between 0.5 and 1, what is 2^-24 of it is lost.
+  __device__ __forceinline__ void scale_queries() {
+    const auto low = [&](std::uint32_t pair) { return a.fine ? float_of_half(pair) : low_float(pair); };
+    const auto high = [&](std::uint32_t pair) { return a.fine ? float_of_half(pair >> 16) : high_float(pair); };
+    float largest = 0;
 #pragma unroll
-      for (int n = 0; n < Tr::D / 8; ++n) q[n] = next_q[n];
-    }
+    for (int n = 0; n < Tr::D / 8; ++n) largest = fmaxf(largest, fmaxf(fabsf(low(q[n])), fabsf(high(q[n]))));
+    for (int n = 1; n < 4; n *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, n));
+    const int exponent = smaller(static_cast<int>(__float_as_uint(largest) >> 23) - 126, 126);
+    const float inverse = __uint_as_float(static_cast<std::uint32_t>(127 - exponent) << 23);
+#pragma unroll
+    for (int n = 0; n < Tr::D / 8; ++n) q[n] = pack<Half>(low(q[n]) * inverse, high(q[n]) * inverse);
+#pragma unroll
+    for (int n = 0; n < Tr::D / 8; n += 2) order_queries<typename Tr::Stored>(q[n], q[n + 1]);
+    const float scale = __uint_as_float(static_cast<std::uint32_t>(127 + exponent) << 23);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) q_scale[r] = __shfl_sync(~0U, scale, (lane % 4 * 2 + r) * 4);
   }
   __device__ __forceinline__ void begin(const Cursor& of) {
     take_queries();
@@ -183,8 +193,9 @@ struct DecodeWarp {
       for (int n = first; n < first + kAtOnce; ++n) multiply<T>(sums[n % 2], k[n - first], q[2 * n], q[2 * n + 1]);
     }
   }
-  // 32 dims a step; of every 16 the even ones, then the odd ones, are what a product takes as its dims.
+  // 32 dims a step, in the order that their bytes are widened in.
   __device__ __forceinline__ void multiply_narrow(float (&sums)[2][4], std::uint32_t keys) {
+    using Stored = typename Tr::Stored;
 #pragma unroll
     for (int n = 0; n < Tr::D / 32; ++n) {
       std::uint32_t k[4];
@@ -192,11 +203,9 @@ struct DecodeWarp {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const std::uint32_t low = k[2 * half], high = k[2 * half + 1];
-        const std::uint32_t wide[4] = {even<typename Tr::Stored>(low), even<typename Tr::Stored>(high),
-                                       odd<typename Tr::Stored>(low), odd<typename Tr::Stored>(high)};
-        const int at = 4 * n + 2 * half;
-        multiply<T>(sums[half], wide, q[at], q[at + 1]);
-        if (a.fine) multiply<T>(sums[half], wide, low_q[at], low_q[at + 1]);
+        const std::uint32_t wide[4] = {narrow_keys<Stored, 0>(low), narrow_keys<Stored, 0>(high),
+                                       narrow_keys<Stored, 1>(low), narrow_keys<Stored, 1>(high)};
+        multiply<Half>(sums[half], wide, q[4 * n + 2 * half], q[4 * n + 2 * half + 1]);
       }
     }
   }
@@ -205,7 +214,7 @@ struct DecodeWarp {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int key = lane / 4 + e / 2 * 8;
-      if constexpr (Tr::kNarrow) s[e] *= scales[key];
+      if constexpr (Tr::kNarrow) s[e] *= scales[key] * q_scale[e % 2];
       if (a.softcap == 0 && !a.slopes.data) continue;
       s[e] *= a.scale;
       if (a.softcap > 0) s[e] = capped(s[e], a.softcap);
@@ -264,7 +273,8 @@ struct DecodeWarp {
     }
   }
   // The same of 8-bit values, whose scales go to the weights: of every 16 dims the even ones become rows 0 to 7.
-  __device__ __forceinline__ void narrow_values(std::uint32_t from, const float* scales) {
+  __device__ __forceinline__ void add_narrow_values(std::uint32_t from, const float* scales) {
+    using Stored = typename Tr::Stored;
 #pragma unroll
     for (int e = 0; e < 4; ++e)  // a hidden key has none, whatever its scale
       s[e] = s[e] == 0 ? 0.0F : s[e] * scales[kDecodeKeys + lane / 4 + e / 2 * 8];
@@ -283,8 +293,8 @@ struct DecodeWarp {
                              ((n % 4 * 2 + lane / 8 % 2) ^ (key & 7)) * 16);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const std::uint32_t wide[4] = {even<typename Tr::Stored>(v[half]), odd<typename Tr::Stored>(v[half]),
-                                       even<typename Tr::Stored>(v[half + 2]), odd<typename Tr::Stored>(v[half + 2])};
+        const std::uint32_t wide[4] = {narrow_values<Stored, 0>(v[half]), narrow_values<Stored, 1>(v[half]),
+                                       narrow_values<Stored, 0>(v[half + 2]), narrow_values<Stored, 1>(v[half + 2])};
         float(&to)[4] = *reinterpret_cast<float(*)[4]>(o + 8 * n + 4 * half);
         multiply<T>(to, wide, pairs[0], pairs[1]);
         if (a.fine) multiply<T>(to, wide, rest[0], rest[1]);
@@ -425,7 +435,7 @@ __device__ __forceinline__ void attention_decode(const typename Tr::Args& a) {
       if (tile * kDecodeKeys < whole.lo || (tile + 1) * kDecodeKeys > whole.hi) group.hide(tile);
       group.weights();
       if constexpr (Tr::kNarrow)
-        group.narrow_values(keys + Tr::key_bytes, mem.scales + slot * 32);
+        group.add_narrow_values(keys + Tr::key_bytes, mem.scales + slot * 32);
       else
         group.values(v, keys + Tr::key_bytes);
       __syncwarp();

@@ -99,7 +99,7 @@ struct CacheArgs {
   int B = 0, Hk = 0, G = 1, M = 0, D = 0;
   int left = 0, right = 0;  // keys that a query sees before its own and after it; the last query stands at the last key
   int once = 0;             // 1: keys and values do not fit the L2
-  int fine = 0;             // 1: f16 queries over 8-bit keys, whose products are made twice
+  int fine = 0;             // 1: f16 queries over 8 bits, whose weights are multiplied in two parts
 };
 
 // What joins the parts of a cache's sequences.

@@ -249,6 +249,18 @@ __device__ __forceinline__ std::uint32_t subtract_pairs(std::uint32_t a, std::ui
   asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
+// The same of f16.
+__device__ __forceinline__ std::uint32_t subtract_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+// (x & mask) ^ flip, in one instruction.
+__device__ __forceinline__ std::uint32_t mask_and_flip(std::uint32_t x, std::uint32_t mask, std::uint32_t flip) {
+  std::uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(r) : "r"(x), "r"(mask), "r"(flip));
+  return r;
+}
 // Two e4m3 to a pair of f16.
 __device__ __forceinline__ std::uint32_t widen_e4m3(std::uint16_t two) {
   std::uint32_t r;

@@ -106,6 +106,9 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
   for (unsigned n = 0; n < 4; ++n) result |= static_cast<unsigned>(both >> (which >> 4 * n & 7) * 8 & 255) << 8 * n;
   return result;
 }
+inline unsigned __float_as_uint(float x) {
+  return __builtin_bit_cast(unsigned, x);
+}
 inline float __uint_as_float(unsigned x) {
   return __builtin_bit_cast(float, x);
 }

@@ -179,6 +179,15 @@ inline float high_float(std::uint32_t pair) {
 inline std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
   return pack<Bf16>(low_float(a) - low_float(b), high_float(a) - high_float(b));
 }
+inline std::uint32_t subtract_halves(std::uint32_t a, std::uint32_t b) {
+  const auto half_of = [](std::uint32_t pair, int which) {
+    return widen(from_bits<Half>(static_cast<std::uint16_t>(pair >> 16 * which)));
+  };
+  return pack<Half>(half_of(a, 0) - half_of(b, 0), half_of(a, 1) - half_of(b, 1));
+}
+inline std::uint32_t mask_and_flip(std::uint32_t x, std::uint32_t mask, std::uint32_t flip) {
+  return (x & mask) ^ flip;
+}
 inline float of_e4m3(unsigned bits) {
   const unsigned e = bits >> 3 & 15, m = bits & 7;
   if (e == 15 && m == 7) return NAN;
