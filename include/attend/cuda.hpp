@@ -53,8 +53,8 @@ struct CachePages {
 };
 
 // Running sequences in a cache. The table and the lengths lie in device memory and are read by the kernels: a captured
-// graph sees what stands there when it runs. A length is cut to 0 .. what the sequence's pages hold; a page that does
-// not exist is never read, and counts as zeros.
+// graph sees what stands there when it runs; nothing may write to them meanwhile. A length is cut to 0 .. what the
+// sequence's pages hold; a page that does not exist is never read, and counts as zeros.
 struct CacheView {
   CacheFormat format = CacheFormat::plain;
   CachePages k, v;

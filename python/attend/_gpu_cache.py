@@ -77,6 +77,10 @@ class _Cache:
     def __init__(self, q, k_cache, v_cache, k_descale, v_descale, cache_batch_idx, block_table):
         _check_cache("k_cache", k_cache, q, k_cache.dtype if isinstance(k_cache, torch.Tensor) else q.dtype)
         _check_cache("v_cache", v_cache, q, k_cache.dtype)
+        fits = k_cache.shape[3] == q.shape[3] <= 256 and v_cache.shape[3] <= 256
+        if not fits or k_cache.shape[:3] != v_cache.shape[:3]:
+            raise Invalid(f"q is {list(q.shape)}, k_cache {list(k_cache.shape)} and v_cache {list(v_cache.shape)}, "
+                          "expected q and k_cache of one dim, the caches of one size but for it, dims up to 256")
         if k_cache.dtype == torch.int8 and (k_descale is None or v_descale is None):
             raise Invalid("an int8 cache came without k_descale and v_descale, expected float32 [pages, tokens, heads]")
         self.tensors = k_cache, v_cache

@@ -32,8 +32,14 @@ bool has_tokens(const CacheView& cache) {
   return cache.k.shape[0] > 0 && cache.k.shape[2] > 0;
 }
 
+MapSource source_of(const CachePages& pages, CacheFormat format, DType dtype) {
+  if (format == CacheFormat::plain) return View{dtype, pages.data, pages.shape, pages.strides};
+  return {pages.data, pages.shape, pages.strides};
+}
+
 void check_pages(const char* op, const char* what, const CachePages& pages, CacheFormat format) {
   check_layout(op, what, pages.data, pages.shape, pages.strides, bytes_of(format));
+  check_strides(what, source_of(pages, format, DType::bf16));  // of two bytes, whichever
   const std::string scales = std::string(what) + " scales";
   if (format == CacheFormat::int8 && !pages.scales)
     fail(op, scales + " are not given, expected f32 [pages, KV heads, tokens of a page, 1] for an int8 cache");
@@ -125,11 +131,6 @@ DeviceOperand scales_of(const CachePages& pages) {
   return result;
 }
 
-MapSource source_of(const CachePages& pages, const CacheView& cache, DType dtype) {
-  if (cache.format == CacheFormat::plain) return View{dtype, pages.data, pages.shape, pages.strides};
-  return {pages.data, pages.shape, pages.strides};
-}
-
 DecodeShape shape_for(std::int64_t widest, CacheFormat format) {
   const bool narrow = format != CacheFormat::plain;
   if (widest <= 64) return narrow ? kNarrow64 : kDecode64;
@@ -188,8 +189,8 @@ void run(const AttentionCall& call, const CacheView& cache, const KeyParts& part
   CacheArgs a;
   check_strides("q", call.q);
   a.q = device_operand(operand_of(call.q));
-  a.k = tensor_map("k", source_of(cache.k, cache, call.q.dtype), {0, kDecodeKeys});
-  a.v = tensor_map("v", source_of(cache.v, cache, call.q.dtype), {0, kDecodeKeys});
+  a.k = tensor_map("k", source_of(cache.k, cache.format, call.q.dtype), {0, kDecodeKeys});
+  a.v = tensor_map("v", source_of(cache.v, cache.format, call.q.dtype), {0, kDecodeKeys});
   give_pages(cache, a);
   a.page_tiles = static_cast<int>(divide_up(a.page_tokens, kDecodeKeys));
   a.lengths = lengths_of(cache, p.M * p.G);

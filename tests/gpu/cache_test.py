@@ -4,6 +4,7 @@ without a cache; the same bits; graphs that are replayed with other lengths; wha
 usage: cache_test.py [--cover]    --cover: a few small calls of every kernel, for compute-sanitizer
 """
 
+import copy
 import gc
 import sys
 
@@ -27,7 +28,7 @@ def filled(shape, dtype):
 class Cache:
     """Pages in any order, or a row for each sequence where `page` is 0; filled by the engine itself, in two steps."""
 
-    def __init__(self, k, v, lengths, page, stored, room=0, by_head=False):
+    def __init__(self, k, v, lengths, page, stored, room=0, by_head=False, growing=False):
         B, longest, Hk, D = k.shape
         self.capacity = longest + room
         self.page = page or self.capacity
@@ -40,7 +41,7 @@ class Cache:
             if by_head:
                 self.scales = [torch.linspace(0.005, 0.01, Hk, device="cuda") for _ in range(2)]
         self.table = torch.randperm(pages, device="cuda", dtype=torch.int32)[: B * width].view(B, width) if page else None
-        if page:  # what is not in use lies far outside
+        if page and not growing:  # what is not in use lies far outside
             used = torch.arange(width, device="cuda") * page < torch.tensor(lengths, device="cuda")[:, None]
             self.table = torch.where(used, self.table, 1 << 30).int()
         for b, n in enumerate(lengths):
@@ -48,6 +49,12 @@ class Cache:
                 if last > first:
                     at = torch.tensor([first], dtype=torch.int32, device="cuda")
                     self.call(k[b : b + 1, :1], at, b, k=k[b : b + 1, first:last], v=v[b : b + 1, first:last])
+
+    def clone(self):
+        other = copy.copy(self)
+        other.k, other.v = self.k.clone(), self.v.clone()
+        other.scales = [None if x is None else x.clone() for x in self.scales]
+        return other
 
     def call(self, q, lengths, b=None, **options):
         """Of all sequences, or of b alone."""
@@ -90,7 +97,7 @@ def cache_case(name, H, Hk, M, D, lengths, E=None, dtype=torch.bfloat16, stored=
         alone, _ = cache.call(q[b : b + 1], at[b : b + 1], b, **options)
         check(f"{name}: the same bits alone", torch.equal(alone[0], out[b]))
         if stored is dtype and M * H // Hk <= 8 and n > 128 and not softcap and slopes is None:
-            mask = attend.window(*(x if x < 1 << 40 else -1 for x in rules["window"])) if min(rules["window"]) < 1 << 40 else None
+            mask = attend.window(*window) if window[0] >= 0 else attend.causal() if causal else None
             plain = attend.attention(q[b : b + 1].transpose(1, 2).contiguous(), keys.to(dtype), values.to(dtype), mask=mask)
             check(f"{name}: the bits without a cache", torch.equal(plain[0], out[b].transpose(0, 1)))
 
@@ -134,13 +141,8 @@ def graph_case(stored):
     B, H, Hk, D, dtype = 3, 8, 2, 128, torch.bfloat16
     lengths = [900, 130, 5]
     k, v = draw(B, 1000, Hk, D), draw(B, 1000, Hk, D)
-    captured, eager = (Cache(k, v, lengths, 64, stored or dtype, room=200) for _ in range(2))
-    for cache in (captured, eager):  # all pages are in use
-        cache.table = torch.arange(B * cache.table.shape[1], device="cuda", dtype=torch.int32).view(B, -1)
-        for side in (0, 1):
-            (cache.k, cache.v)[side].copy_((captured.k, captured.v)[side])
-            if stored:
-                cache.scales[side].nan_to_num_(nan=0.01).copy_(captured.scales[side])
+    captured = Cache(k, v, lengths, 64, stored or dtype, room=200, growing=True)
+    eager = captured.clone()
     at = torch.tensor(lengths, dtype=torch.int32, device="cuda")
     q, new_k, new_v = draw(B, 1, H, D), draw(B, 1, Hk, D), draw(B, 1, Hk, D)
     warm = at.clone()
@@ -201,6 +203,9 @@ def hostile():
                        ("int8 without scales", lambda: flash_attn_with_kvcache(q, k.to(INT8), v.to(INT8), cache_seqlens=at)),
                        ("leftpad", lambda: cache.call(q, at, cache_leftpad=at)),
                        ("a float32 cache", lambda: flash_attn_with_kvcache(q, k.float(), v.float(), cache_seqlens=at)),
+                       ("rows of 40 bytes", lambda: flash_attn_with_kvcache(
+                           q[..., :40], *(x[..., :40].contiguous().to(FP8) for x in (k, v)), cache_seqlens=at)),
+                       ("another dim", lambda: cache.call(q[..., :32], at)),
                        ("k alone", lambda: cache.call(q, at, k=k[:, :1]))):
         try:
             call()
