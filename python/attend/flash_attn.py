@@ -520,6 +520,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     if isinstance(q, torch.Tensor) and q.is_cuda:
         if cache_leftpad is not None:
             raise Invalid("cache_leftpad on a GPU is not supported yet")
+        if q.device.index != torch.cuda.current_device():
+            raise Invalid(f"q is on {q.device}, expected the current device, cuda:{torch.cuda.current_device()}: call it "
+                          "within torch.cuda.device(q.device)")
         out, lse = _on_gpu(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx,
                            block_table, softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes,
                            k_descale, v_descale, torch.cuda.current_stream(q.device).cuda_stream)
