@@ -30,9 +30,6 @@ void check(bool ok, const std::string& what) {
   if (!ok) ++failed, std::printf("FAILED %s\n", what.c_str());
 }
 
-float rounded(float x, DType dtype) {
-  return dtype == DType::f16 ? to_float(to_float16(x)) : to_float(to_bfloat16(x));
-}
 std::uint16_t bits_of(float x, DType dtype) {
   return dtype == DType::f16 ? to_float16(x).bits : to_bfloat16(x).bits;
 }
@@ -65,7 +62,7 @@ struct Case {
   CacheFormat format = CacheFormat::plain;
   int page = 16;   // 0: no table
   int scales = 2;  // of fp8: 2 for each row, 1 for each head, 0 none
-  std::vector<int> lengths;
+  std::vector<int> lengths{};
   std::int64_t left = kUnlimited, right = kUnlimited;
   float softcap = 0;
   bool slopes = false, sinks = false;
@@ -221,7 +218,7 @@ void compare(const Case& c, const Halves& q, const Cache& cache, const Result& g
             x += double{q.at(b, h, i, d)} * cache.value(cache.view.k, b, h / G, j, d, c.dtype);
           x /= std::sqrt(double{static_cast<double>(c.D)});
           if (c.softcap > 0) x = c.softcap * std::tanh(x / c.softcap);
-          if (c.slopes) x -= slopes[static_cast<std::size_t>(h)] * std::abs(p - j);
+          if (c.slopes) x -= double{slopes[static_cast<std::size_t>(h)]} * std::abs(p - j);
           s.push_back(x), keys.push_back(j);
         }
         double top = c.sinks ? sinks[static_cast<std::size_t>(h)] : -INFINITY;
