@@ -1,41 +1,24 @@
 // A libcuda.so.1 without a GPU: memory is the host's, a launch runs at once by fibers, streams are done by the time
-// they are asked. It has the kernels of decoding over caches alone.
-#include <cstdio>
-#include <map>
-#include <string>
+// they are asked. It has the plain kernels, and of Hopper's those of decoding.
+#include <cuda.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
-#include "../../../src/cuda/attention_cached.cu"
-#include "../../../src/cuda/attention_combine.cu"
-#include "../../../src/cuda/attention_decode.cu"
-#include "../../../src/cuda/cache_append.cu"
+#include "kernels.hpp"
+#include "tensor_map.hpp"
+#include "threads.hpp"
 
 namespace {
 
-struct Kernel {
-  void (*body)(const void*);
-};
-#define ATTEND_EMULATED(NAME, ARGS)                                                 \
-  {                                                                                 \
-    #NAME, {                                                                        \
-      [](const void* args) { NAME(*static_cast<const attend::cuda::ARGS*>(args)); } \
-    }                                                                               \
-  }
-#define ATTEND_EMULATED_WIDTHS(BEGIN, END, ARGS) \
-  ATTEND_EMULATED(BEGIN##64##END, ARGS), ATTEND_EMULATED(BEGIN##128##END, ARGS), ATTEND_EMULATED(BEGIN##256##END, ARGS)
+std::set<std::string> used;
 
-std::map<std::string, Kernel>& kernels() {
-  static std::map<std::string, Kernel> all = {ATTEND_EMULATED_WIDTHS(decode_, _bf16, DecodeArgs),
-                                              ATTEND_EMULATED_WIDTHS(decode_, _f16, DecodeArgs),
-                                              ATTEND_EMULATED_WIDTHS(cached_, _bf16, CacheArgs),
-                                              ATTEND_EMULATED_WIDTHS(cached_, _f16, CacheArgs),
-                                              ATTEND_EMULATED_WIDTHS(cached_, _int8, CacheArgs),
-                                              ATTEND_EMULATED_WIDTHS(cached_, _fp8, CacheArgs),
-                                              ATTEND_EMULATED_WIDTHS(attention_combine_, , KeyParts),
-                                              ATTEND_EMULATED_WIDTHS(cache_combine_, , CacheParts),
-                                              ATTEND_EMULATED(cache_append, AppendArgs)};
-  return all;
+int capability() {
+  const char* const wanted = std::getenv("EMULATED_CAPABILITY");
+  return wanted != nullptr ? std::atoi(wanted) : 80;
 }
 
 template <class T>
@@ -45,7 +28,15 @@ T* handle(std::uintptr_t n) {
 
 }  // namespace
 
-#define EXPORT extern "C" __attribute__((visibility("default"))) CUresult
+#define SHOWN extern "C" __attribute__((visibility("default")))
+#define EXPORT SHOWN CUresult
+
+// How many of the plain kernels have run.
+SHOWN int emulated_kernels_used() {
+  int count = 0;
+  for (const std::string& name : used) count += name.rfind("plain_", 0) == 0 ? 1 : 0;
+  return count;
+}
 
 EXPORT cuInit(unsigned) {
   return CUDA_SUCCESS;
@@ -57,11 +48,10 @@ EXPORT cuDeviceGet(CUdevice* device, int) {
   return *device = 0, CUDA_SUCCESS;
 }
 EXPORT cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
-  const char* const blocks = std::getenv("EMULATED_BLOCKS");
-  *value = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
-           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? (blocks != nullptr ? std::atoi(blocks) : 7)
-           : which == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE          ? 1 << 20
-                                                                 : 0;
+  *value = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? capability() / 10
+           : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? capability() % 10
+           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT     ? 7
+                                                                   : 1 << 20;  // of the L2
   return CUDA_SUCCESS;
 }
 EXPORT cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
@@ -84,20 +74,24 @@ EXPORT cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**,
   return *library = handle<CUlib_st>(1), CUDA_SUCCESS;
 }
 EXPORT cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char* name) {
-  const auto found = kernels().find(name);
-  if (found == kernels().end()) return CUDA_ERROR_NOT_FOUND;
-  return *kernel = reinterpret_cast<CUkernel>(&found->second), CUDA_SUCCESS;
+  const auto found = emulated::kernels().find(name);
+  if (found == emulated::kernels().end()) return CUDA_ERROR_NOT_FOUND;
+  return *kernel = reinterpret_cast<CUkernel>(const_cast<void*>(static_cast<const void*>(&*found))), CUDA_SUCCESS;
 }
-EXPORT cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice) {
-  return CUDA_SUCCESS;
+EXPORT cuKernelSetAttribute(CUfunction_attribute, int shared_bytes, CUkernel, CUdevice) {
+  const int most = capability() == 90 ? emulated::kSharedBytes : 99 * 1024;  // all that some cards have
+  return shared_bytes <= most ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 EXPORT cuLaunchKernel(CUfunction function, unsigned grid, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                       unsigned shared, CUstream, void** parameters, void**) {
-  if (shared > emulated::kSharedBytes) return CUDA_ERROR_INVALID_VALUE;
-  emulated::run(grid, threads, reinterpret_cast<Kernel*>(function)->body, parameters[0]);
+  const auto& kernel = *reinterpret_cast<const std::pair<const std::string, void (*)(const void*)>*>(function);
+  used.insert(kernel.first);
+  emulated::run(grid, threads, static_cast<int>(shared), kernel.second, parameters[0]);
   return CUDA_SUCCESS;
 }
+// Hopper's own, as are tensor maps.
 EXPORT cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+  if (capability() != 90) return CUDA_ERROR_NOT_SUPPORTED;
   return cuLaunchKernel(function, config->gridDimX, 1, 1, config->blockDimX, 1, 1, config->sharedMemBytes,
                         config->hStream, parameters, extra);
 }
@@ -105,7 +99,7 @@ EXPORT cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint
                               const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
                               const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                               CUtensorMapFloatOOBfill) {
-  if (rank != 4) return CUDA_ERROR_NOT_SUPPORTED;
+  if (rank != 4 || capability() != 90) return CUDA_ERROR_NOT_SUPPORTED;
   emulated::TensorMap made{};
   made.data = static_cast<const char*>(data), made.bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
   for (int d = 0; d < 4; ++d) {
@@ -124,7 +118,7 @@ EXPORT cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void*) {
   return CUDA_SUCCESS;
 }
 static int allocations = 0;
-extern "C" __attribute__((visibility("default"))) int emulated_allocations() {
+SHOWN int emulated_allocations() {
   return allocations;
 }
 EXPORT cuMemAllocFromPoolAsync(CUdeviceptr* memory, std::size_t bytes, CUmemoryPool, CUstream) {
@@ -155,10 +149,10 @@ struct HandedObject {
   void* data;
 };
 static std::vector<HandedObject*> handed;
-extern "C" __attribute__((visibility("default"))) void emulated_capture(bool on) {
+SHOWN void emulated_capture(bool on) {
   capturing = on;
 }
-extern "C" __attribute__((visibility("default"))) void emulated_drop_graph() {
+SHOWN void emulated_drop_graph() {
   for (const HandedObject* const object : std::exchange(handed, {})) {
     object->done(object->data);
     delete object;
