@@ -24,9 +24,9 @@ using Stream = void*;
 // As attend::attention, for views of device memory: bf16 and f16, D and E up to 256. So are the views in the options
 // and extras, and the data of a dense mask. Returns once the work is on the stream. It allocates from a pool on the
 // stream, waits for nothing and can be captured in a graph. What it cannot do throws InvalidArgument with its name:
-// score rules, weights, row sums, f32 and f64, unions of masks, statistics together with dropout; the plain kernels also
-// statistics, and D and E that are no multiples of 8.
-// The bits of a row do not depend on the batch and the heads around it.
+// score rules, weights, row sums, f32 and f64, unions of masks, statistics together with dropout; the plain kernels
+// also statistics, and D and E that are no multiples of 8. The bits of a row do not depend on the batch and the heads
+// around it.
 ATTEND_API void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
                           const AttentionExtras& extras = {}, Stream stream = nullptr);
 
