@@ -37,6 +37,11 @@ set(list "")
 # cards; what both use is there for all.
 set(hopper -gencode=arch=compute_90a,code=sm_90a)
 set(plain "-gencode=arch=compute_80,code=[sm_80,compute_80]")
+# ccache keeps objects alone: an image is a section of one. Paths are relative, so that another clone finds them too.
+set(launcher "")
+if(CCACHE)
+  set(launcher ${CCACHE})
+endif()
 foreach(file IN LISTS kernel_files)
   get_filename_component(stem ${file} NAME_WE)
   if(stem MATCHES "_plain_")
@@ -46,10 +51,13 @@ foreach(file IN LISTS kernel_files)
   else()
     set(targets ${hopper})
   endif()
+  set(object ${folder}/${stem}.o)
   set(image ${folder}/${stem}.fatbin)
   add_custom_command(OUTPUT ${image}
-    COMMAND ${ATTEND_NVCC} -std=c++20 -O3 ${targets} -I${PROJECT_SOURCE_DIR}/src -fatbin -o ${image} ${file}
-    DEPENDS ${file} ${kernel_headers} COMMENT "Compiling kernels of ${stem}.cu" VERBATIM)
+    COMMAND ${launcher} ${ATTEND_NVCC} -std=c++20 -O3 ${targets} -I. -c -o ${object} cuda/${stem}.cu
+    COMMAND ${CMAKE_OBJCOPY} -O binary --only-section=.nv_fatbin ${object} ${image}
+    DEPENDS ${file} ${kernel_headers} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/src
+    COMMENT "Compiling kernels of ${stem}.cu" VERBATIM)
   list(APPEND images ${image})
   string(APPEND text "asm(\".section .rodata\\n.balign 64\\n.global attend_image_${stem}\\n.hidden attend_image_${stem}\\n\"
     \"attend_image_${stem}:\\n.incbin \\\"${image}\\\"\\n.previous\");\nextern \"C\" const char attend_image_${stem};\n")

@@ -1,6 +1,6 @@
 """attend on a GPU beside cuDNN and FlashAttention-2 (through PyTorch) and FlexAttention: in turns, in one process.
 
-usage: run.py [rows]    rows: words that a row's name must hold: forward, backward, statistics, decode, masks, D128 ...
+usage: run.py [rows]    rows: words that a row's name must hold: forward, backward, statistics, decode, cache, masks, D128 ...
 With the word `plain` the kernels are those for cards other than Hopper's, whatever this one is, and the peer is
 FlashAttention-2, whose instructions are the same (mma.sync).
 
@@ -23,9 +23,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import attend
 import attend.torch
+from attend.flash_attn import flash_attn_with_kvcache
 
 wanted = sys.argv[1:]
-peak = 0.0
+peak = reading = 0.0
 plain = "plain" in wanted or torch.cuda.get_device_capability() != (9, 0)
 PEERS = {"FA2": SDPBackend.FLASH_ATTENTION}
 if not plain:
@@ -145,6 +146,39 @@ def decode():
                         "attend": graphed(lambda: attend.attention(q, k, v))}, B * 8 * L * 128 * 2 * 2, "TB/s")
 
 
+def paged(B, L, page, stored):
+    """A cache of B sequences of L tokens in pages of any order, and a step over it: the function, the bytes it reads."""
+    pages = B * L // page
+    table = torch.randperm(pages, device="cuda", dtype=torch.int32).view(B, -1)
+    caches, scales = [draw(pages, page, 8, 128) for _ in range(2)], [None, None]
+    if stored is not None:
+        scales = [torch.full((pages, 8, page), 0.02, device="cuda").transpose(1, 2) for _ in range(2)]
+        caches = [(x * 30).clamp(-127, 127).to(stored) for x in caches]
+    lengths = torch.full((B,), L, dtype=torch.int32, device="cuda")
+    q, number = draw(B, 1, 32, 128), 2 if stored is None else 1
+    call = lambda: flash_attn_with_kvcache(q, *caches, cache_seqlens=lengths, block_table=table,  # noqa: E731
+                                           k_descale=scales[0], v_descale=scales[1], causal=True)
+    return graphed(call), B * 8 * L * 2 * (128 * number + (4 if stored is not None else 0))
+
+
+def caches():
+    """Plain decoding beside the same over pages, in bf16, int8 and fp8; cuDNN reads contiguous bf16."""
+    for B, L in ((1, 8192), (1, 131072), (64, 8192), (16, 65536)):
+        name = f"decode cache B{B} L{L}"
+        if not asked(name):
+            continue
+        q, k, v = draw(B, 32, 1, 128), draw(B, 8, L, 128), draw(B, 8, L, 128)
+        contiguous = B * 8 * L * 128 * 2 * 2
+        rows = {"cuDNN": (graphed(sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, enable_gqa=True)), contiguous),
+                "attend": (graphed(lambda: attend.attention(q, k, v)), contiguous),
+                "pages of 16": paged(B, L, 16, None), "pages of 64": paged(B, L, 64, None),
+                "int8": paged(B, L, 64, torch.int8), "fp8": paged(B, L, 64, torch.float8_e4m3fn)}
+        times = {peer: median(t) for peer, t in turns({peer: call for peer, (call, _) in rows.items()}).items()}
+        print(f"{name:32s} " + "  ".join(
+            f"{peer} {1e3 * times[peer]:.1f} us, {work / times[peer] * 1e-9:.2f} TB/s ({work / times[peer] * 1e-9 / reading:.0%})"
+            for peer, (_, work) in rows.items()) + " of reading", flush=True)
+
+
 def masks():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -179,13 +213,16 @@ def masks():
 if __name__ == "__main__":
     a, b = draw(8192, 8192), draw(8192, 8192)
     peak = 2 * 8192**3 / median(turns({"product": lambda: a @ b})["product"]) * 1e-9
-    x = torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
+    x = torch.zeros(1 << 31, dtype=torch.uint8, device="cuda")
     copy = 2 * x.numel() / 2 / median(turns({"copy": lambda: x[: 1 << 30].copy_(x[1 << 30:])})["copy"]) * 1e-9
-    print(f"{torch.cuda.get_device_name()}: products {peak:.0f} TFLOP/s, copies {copy:.2f} TB/s")
+    reading = x.numel() / median(turns({"sum": lambda: x.view(torch.float32).sum()})["sum"]) * 1e-9
+    print(f"{torch.cuda.get_device_name()}: products {peak:.0f} TFLOP/s, copies {copy:.2f} TB/s, reading {reading:.2f} TB/s")
     del a, b, x
     forward_and_backward()
     if not plain:
         statistics()
     decode()
+    if not plain:
+        caches()
     if not wanted or "masks" in wanted:
         masks()

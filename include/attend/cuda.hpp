@@ -1,6 +1,8 @@
 // The same attention on an NVIDIA GPU: views of device memory, and a stream that the work is put on.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "attend/attention.hpp"
@@ -22,9 +24,9 @@ using Stream = void*;
 // As attend::attention, for views of device memory: bf16 and f16, D and E up to 256. So are the views in the options
 // and extras, and the data of a dense mask. Returns once the work is on the stream. It allocates from a pool on the
 // stream, waits for nothing and can be captured in a graph. What it cannot do throws InvalidArgument with its name:
-// score rules, weights, row sums, f32 and f64, unions of masks, statistics together with dropout; the plain kernels also
-// statistics, and D and E that are no multiples of 8.
-// The bits of a row do not depend on the batch and the heads around it.
+// score rules, weights, row sums, f32 and f64, unions of masks, statistics together with dropout; the plain kernels
+// also statistics, and D and E that are no multiples of 8. The bits of a row do not depend on the batch and the heads
+// around it.
 ATTEND_API void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
                           const AttentionExtras& extras = {}, Stream stream = nullptr);
 
@@ -37,5 +39,55 @@ enum class Order { fixed, free };
 ATTEND_API void attention_backward(View dout, View q, View k, View v, View out, View lse,
                                    const AttentionGradients& gradients, const AttentionOptions& options = {},
                                    Order order = Order::fixed, Stream stream = nullptr);
+
+// ---- Caches of keys and values, for decoding: compute capability 9.0 alone ----
+
+// The numbers of a cache: of the queries' dtype, or of 8 bits, each times the scale of its row.
+enum class CacheFormat { plain, int8, fp8 };  // fp8: e4m3, PyTorch's float8_e4m3fn
+
+// The keys, or the values, of a cache. With tables of several pages the tokens of a page are a multiple of 16.
+struct CachePages {
+  void* data = nullptr;  // written by append() alone
+  Shape shape{};         // [pages, KV heads, tokens of a page, dim]
+  Strides strides{};     // in elements; the last is 1, the others are multiples of 16 bytes
+  // f32 [1|pages, 1|KV heads, 1|tokens of a page, 1], a dimension of size 1 is repeated. int8 has one for each row, as
+  // PagedKvCache has: the largest of the row / 127; fp8 may have one for each row, for each head, or none: 1.
+  std::optional<MutableView> scales{};
+};
+
+// Running sequences in a cache. The table and the lengths lie in device memory and are read by the kernels: a captured
+// graph sees what stands there when it runs; nothing may write to them meanwhile. A length is cut to 0 .. what the
+// sequence's pages hold; a page that does not exist is never read, and counts as zeros.
+struct CacheView {
+  CacheFormat format = CacheFormat::plain;
+  CachePages k, v;
+  const std::int32_t* lengths = nullptr;  // [batch]: tokens of each; null: as many as its pages hold
+  // [batch, table_pages], rows `table_stride` numbers apart: the pages of each sequence. Null: sequence b is page b.
+  const std::int32_t* table = nullptr;
+  std::int64_t table_pages = 0, table_stride = 0;
+};
+
+// Memory of the caller's for one call, from 256 bytes' alignment on; without it a call takes its own from the pool.
+struct WorkingMemory {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+// How many bytes a call over this cache needs at most: by the shapes alone, whatever the lengths.
+ATTEND_API std::int64_t working_bytes(View q, const CacheView& cache);
+
+// Attention over cached keys: q [B, H, M, D], batch b reading sequence b, out [B, H, M, E]. The last query of each
+// stands at its last key; masks are causal() and window(), counted from there. Scale, soft-cap, ALiBi, sinks and LSE;
+// the rest is refused by name. Nothing is copied from or to the host, nothing waits; with memory of the caller's
+// nothing is allocated. The bits of a row follow from its queries, keys, values and length alone: over bf16 and f16, up
+// to 8 rows of a KV head and more than 128 keys they are attention()'s over as many. Every 8 rows of a KV head (M times
+// the query heads that share it) read the keys once more: for few queries.
+ATTEND_API void attention(View q, const CacheView& cache, MutableView out, const AttentionOptions& options = {},
+                          const AttentionExtras& extras = {}, Stream stream = nullptr, WorkingMemory memory = {});
+
+// Writes keys [B, Hk, T, D] and values [B, Hk, T, E], of the dtype that queries will have, behind the tokens that
+// `cache.lengths` says there are, which stay as they are: the caller moves them on. Where int8 and fp8 have a scale for
+// each row, it is made here, unless `own_scales` is false; other scales are taken as they are, and what is too large
+// for them becomes the largest. Tokens past the last page, and those of a page that does not exist, are not written.
+ATTEND_API void append(View k, View v, const CacheView& cache, bool own_scales = true, Stream stream = nullptr);
 
 }  // namespace attend::cuda

@@ -1,4 +1,4 @@
-"""FlashAttention 2's functions, on the CPU: the same signatures and semantics over this engine.
+"""FlashAttention 2's functions: the same signatures and semantics over this engine, on the CPU and on a GPU.
 
 >>> from attend.flash_attn import flash_attn_func
 >>> out = flash_attn_func(q, k, v, causal=True)        # [batch, length, heads, dim]
@@ -21,6 +21,7 @@ from torch import Tensor
 from . import _core
 from ._errors import InvalidArgument as Invalid
 from ._errors import WrongType
+from ._gpu_cache import with_gpu_cache
 from ._torch_ops import (attention, core_options, is_differentiated, kept, new_outputs, run_forward, weights_op,
                          window_mask)
 from ._whole import whole
@@ -377,7 +378,7 @@ def _rotated(x, cos, sin, positions, interleaved):
 def _check_rotary(cos, sin, q, last_position):
     if cos is None or sin is None:
         raise Invalid("got one of rotary_cos and rotary_sin, expected both")
-    check_tensors(rotary_cos=cos, rotary_sin=sin)
+    check_tensors(gpu=True, rotary_cos=cos, rotary_sin=sin)
     check_device("rotary_cos", cos, "q", q)
     if cos.dim() != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > q.shape[3]:
         raise Invalid(f"rotary_cos is {list(cos.shape)} and rotary_sin {list(sin.shape)}, expected [positions, "
@@ -391,7 +392,7 @@ def _check_new(q, k, v, k_cache, v_cache, cache_seqlens):
         raise Invalid("got one of k and v, expected both")
     if cache_seqlens is None:
         raise Invalid("got k and v but no cache_seqlens, expected the lengths at which to append them")
-    check_tensors(q=q, k=k, v=v)
+    check_tensors(gpu=True, q=q, k=k, v=v)
     for name, x, cache in (("k", k, k_cache), ("v", v, v_cache)):
         expected = (q.shape[0], k.shape[1] if k.dim() == 4 else None, *cache.shape[2:])
         if tuple(x.shape) != expected:
@@ -445,6 +446,40 @@ def _attend_rows(q, rows, pads, alibi_slopes, *numbers):
     return out.transpose(1, 2), lse
 
 
+def _on_gpu(q, k_cache, v_cache, k, v, cos, sin, cache_seqlens, cache_batch_idx, block_table, scale, causal,
+            window_size, softcap, interleaved, slopes, k_descale, v_descale, stream):
+    """out [batch, M, heads, dim] and lse [batch, heads, M]; lengths and tables are not looked at here."""
+    if q.dim() != 4:
+        raise Invalid(f"q has {q.dim()} dimensions, expected 4: [batch, length, heads, dim]")
+    if block_table is not None and cache_batch_idx is not None:
+        raise Invalid("got both block_table and cache_batch_idx, expected one of them")
+    if block_table is not None and cache_seqlens is None:
+        raise Invalid("got a block_table but no cache_seqlens, expected the length of each sequence")
+    if any(is_differentiated(x) for x in (q, k_cache, v_cache, k, v)):
+        raise Invalid("a tensor needs a gradient, which flash_attn_with_kvcache does not record: call it under "
+                      "torch.no_grad(), or use flash_attn_func")
+    _check_slopes(slopes, q.shape[0], q.shape[2], q)
+    left, right = _window(window_size, causal)
+    if k is not None or v is not None:
+        _check_new(q, k, v, k_cache, v_cache, cache_seqlens)
+        _check_scores(q, k_cache, v_cache, scale, softcap)
+    if (cos is not None or sin is not None) and k is None:
+        raise Invalid("got rotary_cos but no k and v, expected new keys to turn")
+
+    def turned(q, k, lengths):
+        if cos is None and sin is None:
+            return q, k
+        _check_rotary(cos, sin, q, 0)
+        M, begin, last = q.shape[1], lengths.long()[:, None].clamp(min=0), cos.shape[0] - 1
+        after = lambda count: (begin + torch.arange(count, device=q.device)).clamp(max=last)  # noqa: E731
+        follows = left >= 0 or right >= 0
+        return (_rotated(q, cos, sin, after(M) if follows else after(1).expand(-1, M), interleaved),
+                _rotated(k, cos, sin, after(k.shape[1]), interleaved))
+
+    return with_gpu_cache(q, k_cache, v_cache, k, v, turned, cache_seqlens, cache_batch_idx, block_table, slopes,
+                          (scale, float(softcap), left, right), k_descale, v_descale, stream)
+
+
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None,
                             v: Optional[Tensor] = None, rotary_cos: Optional[Tensor] = None,
                             rotary_sin: Optional[Tensor] = None, cache_seqlens: Union[int, Tensor, None] = None,
@@ -452,8 +487,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             block_table: Optional[Tensor] = None, softmax_scale: Optional[float] = None,
                             causal: bool = False, window_size: Window = (-1, -1), softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None,
-                            num_splits: int = 0,
-                            return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+                            num_splits: int = 0, return_softmax_lse: bool = False,
+                            k_descale: Optional[Tensor] = None,
+                            v_descale: Optional[Tensor] = None) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """Appends k and v to the cache, in place, and attends to all of it: the step of a decoder.
 
     q [batch, M, heads, dim]; k_cache and v_cache [rows, capacity, kv_heads, dim], or pages [pages, page_size, kv_heads,
@@ -470,11 +506,29 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     block_table      the pages in use are copied together for the call
     num_splits       accepted; the engine splits long caches by itself, the same way for every batch
 
+    On a GPU the pages are read where they lie (page_size a multiple of 16), lengths and block_table are read by the
+    kernels, and nothing waits: a captured graph sees what they hold when it runs. So a length beyond the capacity is
+    cut to it, a page that does not exist counts as zeros and is not written, and a rotary position past the last one is
+    the last. k_cache and v_cache may be int8 or float8_e4m3fn, with k_descale and v_descale float32 [pages, page_size,
+    kv_heads] (a scale for each row: new rows get theirs), [pages, kv_heads] or [kv_heads]. No cache_leftpad.
+
     Returns out, with return_softmax_lse (out, lse [batch, heads, M]). There is no gradient: tensors that need one are
     refused unless under torch.no_grad(). If an argument is wrong the cache is not changed.
 
     >>> out = flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=True)
     """
+    if isinstance(q, torch.Tensor) and q.is_cuda:
+        if cache_leftpad is not None:
+            raise Invalid("cache_leftpad on a GPU is not supported yet")
+        if q.device.index != torch.cuda.current_device():
+            raise Invalid(f"q is on {q.device}, expected the current device, cuda:{torch.cuda.current_device()}: call it "
+                          "within torch.cuda.device(q.device)")
+        out, lse = _on_gpu(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx,
+                           block_table, softmax_scale, causal, window_size, softcap, rotary_interleaved, alibi_slopes,
+                           k_descale, v_descale, torch.cuda.current_stream(q.device).cuda_stream)
+        return (out, lse) if return_softmax_lse else out
+    if k_descale is not None or v_descale is not None:
+        raise Invalid("got k_descale or v_descale for a cache on the CPU, expected none: PagedKvCache has int8 there")
     _check_shapes(4, q, k_cache, v_cache)
     B, H = q.shape[0], q.shape[2]
     if block_table is not None and cache_leftpad is not None:

@@ -16,7 +16,6 @@ namespace {
 
 constexpr const char* kOp = "cuda::attention";
 constexpr int kFewRows = 64;                        // of a KV head: the keys are then split
-constexpr std::int64_t kLeastKeys = 128;            // of a part, where there are very few rows
 constexpr std::int64_t kSectionBytes = 32LL << 20;  // of keys and values that stay in the L2
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -24,13 +23,6 @@ constexpr float kLog2E = 1.4426950408889634F;
 int split_keys(std::int64_t N) {
   std::int64_t keys = 512;
   while (keys * 32 < N) keys *= 2;
-  return static_cast<int>(keys);
-}
-
-// The same where there are very few rows: up to 16 parts of 128 to 512, or up to 32.
-int few_split_keys(std::int64_t N) {
-  std::int64_t keys = kLeastKeys;
-  while (keys * (keys < 512 ? 16 : 32) < N) keys *= 2;
   return static_cast<int>(keys);
 }
 
@@ -68,19 +60,9 @@ LseStrides lse_of(const AttentionExtras& extras) {
 }
 
 // Where parts of the keys are joined: none of them as yet.
-KeyParts key_parts(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
-  const AttentionProblem& p = on.call.unread_problem();
-  KeyParts parts;
-  parts.count = 0;
-  parts.B = static_cast<int>(p.B), parts.H = static_cast<int>(p.H), parts.M = static_cast<int>(p.M);
-  parts.G = static_cast<int>(p.G), parts.E = static_cast<int>(p.E);
-  parts.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
-  parts.sinks = device_operand(on.call.options.sinks);
-  parts.joined = device_operand(operand_of(out));
+KeyParts parts_of(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras) {
+  KeyParts parts = key_parts(on.call, out, extras);
   parts.joined_statistics = on.statistics.rows;
-  const LseStrides lse = lse_of(extras);
-  parts.joined_lse = lse.data;
-  parts.lse_batch_stride = lse.batch, parts.lse_head_stride = lse.head, parts.lse_row_stride = lse.row;
   return parts;
 }
 
@@ -126,9 +108,9 @@ void decode(const DeviceCall& on, const MutableView& out, const AttentionExtras&
   a.scale2 = p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D);
-  a.part_keys = few_split_keys(p.N);
-  a.parts = key_parts(on, out, extras);
-  a.parts.count = static_cast<int>(divide_up(p.N, a.part_keys));
+  a.part_keys = decode_part_keys(a.N);
+  a.parts = parts_of(on, out, extras);
+  a.parts.count = static_cast<int>(divide_up(a.N, a.part_keys));
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.parts.count});
   if (items > kFarKey) fail(kOp, "more than 2^29 parts of keys");
   const int blocks = static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items));
@@ -171,7 +153,7 @@ ForwardArgs describe(const DeviceCall& on, const MutableView& out, const Attenti
   if (split_keys > 0) {
     a.split_keys = split_keys;
     a.splits = static_cast<int>(divide_up(p.N, a.split_keys));
-    a.parts = key_parts(on, out, extras);
+    a.parts = parts_of(on, out, extras);
     a.parts.count = a.splits;
     memory = part_memory(on, a.parts);
   }
@@ -196,7 +178,7 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.q = tensor_map("q", on.call.q, {packed, tokens});
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
-  a.out = tensor_map("out", out, {packed, tokens});
+  a.out = tensor_map("out", View(out), {packed, tokens});
   // Terms are added to scaled scores; with statistics, kernels for holes or few rows have them always.
   if (on.has_terms || (watched && (few || on.has_bits))) a.scale2 = kLog2E;
   a.counter = take_counter(on.device, on.stream);
@@ -219,7 +201,8 @@ void run_plain(DeviceCall& on, const MutableView& out, const AttentionExtras& ex
   if (on.has_bits) on.make_bits(rows, shape.columns);
   const int packed = packed_heads(on, few, rows);
   std::unique_ptr<Workspace> memory;
-  ForwardArgs a = describe(on, out, extras, packed, rows / packed, few ? few_split_keys(p.N) : 0, memory);
+  ForwardArgs a =
+      describe(on, out, extras, packed, rows / packed, few ? decode_part_keys(static_cast<int>(p.N)) : 0, memory);
   a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
   a.v_rows = plain_rows("v", on.call.v), a.out_rows = plain_rows("out", out);
   if (terms) a.scale2 = kLog2E;  // terms are added to scaled scores
@@ -243,12 +226,9 @@ void attention(View q, View k, View v, MutableView out, const AttentionOptions& 
   if (extras.statistics && on.terms.dropout_threshold != 0)
     fail(kOp, "statistics together with dropout on a GPU are not supported yet");
   const bool plain = on.device.kernels == KernelSet::plain;
-  if (extras.statistics && plain)
-    fail(kOp,
-         "statistics of rows are not supported by the plain kernels, which this GPU runs: expected one of compute "
-         "capability 9.0 (H100, H200), and ATTEND_CUDA_KERNELS not to be \"plain\"");
+  if (extras.statistics) check_hopper(kOp, on.device, "statistics of rows");
   if (call.empty()) return;
-  if (k.length() == 0) return combine(on, key_parts(on, out, extras));
+  if (k.length() == 0) return combine(on, parts_of(on, out, extras));
   if (plain) return run_plain(on, out, extras);
   const AttentionProblem& p = call.unread_problem();
   if (p.M * p.G <= kDecodeRows && p.N > kLeastKeys && !on.has_bits && !on.has_terms && !extras.statistics)

@@ -1,7 +1,7 @@
 // Joins the results of several parts of the keys that different blocks made, and the sink.
 #include <type_traits>
 
-#include "cuda/fold_parts.cuh"
+#include "cuda/cache_cursor.cuh"
 
 using namespace attend::cuda;
 
@@ -10,7 +10,7 @@ namespace {
 // A row, by a warp: a lane has kEach neighbouring columns. What other blocks wrote is read past the L1, which may hold
 // older lines of it.
 template <int kEach>
-__device__ __forceinline__ void join_parts(const KeyParts& a, int b, int h, int i) {
+__device__ __forceinline__ void join_parts(const KeyParts& a, int count, int b, int h, int i) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t rows = static_cast<std::int64_t>(a.B) * a.H * a.M;
   const std::int64_t row = (static_cast<std::int64_t>(b) * a.H + h) * a.M + i;
@@ -23,11 +23,11 @@ __device__ __forceinline__ void join_parts(const KeyParts& a, int b, int h, int 
     for (int s = 0; s < kBatch; ++s)
 #pragma unroll
       for (int n = 0; n < kLoads; ++n)
-        if (first + s < a.count)
+        if (first + s < count)
           parts[s][n] = __ldcg(reinterpret_cast<const Several*>(from + (first + s) * rows * (32 * kEach)) + n);
   };
   load(0);  // before anything is waited for
-  const float lse = lane < a.count ? __ldcg(a.lse + lane * rows + row) : -INFINITY;
+  const float lse = lane < count ? __ldcg(a.lse + lane * rows + row) : -INFINITY;
   const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
   float top = fmaxf(lse, sink);  // of this part and all before it
   for (int n = 1; n < 32; n *= 2) {
@@ -37,11 +37,11 @@ __device__ __forceinline__ void join_parts(const KeyParts& a, int b, int h, int 
   const float before = __shfl_up_sync(~0U, top, 1);
   const FoldStep mine = fold_step(lane == 0 ? sink : before, lse);
   float total = fold_total(sink), x[kEach] = {};
-  for (int first = 0; first < a.count; first += kBatch) {
+  for (int first = 0; first < count; first += kBatch) {
     if (first > 0) load(first);
 #pragma unroll
     for (int s = 0; s < kBatch; ++s) {
-      if (first + s >= a.count) break;
+      if (first + s >= count) break;
       const FoldStep step{__shfl_sync(~0U, mine.factor, first + s), __shfl_sync(~0U, mine.weight, first + s)};
       const auto* const columns = reinterpret_cast<const float*>(parts[s]);
       total = folded(total, 1.0F, step);
@@ -66,7 +66,19 @@ __device__ __forceinline__ void combine(const KeyParts& a) {
   const int head = row / a.M, b = head / a.H;
   const bool wanted = b < a.B && !has_whole(a, head / a.G);
   wait_for_kernel();  // every block: what comes after this kernel must not begin before the one before it is done
-  if (wanted) join_parts<kEach>(a, b, head % a.H, row % a.M);
+  if (wanted) join_parts<kEach>(a, a.count, b, head % a.H, row % a.M);
+}
+// The same of a cache, whose sequences have parts by their lengths.
+template <int kEach>
+__device__ __forceinline__ void combine_cached(const CacheParts& a) {
+  const KeyParts& parts = a.parts;
+  const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
+  const int i = row % parts.M, h = row / parts.M % parts.H, b = row / parts.M / parts.H;
+  const int hk = h / parts.G, group = (i * parts.G + h % parts.G) / kDecodeRows;
+  const int count = b < parts.B ? cache_part_count(cached_length(a.lengths, b)) : 0;
+  wait_for_kernel();
+  if (b >= parts.B || __ldcg(a.lengths.folded + (b * (parts.H / parts.G) + hk) * a.lengths.groups + group)) return;
+  join_parts<kEach>(parts, count, b, h, i);
 }
 
 template <class F>
@@ -126,6 +138,15 @@ extern "C" __global__ void __launch_bounds__(128) attention_combine_128(const __
 }
 extern "C" __global__ void __launch_bounds__(128) attention_combine_256(const __grid_constant__ KeyParts a) {
   combine<8>(a);
+}
+extern "C" __global__ void __launch_bounds__(128) cache_combine_64(const __grid_constant__ CacheParts a) {
+  combine_cached<2>(a);
+}
+extern "C" __global__ void __launch_bounds__(128) cache_combine_128(const __grid_constant__ CacheParts a) {
+  combine_cached<4>(a);
+}
+extern "C" __global__ void __launch_bounds__(128) cache_combine_256(const __grid_constant__ CacheParts a) {
+  combine_cached<8>(a);
 }
 extern "C" __global__ void __launch_bounds__(128) statistics_combine(const __grid_constant__ KeyParts a) {
   const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32), head = row / a.M;

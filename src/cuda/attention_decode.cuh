@@ -1,24 +1,31 @@
 // Attention for few rows on Hopper: the keys are read once, and that is all the time it may take. An item is a part of
 // the keys of one KV head; every warp copies tiles of 16 keys for itself, and asks for those of the next item before it
 // is done with this one. Scores are made transposed (16 keys x 8 rows), so that the rows fill the narrow side of a
-// product. At the end of an item its warps' results are joined in shared memory.
+// product. At the end of an item its warps' results are joined in shared memory. Where items and tiles lie is said by a
+// cursor: that of one length for all (decode_cursor.cuh), or that of a cache (cache_cursor.cuh).
 #pragma once
 
-#include "cuda/decode_args.hpp"
-#include "cuda/fold_parts.cuh"
+#include "cuda/decode_cursor.cuh"
+#include "cuda/narrow_numbers.cuh"
 
 namespace attend::cuda {
 
-template <class Element, DecodeShape S>
+// Keys and values as `Stored`, which are multiplied as T: the same type, or 8 bits, values as bf16 and keys as f16.
+template <class Element, class StoredAs, DecodeShape S, class TheCursor>
 struct DecodeTraits {
   using T = Element;
+  using Stored = StoredAs;
+  using Cursor = TheCursor;
+  using Args = typename Cursor::Args;
+  static constexpr bool kCached = Cursor::kCached, kNarrow = !std::is_same_v<T, Stored>;
   static constexpr int D = S.D, kWarps = S.warps, kStages = S.stages, kThreads = 32 * kWarps;
-  static constexpr int chunk_bytes = kDecodeKeys * 128;  // 64 columns of a tile
-  static constexpr int key_bytes = kDecodeKeys * D * 2;  // of a tile; as many of values behind them
+  static constexpr int chunk_bytes = kDecodeKeys * kRowBytes, chunk_numbers = kRowBytes / S.bytes;
+  static constexpr int chunks = D < chunk_numbers ? 1 : D / chunk_numbers;
+  static constexpr int key_bytes = chunks * chunk_bytes;  // of a tile; as many of values behind them
   static constexpr int kRowFloats = row_floats(S);
   static constexpr bool kFolds = folds(S);
   static constexpr int shared_bytes = attend::cuda::shared_bytes(S);
-  static_assert(shared_bytes <= 227 * 1024);
+  static_assert(shared_bytes <= 227 * 1024 && key_bytes == side_bytes(S) && S.bytes == sizeof(Stored));
 };
 
 template <class Tr>
@@ -27,42 +34,24 @@ struct DecodeMemory {
   float* sums;   // [warp][row][kRowFloats]
   float2* tops;  // [warp][row]: the exponent of 2 that the weights are against, and their sum
   Barrier* full;
+  float* scales;  // [warp][stage][2][key]: of narrow keys and values
 
   __device__ __forceinline__ explicit DecodeMemory(char* base)
       : ring(base),
         sums(reinterpret_cast<float*>(base + Tr::kWarps * Tr::kStages * 2 * Tr::key_bytes)),
         tops(reinterpret_cast<float2*>(sums + Tr::kWarps * kDecodeRows * Tr::kRowFloats)),
-        full(reinterpret_cast<Barrier*>(tops + Tr::kWarps * kDecodeRows)) {}
-};
-
-// The tiles of a warp, item after item.
-template <class Tr>
-struct DecodeCursor {
-  int item, end;   // of the block
-  int tile, last;  // none where last < tile
-  int b, hk;
-
-  __device__ __forceinline__ void enter(const DecodeArgs& a, int warp) {
-    const int head = item / a.parts.count, part = item % a.parts.count;
-    b = head / a.Hk, hk = head % a.Hk;
-    const int lo = larger(larger(seen_in(a.mask, b, 0).lo, 0), part * a.part_keys);
-    const int hi = smaller(smaller(seen_in(a.mask, b, a.M - 1).hi, a.N), (part + 1) * a.part_keys);
-    const int first = lo / kDecodeKeys;
-    last = lo < hi ? (hi - 1) / kDecodeKeys : -1;
-    tile = first + (warp + Tr::kWarps - first % Tr::kWarps) % Tr::kWarps;
-  }
-  // To the next item that has some, if this one has no more.
-  __device__ __forceinline__ void settle(const DecodeArgs& a, int warp) {
-    while (tile > last && ++item < end) enter(a, warp);
-  }
+        full(reinterpret_cast<Barrier*>(tops + Tr::kWarps * kDecodeRows)),
+        scales(reinterpret_cast<float*>(full + Tr::kWarps * Tr::kStages)) {}
 };
 
 template <class Tr>
 struct DecodeWarp {
   using T = typename Tr::T;
+  using Args = typename Tr::Args;
+  using Cursor = typename Tr::Cursor;
   static constexpr int kAtOnce =
       Tr::D / 16 < 8 ? Tr::D / 16 : 8;  // steps of 16 dims whose operands are loaded together
-  const DecodeArgs& a;
+  const Args& a;
   const DecodeMemory<Tr>& mem;
   const std::uint64_t hint;
   int warp, lane;
@@ -70,88 +59,167 @@ struct DecodeWarp {
   float s[4], o[Tr::D / 4];  // of two rows, 2 * (lane % 4) and the next: keys lane / 4 and 8 on; dims likewise
   float top[2], sum[2];
   Interval seen[2];
-  DecodeCursor<Tr> ahead;  // the next tile to be asked for
-  float fold_top, total;   // of a head of which the block has all parts, as is `fold`
+  Cursor ahead;           // the next tile to be asked for
+  float fold_top, total;  // of a head of which the block has all parts, as is `fold`
   float4 fold;
+  float q_scale[Tr::kNarrow ? 2 : 1];                            // of the two rows: what their queries were divided by
+  float slope[Tr::kCached ? 2 : 1], place[Tr::kCached ? 2 : 1];  // of the two rows: ALiBi's, and where they stand
 
-  __device__ __forceinline__ DecodeWarp(const DecodeArgs& args, const DecodeMemory<Tr>& memory)
+  __device__ __forceinline__ DecodeWarp(const Args& args, const DecodeMemory<Tr>& memory)
       : a(args),
         mem(memory),
         hint(args.once ? evict_first() : evict_normal()),
         warp(static_cast<int>(threadIdx.x) / 32),
         lane(static_cast<int>(threadIdx.x) % 32),
-        ahead{first_item(args), first_item(args) + args.each + (block() < args.more ? 1 : 0), 0, -1, 0, 0} {}
-  __device__ __forceinline__ static int block() { return static_cast<int>(blockIdx.x); }
-  // A block's items lie one after another.
-  __device__ __forceinline__ static int first_item(const DecodeArgs& args) {
-    return block() * args.each + smaller(block(), args.more);
-  }
+        ahead(args, static_cast<int>(blockIdx.x)) {}
 
   // Asks for the warp's next tile.
   __device__ __forceinline__ void ask(int stage) {
     if (ahead.item >= ahead.end) return;
+    const TilePlace at = ahead.place();
     if (lane == 0) {
       Barrier* const full = mem.full + warp * Tr::kStages + stage;
       char* const to = mem.ring + (warp * Tr::kStages + stage) * 2 * Tr::key_bytes;
       full->expect(2 * Tr::key_bytes);
-      for (int c = 0; c < Tr::D / 64; ++c) {
-        load_box_with(hint, to + c * Tr::chunk_bytes, &a.k, full, c * 64, ahead.tile * kDecodeKeys, ahead.hk, ahead.b);
-        load_box_with(hint, to + Tr::key_bytes + c * Tr::chunk_bytes, &a.v, full, c * 64, ahead.tile * kDecodeKeys,
-                      ahead.hk, ahead.b);
+      for (int c = 0; c < Tr::chunks; ++c) {
+        load_box_with(hint, to + c * Tr::chunk_bytes, &a.k, full, c * Tr::chunk_numbers, at.key, ahead.hk, at.page);
+        load_box_with(hint, to + Tr::key_bytes + c * Tr::chunk_bytes, &a.v, full, c * Tr::chunk_numbers, at.key,
+                      ahead.hk, at.page);
       }
     }
+    if constexpr (Tr::kNarrow) ask_scales(stage, at);
     ahead.tile += Tr::kWarps;
     ahead.settle(a, warp);
   }
+  // A scale for each lane: those of the keys, then those of the values.
+  __device__ __forceinline__ const DeviceOperand& my_scales() const {
+    return lane < kDecodeKeys ? a.k_scales : a.v_scales;
+  }
+  __device__ __forceinline__ void ask_scales(int stage, const TilePlace& at) {
+    const DeviceOperand& from = my_scales();
+    const int slot = warp * Tr::kStages + stage, key = at.key + lane % kDecodeKeys;
+    // A row past the end of the page is past that of the sequence too.
+    const bool there = at.page >= 0 && key < a.page_tokens;
+    if (from.data)
+      load_float_later(
+          mem.scales + slot * 32 + lane,
+          static_cast<const float*>(from.data) +
+              (there ? at.page * from.batch_stride + ahead.hk * from.head_stride + key * from.row_stride : 0),
+          there);
+    mem.full[slot].arrive_when_loaded();
+  }
 
   // The queries of an item as the second operand: row lane / 4, of every 16 dims four.
-  __device__ __forceinline__ void load_queries(int item) {
-    const int row = lane / 4, head = item / a.parts.count, b = head / a.Hk, h = head % a.Hk * a.G + row % a.G;
-    const int i = row / a.G;
-    const bool there = item < ahead.end && i < a.M;
-    const auto* const from =
-        static_cast<const T*>(a.q.data) + (there ? b * a.q.batch_stride + h * a.q.head_stride + i * a.q.row_stride : 0);
+  __device__ __forceinline__ void load_queries(const Cursor& of) {
+    const int row = of.first_row() + lane / 4, h = of.hk * a.G + row % a.G, i = row / a.G;
+    const bool there = of.item < of.end && i < a.M;
+    const auto* const from = static_cast<const std::uint16_t*>(a.q.data) +
+                             (there ? of.b * a.q.batch_stride + h * a.q.head_stride + i * a.q.row_stride : 0);
 #pragma unroll
     for (int n = 0; n < Tr::D / 8; ++n) {
-      const int d = 8 * n + lane % 4 * 2;
+      // Of narrow keys a lane's four dims lie together.
+      const int d = Tr::kNarrow ? n / 2 * 16 + lane % 4 * 4 + n % 2 * 2 : 8 * n + lane % 4 * 2;
       next_q[n] = 0;
       if (there && d + 1 < a.D)
         next_q[n] = *reinterpret_cast<const std::uint32_t*>(from + d);
       else if (there && d < a.D)
-        next_q[n] = *reinterpret_cast<const std::uint16_t*>(from + d);
+        next_q[n] = from[d];
     }
   }
-  __device__ __forceinline__ void begin(int b, int part) {
+  __device__ __forceinline__ void take_queries() {
 #pragma unroll
     for (int n = 0; n < Tr::D / 8; ++n) q[n] = next_q[n];
+    if constexpr (Tr::kNarrow) scale_queries();
+  }
+  // As f16, which has fewer exponents: the largest of a row comes to lie between 0.5 and 1, what is 2^-24 of it is
+  // lost.
+  __device__ __forceinline__ void scale_queries() {
+    const auto low = [&](std::uint32_t pair) { return a.fine ? float_of_half(pair) : low_float(pair); };
+    const auto high = [&](std::uint32_t pair) { return a.fine ? float_of_half(pair >> 16) : high_float(pair); };
+    float largest = 0;
+#pragma unroll
+    for (int n = 0; n < Tr::D / 8; ++n) largest = fmaxf(largest, fmaxf(fabsf(low(q[n])), fabsf(high(q[n]))));
+    for (int n = 1; n < 4; n *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, n));
+    const int exponent = smaller(static_cast<int>(__float_as_uint(largest) >> 23) - 126, 126);
+    const float inverse = __uint_as_float(static_cast<std::uint32_t>(127 - exponent) << 23);
+#pragma unroll
+    for (int n = 0; n < Tr::D / 8; ++n) q[n] = pack<Half>(low(q[n]) * inverse, high(q[n]) * inverse);
+#pragma unroll
+    for (int n = 0; n < Tr::D / 8; n += 2) order_queries<typename Tr::Stored>(q[n], q[n + 1]);
+    const float scale = __uint_as_float(static_cast<std::uint32_t>(127 + exponent) << 23);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) q_scale[r] = __shfl_sync(~0U, scale, (lane % 4 * 2 + r) * 4);
+  }
+  __device__ __forceinline__ void begin(const Cursor& of) {
+    take_queries();
 #pragma unroll
     for (int n = 0; n < Tr::D / 4; ++n) o[n] = 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int i = (lane % 4 * 2 + r) / a.G;
+      const int row = of.first_row() + lane % 4 * 2 + r, i = row / a.G;
       top[r] = -INFINITY, sum[r] = 0;
-      seen[r] = i < a.M ? seen_in(a.mask, b, i) : Interval{0, 0};
-      seen[r].hi = smaller(seen[r].hi, smaller(a.N, (part + 1) * a.part_keys));
-      seen[r].lo = larger(seen[r].lo, part * a.part_keys);
+      seen[r] = i < a.M ? of.seen(a, i) : Interval{0, 0};
+      of.clip(a, seen[r]);
+      if constexpr (Tr::kCached) {
+        slope[r] = 0, place[r] = static_cast<float>(of.length - a.M + i);
+        if (a.slopes.data && i < a.M)
+          slope[r] =
+              load_float(a.slopes, of.b * a.slopes.batch_stride + (of.hk * a.G + row % a.G) * a.slopes.head_stride);
+      }
     }
   }
 
   // S^T = K Q^T, in two sums: half the time from one product to the next.
   __device__ __forceinline__ void scores(std::uint32_t keys) {
     float sums[2][4] = {};
+    if constexpr (Tr::kNarrow)
+      multiply_narrow(sums, keys);
+    else
+      multiply_wide(sums, keys);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[e] = sums[0][e] + sums[1][e];
+  }
+  __device__ __forceinline__ std::uint32_t key_address(std::uint32_t keys, int n) const {
     const int row = lane % 16;
+    return keys + n / 4 * Tr::chunk_bytes + row * kRowBytes + ((n % 4 * 2 + lane / 16) ^ (row & 7)) * 16;
+  }
+  __device__ __forceinline__ void multiply_wide(float (&sums)[2][4], std::uint32_t keys) {
 #pragma unroll
     for (int first = 0; first < Tr::D / 16; first += kAtOnce) {
       std::uint32_t k[kAtOnce][4];
 #pragma unroll
-      for (int n = first; n < first + kAtOnce; ++n)
-        load_matrices(k[n - first],
-                      keys + n / 4 * Tr::chunk_bytes + row * 128 + ((n % 4 * 2 + lane / 16) ^ (row & 7)) * 16);
+      for (int n = first; n < first + kAtOnce; ++n) load_matrices(k[n - first], key_address(keys, n));
 #pragma unroll
       for (int n = first; n < first + kAtOnce; ++n) multiply<T>(sums[n % 2], k[n - first], q[2 * n], q[2 * n + 1]);
     }
+  }
+  // 32 dims a step, in the order that their bytes are widened in.
+  __device__ __forceinline__ void multiply_narrow(float (&sums)[2][4], std::uint32_t keys) {
+    using Stored = typename Tr::Stored;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) s[e] = sums[0][e] + sums[1][e];
+    for (int n = 0; n < Tr::D / 32; ++n) {
+      std::uint32_t k[4];
+      load_matrices(k, key_address(keys, n));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t low = k[2 * half], high = k[2 * half + 1];
+        const std::uint32_t wide[4] = {narrow_keys<Stored, 0>(low), narrow_keys<Stored, 0>(high),
+                                       narrow_keys<Stored, 1>(low), narrow_keys<Stored, 1>(high)};
+        multiply<Half>(sums[half], wide, q[4 * n + 2 * half], q[4 * n + 2 * half + 1]);
+      }
+    }
+  }
+  // Scores of a cache's keys to what the softmax takes. `scales`: of the tile's keys.
+  __device__ __forceinline__ void finish_scores(int tile, const float* scales) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int key = lane / 4 + e / 2 * 8;
+      if constexpr (Tr::kNarrow) s[e] *= scales[key] * q_scale[e % 2];
+      if (a.softcap == 0 && !a.slopes.data) continue;
+      s[e] *= a.scale;
+      if (a.softcap > 0) s[e] = capped(s[e], a.softcap);
+      s[e] = fmaf(-slope[e % 2], fabsf(place[e % 2] - static_cast<float>(tile * kDecodeKeys + key)), s[e]);
+    }
   }
   __device__ __forceinline__ void hide(int tile) {
 #pragma unroll
@@ -204,6 +272,43 @@ struct DecodeWarp {
         multiply<T>(*reinterpret_cast<float(*)[4]>(o + 4 * n), v[n - first], low, high);
     }
   }
+  // The same of 8-bit values, whose scales go to the weights: of every 16 dims the even ones become rows 0 to 7.
+  __device__ __forceinline__ void add_narrow_values(std::uint32_t from, const float* scales) {
+    using Stored = typename Tr::Stored;
+#pragma unroll
+    for (int e = 0; e < 4; ++e)  // a hidden key has none, whatever its scale
+      s[e] = s[e] == 0 ? 0.0F : s[e] * scales[kDecodeKeys + lane / 4 + e / 2 * 8];
+    std::uint32_t pairs[2] = {pack<T>(s[0], s[1]), pack<T>(s[2], s[3])}, rest[2] = {0, 0};
+    if (a.fine) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        rest[e] = transposed(pack<T>(s[2 * e] - low_float(pairs[e]), s[2 * e + 1] - high_float(pairs[e])));
+    }
+    pairs[0] = transposed(pairs[0]), pairs[1] = transposed(pairs[1]);
+    const int key = lane % 8 + lane / 16 * 8;
+#pragma unroll
+    for (int n = 0; n < Tr::D / 32; ++n) {
+      std::uint32_t v[4];
+      load_transposed(v,
+                      from + n / 4 * Tr::chunk_bytes + key * kRowBytes + ((n % 4 * 2 + lane / 8 % 2) ^ (key & 7)) * 16);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t wide[4] = {narrow_values<Stored, 0>(v[half]), narrow_values<Stored, 1>(v[half]),
+                                       narrow_values<Stored, 0>(v[half + 2]), narrow_values<Stored, 1>(v[half + 2])};
+        float(&to)[4] = *reinterpret_cast<float(*)[4]>(o + 8 * n + 4 * half);
+        multiply<T>(to, wide, pairs[0], pairs[1]);
+        if (a.fine) multiply<T>(to, wide, rest[0], rest[1]);
+      }
+    }
+  }
+  // The last tile of a sequence: what its page holds behind the end is anybody's, and must not meet a weight of 0.
+  __device__ __forceinline__ void clear_values(char* values, int rows) {
+    for (int n = rows * 8 + lane; n < kDecodeKeys * 8; n += 32)
+      for (int c = 0; c < Tr::chunks; ++c)
+        *reinterpret_cast<uint4*>(values + c * Tr::chunk_bytes + n * 16) = make_uint4(0, 0, 0, 0);
+    fence_async();  // before the copies that will come here
+    __syncwarp();
+  }
 
   // What the warp has of an item, for the others.
   __device__ __forceinline__ void leave() {
@@ -214,15 +319,22 @@ struct DecodeWarp {
       const int row = lane % 4 * 2 + r;
       if (lane < 4) mem.tops[warp * kDecodeRows + row] = make_float2(top[r] * a.scale2, sum[r]);
 #pragma unroll
-      for (int n = 0; n < Tr::D / 8; ++n) to[row * Tr::kRowFloats + 8 * n + lane / 4] = o[4 * (n / 2) + n % 2 * 2 + r];
+      for (int n = 0; n < Tr::D / 8; ++n) {
+        const int d = Tr::kNarrow ? n / 2 * 16 + lane / 4 * 2 + n % 2 : 8 * n + lane / 4;
+        to[row * Tr::kRowFloats + d] = o[4 * (n / 2) + n % 2 * 2 + r];
+      }
     }
   }
   // Four columns of a row for each thread, of all warps.
-  __device__ __forceinline__ void join(const DecodeCursor<Tr>& of, int part) {
+  __device__ __forceinline__ void join(const Cursor& of) {
     const KeyParts& parts = a.parts;
-    const bool mine = Tr::kFolds && has_whole(parts, of.b * a.Hk + of.hk);
-    for (int n = static_cast<int>(threadIdx.x); n < a.M * a.G * (Tr::D / 4); n += Tr::kThreads) {
-      const int row = n / (Tr::D / 4), column = n % (Tr::D / 4) * 4, i = row / a.G, h = of.hk * a.G + row - i * a.G;
+    const int part = of.part;
+    const bool mine = Tr::kFolds && of.has_whole_head(a);
+    if constexpr (Tr::kCached)
+      if (part == 0 && threadIdx.x == 0 && a.lengths.folded) a.lengths.folded[of.b * of.heads(a) + of.head] = mine;
+    for (int n = static_cast<int>(threadIdx.x); n < of.rows(a) * (Tr::D / 4); n += Tr::kThreads) {
+      const int row = n / (Tr::D / 4), column = n % (Tr::D / 4) * 4, all = of.first_row() + row, i = all / a.G;
+      const int h = of.hk * a.G + all - i * a.G;
       float2 tops[Tr::kWarps];
       float top2 = -INFINITY;
 #pragma unroll
@@ -246,7 +358,7 @@ struct DecodeWarp {
       const float lse = fold_lse(base * kLn2, weights_sum);
       if (mine) {
         fold_part(x, lse, h, part == 0);
-        if (part == parts.count - 1) store_folded(of.b, h, i, column);
+        if (part == of.part_count(a) - 1) store_folded(of.b, h, i, column);
         continue;
       }
       const std::int64_t at = ((static_cast<std::int64_t>(part) * a.B + of.b) * parts.H + h) * a.M + i;
@@ -280,57 +392,60 @@ struct DecodeWarp {
 };
 
 template <class Tr>
-__device__ __forceinline__ void attention_decode(const DecodeArgs& a) {
+__device__ __forceinline__ void attention_decode(const typename Tr::Args& a) {
   extern __shared__ __align__(1024) char raw[];
   if ((shared_address(raw) & 1023) != 0) __trap();
   const DecodeMemory<Tr> mem(raw);
   DecodeWarp<Tr> group(a, mem);
-  const int warp = group.warp, first = group.ahead.item, end = group.ahead.end;
+  const int warp = group.warp;
+  typename Tr::Cursor now = group.ahead;
+  const int first = now.item;
   if (threadIdx.x == 0) prefetch_map(&a.k), prefetch_map(&a.v);
   if (group.lane == 0)
-    for (int s = 0; s < Tr::kStages; ++s) mem.full[warp * Tr::kStages + s].init(1);
+    for (int s = 0; s < Tr::kStages; ++s) mem.full[warp * Tr::kStages + s].init(Tr::kNarrow ? 33 : 1);
+  if constexpr (Tr::kNarrow)
+    if (!group.my_scales().data)
+      for (int s = 0; s < Tr::kStages; ++s) mem.scales[(warp * Tr::kStages + s) * 32 + group.lane] = 1.0F;
   fence_barrier_init();
   __syncwarp();
   group.ahead.enter(a, warp);
   group.ahead.settle(a, warp);
   for (int s = 0; s < Tr::kStages; ++s) group.ask(s);
-  group.load_queries(first);
+  now.find(a);
+  group.load_queries(now);
   let_next_kernel_begin();
   int step = 0;
-  for (int item = first; item < end; ++item) {
-    DecodeCursor<Tr> now{item, end, 0, -1, 0, 0};
+  for (; now.item < now.end; now.to_next(a)) {
     now.enter(a, warp);
-    const int part = item % a.parts.count;
-    group.begin(now.b, part);
-    group.load_queries(item + 1);  // early: they come behind all that is asked for
-    // Tiles that every row sees whole need no comparison.
-    const int whole_from = larger(seen_in(a.mask, now.b, a.M - 1).lo, 0);
-    const int whole_to = smaller(seen_in(a.mask, now.b, 0).hi, a.N);
+    group.begin(now);
+    group.load_queries(now.next(a));      // early: they come behind all that is asked for
+    const Interval whole = now.whole(a);  // tiles that every row sees whole need no comparison
     for (int tile = now.tile; tile <= now.last; tile += Tr::kWarps, ++step) {
-      const int stage = step % Tr::kStages;
-      const std::uint32_t keys = shared_address(mem.ring) + (warp * Tr::kStages + stage) * 2 * Tr::key_bytes;
-      mem.full[warp * Tr::kStages + stage].wait(step / Tr::kStages & 1);
+      const int stage = step % Tr::kStages, slot = warp * Tr::kStages + stage;
+      const std::uint32_t keys = shared_address(mem.ring) + slot * 2 * Tr::key_bytes;
+      mem.full[slot].wait(step / Tr::kStages & 1);
       __syncwarp();
+      if constexpr (Tr::kCached)
+        if ((tile + 1) * kDecodeKeys > now.length)
+          group.clear_values(mem.ring + slot * 2 * Tr::key_bytes + Tr::key_bytes, now.length - tile * kDecodeKeys);
       std::uint32_t v[DecodeWarp<Tr>::kAtOnce][4];
       group.scores(keys);
-      group.load_values(v, keys + Tr::key_bytes, 0);
-      if (tile * kDecodeKeys < whole_from || (tile + 1) * kDecodeKeys > whole_to) group.hide(tile);
+      if constexpr (!Tr::kNarrow) group.load_values(v, keys + Tr::key_bytes, 0);
+      if constexpr (Tr::kCached) group.finish_scores(tile, mem.scales + slot * 32);
+      if (tile * kDecodeKeys < whole.lo || (tile + 1) * kDecodeKeys > whole.hi) group.hide(tile);
       group.weights();
-      group.values(v, keys + Tr::key_bytes);
+      if constexpr (Tr::kNarrow)
+        group.add_narrow_values(keys + Tr::key_bytes, mem.scales + slot * 32);
+      else
+        group.values(v, keys + Tr::key_bytes);
       __syncwarp();
       group.ask(stage);
     }
-    if (item != first) __syncthreads();  // the item before has been joined
+    if (now.item != first) __syncthreads();  // the item before has been joined
     group.leave();
     __syncthreads();
-    group.join(now, part);
+    group.join(now);
   }
 }
 
 }  // namespace attend::cuda
-
-#define ATTEND_DECODE_KERNEL(NAME, T, D)                                                                      \
-  extern "C" __global__ void __launch_bounds__(32 * attend::cuda::kDecode##D.warps, 1)                        \
-      decode_##D##_##NAME(const __grid_constant__ attend::cuda::DecodeArgs a) {                               \
-    attend::cuda::attention_decode<attend::cuda::DecodeTraits<attend::cuda::T, attend::cuda::kDecode##D>>(a); \
-  }

@@ -233,10 +233,7 @@ struct BackwardGroup {
     if constexpr (Tr::kTerms)
       if (a.terms.softcap > 0)
 #pragma unroll
-        for (int e = 0; e < kScores; ++e) {
-          const float t = tanh_exact(__fdividef(s[e] * a.scale, a.terms.softcap));
-          slope[e] = 1.0F - t * t;
-        }
+        for (int e = 0; e < kScores; ++e) slope[e] = cap_slope(s[e] * a.scale, a.terms.softcap);
     if (all)
       exponentials<false>(item, h, i, u);
     else

@@ -7,10 +7,6 @@
 
 namespace attend::cuda {
 
-__device__ __forceinline__ float cap_slope(float x, float cap) {
-  const float t = tanh_exact(__fdividef(x, cap));
-  return 1.0F - t * t;
-}
 // copy(x) and step(x) for each of `count` steps, the copies ahead of the steps where there are two stages.
 template <class Tr>
 __device__ __forceinline__ void walk_steps(int count, auto&& copy, auto&& step) {

@@ -29,14 +29,6 @@ void check_capture(CUstream stream, const char* what) {
                              " are copied from the host, which a captured graph would read again when it runs");
 }
 
-// The host's own memory would stop the GPU with an error that names nothing.
-void check_on_device(const char* op, const char* what, const void* data) {
-  unsigned type = 0;
-  if (data != nullptr && driver().pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                    reinterpret_cast<CUdeviceptr>(data)) != CUDA_SUCCESS)
-    fail(op, std::string(what) + " lies in the host's memory, expected memory of the device");
-}
-
 void check_memory(const char* op, const AttentionCall& call) {
   check_on_device(op, "q", call.q.data);
   check_on_device(op, "k", call.k.data);
@@ -50,6 +42,20 @@ void check_memory(const char* op, const AttentionCall& call) {
 }
 
 }  // namespace
+
+void check_hopper(const char* op, const DeviceState& device, const char* what) {
+  if (device.kernels == KernelSet::plain)
+    fail(op, std::string(what) +
+                 " are not supported by the plain kernels, which this GPU runs: expected one of compute capability 9.0 "
+                 "(H100, H200), and ATTEND_CUDA_KERNELS not to be \"plain\"");
+}
+
+void check_on_device(const char* op, const char* what, const void* data) {
+  unsigned type = 0;
+  if (data != nullptr && driver().pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                    reinterpret_cast<CUdeviceptr>(data)) != CUDA_SUCCESS)
+    fail(op, std::string(what) + " lies in the host's memory, expected memory of the device");
+}
 
 void check_supported(const char* op, const AttentionCall& call) {
   const std::string missing = why_not();
@@ -80,46 +86,56 @@ DeviceOperand device_operand(const std::optional<View>& view) {
 
 namespace {
 
+constexpr std::int64_t kCopyBytes = 16;  // what the copy engine counts in
+
 // A dimension of one element takes no step: any stride does that the engine allows.
-std::int64_t step_of(const View& view, std::size_t d) {
-  return view.shape[d] > 1 ? view.strides[d] : divide_up(view.shape[3], 8) * 8;
+std::int64_t step_of(const MapSource& source, std::size_t d) {
+  const std::int64_t unit = kCopyBytes / source.bytes;
+  return source.shape[d] > 1 ? source.strides[d] : divide_up(source.shape[3], unit) * unit;
 }
 
 }  // namespace
 
-void check_strides(const char* what, const View& view) {
-  const auto step = [&](std::size_t d) { return step_of(view, d); };
-  const bool aligned = (view.shape[3] == 1 || view.strides[3] == 1) &&
-                       reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && step(0) % 8 == 0 && step(1) % 8 == 0 &&
-                       step(2) % 8 == 0 && step(0) > 0 && step(1) > 0 && step(2) > 0;
+MapSource::MapSource(const View& view)
+    : data(view.data),
+      shape(view.shape),
+      strides(view.strides),
+      type(view.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
+      bytes(2) {}
+
+void check_strides(const char* what, const MapSource& source) {
+  const std::int64_t unit = kCopyBytes / source.bytes;
+  const auto fits = [&](std::size_t d) { return step_of(source, d) % unit == 0 && step_of(source, d) > 0; };
+  const bool aligned = (source.shape[3] == 1 || source.strides[3] == 1) &&
+                       reinterpret_cast<std::uintptr_t>(source.data) % kCopyBytes == 0 && fits(0) && fits(1) && fits(2);
   if (!aligned)
-    fail("cuda::attention",
-         std::string(what) +
-             " lies at strides that copies of 16 bytes cannot take: expected the last dimension contiguous, the "
-             "others at multiples of 8 elements (16 bytes), and the first element on 16 bytes");
+    fail("cuda::attention", std::string(what) +
+                                " lies at strides that copies of 16 bytes cannot take: expected the last dimension "
+                                "contiguous, the others at multiples of " +
+                                std::to_string(unit) + " elements (16 bytes), and the first element on 16 bytes");
 }
 
-CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box) {
-  check_strides(what, view);
-  const auto [B, H, L, D] = view.shape;
-  const auto step = [&](std::size_t d) { return step_of(view, d); };
+CUtensorMap tensor_map(const char* what, const MapSource& source, const MapBox& box) {
+  check_strides(what, source);
+  const auto [B, H, L, D] = source.shape;
+  const auto step = [&](std::size_t d) { return step_of(source, d); };
   const auto u64 = [](std::int64_t x) { return static_cast<cuuint64_t>(x); };
-  const auto bytes = [&](std::int64_t stride) { return u64(stride * 2); };
+  const auto bytes = [&](std::int64_t stride) { return u64(stride * source.bytes); };
   const int packed = std::max(box.packed, 1);
   const int rank = box.packed > 0 ? 5 : 4;
+  const auto columns = static_cast<cuuint32_t>(128 / source.bytes);
   const cuuint64_t dims5[5] = {u64(D), u64(packed), u64(L), u64(H / packed), u64(B)};
   const cuuint64_t strides5[4] = {bytes(step(1)), bytes(step(2)), bytes(step(1)) * u64(packed), bytes(step(0))};
-  const cuuint32_t box5[5] = {64, static_cast<cuuint32_t>(packed), static_cast<cuuint32_t>(box.rows), 1, 1};
+  const cuuint32_t box5[5] = {columns, static_cast<cuuint32_t>(packed), static_cast<cuuint32_t>(box.rows), 1, 1};
   const cuuint64_t dims4[4] = {u64(D), u64(L), u64(H), u64(B)};
   const cuuint64_t strides4[3] = {bytes(step(2)), bytes(step(1)), bytes(step(0))};
-  const cuuint32_t box4[4] = {64, static_cast<cuuint32_t>(box.rows), 1, 1};
+  const cuuint32_t box4[4] = {columns, static_cast<cuuint32_t>(box.rows), 1, 1};
   const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
   CUtensorMap map;
-  check(driver().encode_map(
-            &map, view.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            static_cast<cuuint32_t>(rank), const_cast<void*>(view.data), rank == 5 ? dims5 : dims4,
-            rank == 5 ? strides5 : strides4, rank == 5 ? box5 : box4, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+  check(driver().encode_map(&map, source.type, static_cast<cuuint32_t>(rank), const_cast<void*>(source.data),
+                            rank == 5 ? dims5 : dims4, rank == 5 ? strides5 : strides4, rank == 5 ? box5 : box4, ones,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         what);
   return map;
 }
@@ -130,6 +146,24 @@ DeviceOperand plain_rows(const char* what, const View& view) {
     fail("cuda::attention", std::string(what) + " has " + std::to_string(view.dim()) +
                                 " dims, expected a multiple of 8 with the plain kernels, which this GPU runs");
   return device_operand(operand_of(view));
+}
+
+KeyParts key_parts(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras) {
+  const AttentionProblem& p = call.unread_problem();
+  KeyParts parts;
+  parts.count = 0;
+  parts.B = static_cast<int>(p.B), parts.H = static_cast<int>(p.H), parts.M = static_cast<int>(p.M);
+  parts.G = static_cast<int>(p.G), parts.E = static_cast<int>(p.E);
+  parts.row_floats = p.E <= 64 && p.D <= 64 ? 64 : p.E <= 128 && p.D <= 128 ? 128 : 256;
+  parts.sinks = device_operand(call.options.sinks);
+  parts.joined = device_operand(operand_of(out));
+  if (extras.lse) {
+    const Operand lse = operand_of(*extras.lse);
+    parts.joined_lse = static_cast<float*>(lse.data);
+    parts.lse_batch_stride = lse.batch_stride, parts.lse_head_stride = lse.head_stride;
+    parts.lse_row_stride = lse.row_stride;
+  }
+  return parts;
 }
 
 DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on,

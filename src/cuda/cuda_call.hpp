@@ -15,6 +15,12 @@ namespace attend::cuda {
 // Throws InvalidArgument where a GPU cannot do it, and where there is none.
 void check_supported(const char* op, const AttentionCall& call);
 
+// Throws where the device runs the plain kernels, which do not have `what`.
+void check_hopper(const char* op, const DeviceState& device, const char* what);
+
+// The host's own memory would stop the GPU with an error that names nothing.
+void check_on_device(const char* op, const char* what, const void* data);
+
 DeviceOperand device_operand(const Operand& operand);
 DeviceOperand device_operand(const std::optional<View>& view);
 
@@ -24,11 +30,26 @@ struct MapBox {
   int packed;  // 0: keys and values
   int rows;
 };
-// Throws where the copy engine, or a kernel that reads pairs of elements, cannot take a view.
-void check_strides(const char* what, const View& view);
-CUtensorMap tensor_map(const char* what, const View& view, const MapBox& box);
+// What the copy engine reads: elements of two bytes, or of one.
+struct MapSource {
+  MapSource(const View& view);  // of bf16 or f16
+  MapSource(const void* bytes_at, const Shape& of_shape, const Strides& at_strides)
+      : data(bytes_at), shape(of_shape), strides(at_strides), type(CU_TENSOR_MAP_DATA_TYPE_UINT8), bytes(1) {}
+
+  const void* data;
+  Shape shape;
+  Strides strides;  // in elements
+  CUtensorMapDataType type;
+  std::int64_t bytes;  // of an element
+};
+// Throws where the copy engine, or a kernel that reads pairs of elements, cannot take it.
+void check_strides(const char* what, const MapSource& source);
+CUtensorMap tensor_map(const char* what, const MapSource& source, const MapBox& box);
 // A view whose rows the plain kernels copy in sixteens of bytes; throws where they cannot.
 DeviceOperand plain_rows(const char* what, const View& view);
+
+// Where parts of the keys are joined: none of them as yet.
+KeyParts key_parts(const AttentionCall& call, const MutableView& out, const AttentionExtras& extras);
 
 // The mask and the terms of a call on the device. Owns the memory of the mask's lists and bits.
 class DeviceCall {

@@ -8,23 +8,41 @@ namespace attend::cuda {
 // Up to 8 rows of a KV head: its query heads, and few queries. The keys are cut into parts, a part into tiles, which
 // the warps of a block take in turn.
 constexpr int kDecodeRows = 8, kDecodeKeys = 16;
+constexpr int kLeastKeys = 128;  // of a part
+constexpr int kMostParts = 32;
+
+// Keys of a part: by their number alone, so that bits do not depend on the batch. Up to 16 parts of 128 to 512, or up
+// to 32.
+ATTEND_HOST_DEVICE int decode_part_keys(int N) {
+  int keys = kLeastKeys;
+  while (keys * (keys < 512 ? 16 : kMostParts) < N) keys *= 2;
+  return keys;
+}
 
 struct DecodeShape {
   int D;       // keys' and values' dims up to this
   int warps;   // each with tiles of its own
   int stages;  // tiles of a warp under way
+  int bytes;   // of a number of the keys and values
 };
-constexpr DecodeShape kDecode64{64, 8, 6}, kDecode128{128, 8, 3}, kDecode256{256, 4, 3};
+constexpr DecodeShape kDecode64{64, 8, 6, 2}, kDecode128{128, 8, 3, 2}, kDecode256{256, 4, 3, 2};
+constexpr DecodeShape kNarrow64{64, 8, 5, 1}, kNarrow128{128, 8, 5, 1}, kNarrow256{256, 4, 5, 1};
 
+constexpr int kRowBytes = 128;  // of a tile's rows in shared memory: as many of their numbers as that holds, the next
+                                // ones behind all rows
+constexpr int side_bytes(const DecodeShape& s) {
+  return kDecodeKeys * (s.D * s.bytes < kRowBytes ? kRowBytes : s.D * s.bytes);  // the keys or the values of a tile
+}
 constexpr int ring_bytes(const DecodeShape& s) {
-  return s.warps * s.stages * 2 * kDecodeKeys * s.D * 2;
+  return s.warps * s.stages * 2 * side_bytes(s);
 }
 constexpr int row_floats(const DecodeShape& s) {
   return s.D + 4;  // four more: lanes write to different banks
 }
 constexpr int shared_bytes(const DecodeShape& s) {
   const int sums = s.warps * kDecodeRows * row_floats(s) * 4, tops = s.warps * kDecodeRows * 8;
-  return ring_bytes(s) + sums + tops + s.warps * s.stages * 8;
+  const int scales = s.bytes == 1 ? s.warps * s.stages * 2 * kDecodeKeys * 4 : 0;
+  return ring_bytes(s) + sums + tops + s.warps * s.stages * 8 + scales;
 }
 
 // Whether a block that has all parts of a head folds them itself: its threads have one place of the results at most.
@@ -42,6 +60,67 @@ struct DecodeArgs {
   int part_keys = 0;       // a multiple of kDecodeKeys
   int each = 0, more = 0;  // parts of KV heads that a block has, one after another; the first `more` have one more
   int once = 0;            // 1: keys and values do not fit the L2
+};
+
+// The lengths of cached sequences, which the kernels read: everything that follows from one is computed there.
+struct CacheLengths {
+  const int* data = nullptr;  // [B]; null: `most` for all
+  int most = 0;               // keys that the pages of a sequence hold: a length beyond it is cut
+  int groups = 1;             // of kDecodeRows rows that a KV head has
+  int* folded = nullptr;      // [B][Hk][groups]: 1 where one block had all parts, and has folded them
+};
+// How many parts a sequence has: at least one, which may be empty.
+ATTEND_HOST_DEVICE int cache_part_count(int length) {
+  const int keys = decode_part_keys(length);
+  return length <= keys ? 1 : (length + keys - 1) / keys;
+}
+// The most parts that a length up to `most` can have.
+constexpr int most_cache_parts(int most) {
+  const auto parts = [](int n, int keys) { return (n + keys - 1) / keys; };
+  if (most <= 16 * kLeastKeys) return most <= kLeastKeys ? 1 : parts(most, kLeastKeys);
+  return most <= 8192 ? 16 : most <= 16384 ? parts(most, 512) : kMostParts;
+}
+
+struct CacheArgs {
+  CUtensorMap k, v;  // dim, token, head, page
+  DeviceOperand q;
+  DeviceOperand k_scales, v_scales;  // [page, head, token], f32; null: 1
+  DeviceOperand slopes;              // ALiBi's
+  KeyParts parts;
+  CacheLengths lengths;
+  const int* table = nullptr;  // [B][table_pages]: which page; null: sequence b has page b alone
+  std::int64_t table_stride = 0;
+  int page_tokens = 0, page_tiles = 0;  // with a table of several pages whole tiles
+  int pages = 0;                        // all that there are: others are not read
+  int cost_shift = 0;                   // costs of items are in units of 2^cost_shift tiles
+  float scale = 1;                      // a score's factor, where there is a soft-cap or slopes
+  float scale2 = 1;                     // what makes a score, or a logit where there are those, an exponent of 2
+  float softcap = 0;                    // 0: off
+  int B = 0, Hk = 0, G = 1, M = 0, D = 0;
+  int left = 0, right = 0;  // keys that a query sees before its own and after it; the last query stands at the last key
+  int once = 0;             // 1: keys and values do not fit the L2
+  int fine = 0;             // 1: f16 queries over 8 bits, whose weights are multiplied in two parts
+};
+
+// What joins the parts of a cache's sequences.
+struct CacheParts {
+  KeyParts parts;
+  CacheLengths lengths;
+};
+
+// New keys and values to be written behind those of each sequence.
+struct AppendArgs {
+  DeviceOperand k, v;  // [B, Hk, tokens, dim]
+  int tokens = 0, D = 0, E = 0, B = 0, Hk = 0;
+  const int* lengths = nullptr;  // [B]: where they begin
+  int most = 0;                  // tokens that the pages of a sequence hold: no more are written
+  const int* table = nullptr;
+  std::int64_t table_stride = 0;
+  int page_tokens = 0, pages = 0;
+  int format = 0;                          // CacheFormat
+  DeviceOperand k_pages, v_pages;          // [page, head, token, dim], written
+  DeviceOperand k_scales, v_scales;        // [page, head, token]: written where own_scales, else read
+  int own_k_scales = 0, own_v_scales = 0;  // 1: a scale for each row, made here
 };
 
 }  // namespace attend::cuda

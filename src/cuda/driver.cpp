@@ -11,13 +11,15 @@
 #include <mutex>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "attend/cuda.hpp"
 
 namespace attend::cuda {
 namespace {
 
-constexpr int kCounters = 4096;  // more than there are launches under way at once
+constexpr int kCounters = 2048;          // more than there are launches under way at once
+constexpr int kGraphCounters = 1 << 18;  // more than launches in all the graphs that live at once
 
 template <class F>
 void find(void* library, const char* name, F& function, std::string& missing) {
@@ -57,6 +59,10 @@ Driver find_driver() {
   find(library, "cuMemcpyHtoDAsync_v2", d.copy_in, d.missing);
   find(library, "cuStreamIsCapturing", d.is_capturing, d.missing);
   find(library, "cuPointerGetAttribute", d.pointer_attribute, d.missing);
+  find(library, "cuStreamGetCaptureInfo_v2", d.capture_info, d.missing);
+  find(library, "cuUserObjectCreate", d.create_object, d.missing);
+  find(library, "cuUserObjectRelease", d.release_object, d.missing);
+  find(library, "cuGraphRetainUserObject", d.keep_object, d.missing);
   if (!d.missing.empty()) return d;
   if (d.init(0) != CUDA_SUCCESS) d.missing = "the CUDA driver found no device";
   return d;
@@ -158,26 +164,76 @@ DeviceState& device_state() {
   cuuint64_t keep = ~cuuint64_t{0};  // what was freed serves the next call
   check(d.pool_attribute(made->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep), "cuMemPoolSetAttribute");
   CUdeviceptr counters = 0;
-  check(d.allocate_now(&counters, kCounters * sizeof(int)), "cuMemAlloc");
-  check(d.fill_now(counters, 0, kCounters * sizeof(int)), "cuMemsetD8");
+  constexpr std::size_t kBytes = (kCounters + kGraphCounters) * sizeof(int);
+  check(d.allocate_now(&counters, kBytes), "cuMemAlloc");
+  check(d.fill_now(counters, 0, kBytes), "cuMemsetD8");
   made->counters = reinterpret_cast<int*>(counters);
   state = std::move(made);
   return *state;
 }
 
-int* take_counter(DeviceState& device, CUstream stream) {
-  const Driver& d = driver();
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  check(d.is_capturing(stream, &capturing), "cuStreamIsCapturing");
-  static std::atomic<unsigned> next{0};
-  static std::atomic<int> kept{0};
-  constexpr int kForGraphs = kCounters / 2;
-  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
-    const int at = kept.fetch_add(1);
-    if (at >= kForGraphs) throw std::runtime_error("CUDA: more than 2,048 launches of attention captured in graphs");
-    return device.counters + kForGraphs + at;
+namespace {
+
+// The counters of graphs that nobody has: those that were given back, and those never taken.
+struct FreeCounters {
+  std::mutex mutex;
+  std::vector<int*> back;
+  int taken = 0;  // of the device's, from the first on
+};
+FreeCounters& free_counters(int device) {
+  static auto* all = new std::map<int, FreeCounters>;  // graphs may outlive everything else here
+  const std::lock_guard lock(lists());
+  return (*all)[device];
+}
+struct GraphCounter {
+  FreeCounters& owner;
+  int* counter;
+};
+// Called by the driver when the last of a graph and what was made of it is gone: no launch of it is running any more,
+// and kernels leave their counter at zero.
+void CUDA_CB give_back(void* data) {
+  const std::unique_ptr<GraphCounter> kept(static_cast<GraphCounter*>(data));
+  const std::lock_guard lock(kept->owner.mutex);
+  kept->owner.back.push_back(kept->counter);
+}
+
+int* take_graph_counter(DeviceState& device, CUgraph graph) {
+  FreeCounters& counters = free_counters(device.number);
+  auto kept = std::make_unique<GraphCounter>(GraphCounter{counters, nullptr});
+  {
+    const std::lock_guard lock(counters.mutex);
+    if (!counters.back.empty()) {
+      kept->counter = counters.back.back();
+      counters.back.pop_back();
+    } else if (counters.taken < kGraphCounters) {
+      kept->counter = device.counters + kCounters + counters.taken++;
+    } else {
+      throw std::runtime_error("CUDA: the graphs that live hold more than " + std::to_string(kGraphCounters) +
+                               " launches of attention; destroy some of them");
+    }
   }
-  return device.counters + next.fetch_add(1) % kForGraphs;
+  int* const counter = kept->counter;
+  const Driver& d = driver();
+  CUuserObject object = nullptr;
+  const CUresult made = d.create_object(&object, kept.get(), give_back, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+  if (made != CUDA_SUCCESS) give_back(kept.release());
+  check(made, "cuUserObjectCreate");
+  kept.release();  // the object's now
+  const CUresult handed = d.keep_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+  if (handed != CUDA_SUCCESS) d.release_object(object, 1);
+  check(handed, "cuGraphRetainUserObject");
+  return counter;
+}
+
+}  // namespace
+
+int* take_counter(DeviceState& device, CUstream stream) {
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  check(driver().capture_info(stream, &capturing, nullptr, &graph, nullptr, nullptr), "cuStreamGetCaptureInfo");
+  if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) return take_graph_counter(device, graph);
+  static std::atomic<unsigned> next{0};
+  return device.counters + next.fetch_add(1) % kCounters;
 }
 
 CUfunction kernel(const char* image, const std::string& name, int shared_bytes) {
@@ -220,13 +276,14 @@ void launch_behind(CUfunction function, int blocks, int threads, CUstream stream
   check(driver().launch_with(&config, function, parameters.data(), nullptr), "cuLaunchKernelEx");
 }
 
-Workspace::Workspace(DeviceState& device, std::int64_t bytes, CUstream stream) : stream_(stream) {
-  if (bytes > 0)
+Workspace::Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, void* given)
+    : memory_(reinterpret_cast<CUdeviceptr>(given)), stream_(stream), own_(given == nullptr && bytes > 0) {
+  if (own_)
     check(driver().allocate(&memory_, static_cast<std::size_t>(bytes), device.pool, stream), "cuMemAllocFromPoolAsync");
 }
 
 Workspace::~Workspace() {
-  if (memory_ != 0) driver().free(memory_, stream_);
+  if (own_ && memory_ != 0) driver().free(memory_, stream_);
 }
 
 }  // namespace attend::cuda

@@ -38,6 +38,12 @@ struct Driver {
   decltype(&::cuMemcpyHtoDAsync) copy_in = nullptr;
   decltype(&::cuStreamIsCapturing) is_capturing = nullptr;
   decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
+  // The second version, by its own name: headers of CUDA 12 and 13 mean different ones by the plain one.
+  CUresult (*capture_info)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
+                           std::size_t*) = nullptr;
+  decltype(&::cuUserObjectCreate) create_object = nullptr;
+  decltype(&::cuUserObjectRelease) release_object = nullptr;
+  decltype(&::cuGraphRetainUserObject) keep_object = nullptr;
 };
 const Driver& driver();
 
@@ -57,7 +63,7 @@ struct DeviceState {
 };
 DeviceState& device_state();
 
-// A counter for one launch. A graph's launch keeps its own for good.
+// A counter for one launch. A graph's launch has its own as long as the graph, or what was made of it, lives.
 int* take_counter(DeviceState& device, CUstream stream);
 
 // A kernel of one of the images, with as much shared memory as it asks for.
@@ -70,7 +76,8 @@ void launch_behind(CUfunction function, int blocks, int threads, CUstream stream
 // Memory of one call on a stream.
 class Workspace {
  public:
-  Workspace(DeviceState& device, std::int64_t bytes, CUstream stream);
+  // From the pool; where `given` is set, it is the caller's own.
+  Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, void* given = nullptr);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
@@ -86,6 +93,7 @@ class Workspace {
  private:
   CUdeviceptr memory_ = 0;
   CUstream stream_;
+  bool own_ = false;
   std::int64_t used_ = 0;
 };
 

@@ -24,8 +24,9 @@ __device__ __forceinline__ float folded(float x, float part, const FoldStep& ste
 __device__ __forceinline__ float fold_inverse(float total) {
   return total == 0 ? 0.0F : 1.0F / total;
 }
+// The product is said to be one with the sum: else kernels could differ in which one the compiler takes.
 __device__ __forceinline__ float fold_lse(float top, float total) {
-  if (total > 0) return top + __logf(total);
+  if (total > 0) return fmaf(__log2f(total), kLn2, top);
   return total == 0 ? -INFINITY : total;
 }
 

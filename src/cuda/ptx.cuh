@@ -39,6 +39,10 @@ struct Barrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
   }
+  // Once all that this thread asked for by load_float_later is there.
+  __device__ void arrive_when_loaded() {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(this)) : "memory");
+  }
   __device__ void wait(int parity) {
     asm volatile(
         "{ .reg .pred p;\nAGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra AGAIN;\n"
@@ -164,6 +168,12 @@ __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// A float to shared memory, 0 where it is not `there`: then nothing is read.
+__device__ __forceinline__ void load_float_later(float* to, const float* from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0)
+               : "memory");
+}
+
 // Lets the next kernel on the stream be made ready, where it was put there by launch_behind.
 __device__ __forceinline__ void let_next_kernel_begin() {
   asm volatile("griddepcontrol.launch_dependents;");
@@ -259,6 +269,43 @@ template <>
 __device__ __forceinline__ std::uint32_t pack<Half>(float low, float high) {
   std::uint32_t r;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+// The two of a pair of bf16.
+__device__ __forceinline__ float low_float(std::uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_float(std::uint32_t pair) {
+  return __uint_as_float(pair & 0xFFFF0000U);
+}
+// a - b, of two pairs of bf16.
+__device__ __forceinline__ std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+// The same of f16.
+__device__ __forceinline__ std::uint32_t subtract_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t r;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+// (x & mask) ^ flip, in one instruction.
+__device__ __forceinline__ std::uint32_t mask_and_flip(std::uint32_t x, std::uint32_t mask, std::uint32_t flip) {
+  std::uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(r) : "r"(x), "r"(mask), "r"(flip));
+  return r;
+}
+// Two e4m3 to a pair of f16.
+__device__ __forceinline__ std::uint32_t widen_e4m3(std::uint16_t two) {
+  std::uint32_t r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(two));
+  return r;
+}
+// Two floats to e4m3, the first in the low byte; what is too large becomes the largest.
+__device__ __forceinline__ std::uint16_t pack_e4m3(float low, float high) {
+  std::uint16_t r;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
   return r;
 }
 __device__ __forceinline__ float widen(Bf16 x) {

@@ -71,6 +71,12 @@ __device__ __forceinline__ RowSlope row_slope(const DeviceMask& mask, const Scor
 __device__ __forceinline__ float capped(float x, float cap) {
   return cap * tanh_exact(__fdividef(x, cap));
 }
+// The slope of capped. It is 1 - tanh^2, of which no digits are left near the cap; with z = exp(-2 |x / cap|) it is
+// 4 z / (1 + z)^2.
+__device__ __forceinline__ float cap_slope(float x, float cap) {
+  const float z = exp2_fast(-2.0F * kLog2E * fabsf(__fdividef(x, cap))), inverse = inverse_fast(1.0F + z);
+  return 4.0F * z * inverse * inverse;
+}
 __device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row,
                                          int col) {
   if (row.i >= mask.M || col >= mask.N) return 0.0F;

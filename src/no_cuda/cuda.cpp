@@ -22,4 +22,17 @@ void attention_backward(View, View, View, View, View, View, const AttentionGradi
   throw InvalidArgument("cuda::attention_backward: " + why_not());
 }
 
+std::int64_t working_bytes(View, const CacheView&) {
+  throw InvalidArgument("cuda::working_bytes: " + why_not());
+}
+
+void attention(View, const CacheView&, MutableView, const AttentionOptions&, const AttentionExtras&, Stream,
+               WorkingMemory) {
+  throw InvalidArgument("cuda::attention: " + why_not());
+}
+
+void append(View, View, const CacheView&, bool, Stream) {
+  throw InvalidArgument("cuda::append: " + why_not());
+}
+
 }  // namespace attend::cuda

@@ -490,6 +490,7 @@ BAD_CACHE = {
     "rotary dim": dict(rotary_cos=torch.ones(20, 5), rotary_sin=torch.ones(20, 5)),
     "rotary without k": dict(k=None, v=None, rotary_cos=torch.ones(20, 4), rotary_sin=torch.ones(20, 4)),
     "gradient": dict(q=torch.ones(2, 1, 4, 8, requires_grad=True)),
+    "scales": dict(k_descale=torch.ones(2)),
 }
 
 

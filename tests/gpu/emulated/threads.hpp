@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #undef __launch_bounds__
@@ -23,10 +24,14 @@
 
 namespace emulated {
 
+// The most shared memory that a block has.
+constexpr int kSharedBytes = 227 * 1024;
+
 // Shared memory that a copy is on its way to.
 struct Copy {
   std::uint32_t to;
-  const void* from;  // null: zeros
+  const void* from;
+  int bytes, there;  // zeros behind those that are there
 };
 // Of a thread: what it has committed, group by group, and what it has not.
 struct Copies {
@@ -34,10 +39,24 @@ struct Copies {
   std::vector<Copy> open;
 };
 
+// A barrier in shared memory: copies that it counts arrive when somebody waits for it.
+struct SharedBarrier {
+  int arrivals = 0, missing = 0, phase = 0;
+  std::int64_t bytes = 0, asked = 0;  // expected, and asked for of the copy engine
+  std::vector<Copy> copies;
+};
+
 extern uint3 thread, block, threads, blocks;
-Copies& copies();
-// Lets other threads run for a while, or not.
+Copies& copies();                                      // of this thread
+std::map<const void*, SharedBarrier>& barriers();      // of the block, by their places
+void ask(const Copy& copy, std::vector<Copy>& under);  // until it lands its place holds NaN
+void land(std::vector<Copy>& under);
+// Lets other threads run: once, or for a while.
+void yield();
 void linger();
+// Something has happened that others may wait for.
+void move();
+[[noreturn]] void stop(const char* what);
 
 // Runs `body` for every thread of every block, warps and blocks in no order.
 void run(unsigned grid, unsigned block_threads, int shared_bytes, void (*body)(const void*), const void* args);
@@ -96,18 +115,52 @@ T __shfl_up_sync(unsigned, T x, int by) {
   const unsigned lane = threadIdx.x % 32, n = static_cast<unsigned>(by);
   return shuffled(x, lane >= n ? lane - n : lane);
 }
-inline bool __any_sync(unsigned, bool x) {
-  bool mine = x;
+inline unsigned __ballot_sync(unsigned, bool x) {
+  unsigned mine = x;
   emulated::meet_warp(&mine, [](void** all) {
-    bool any = false;
-    for (int n = 0; n < 32; ++n) any = any || *static_cast<const bool*>(all[n]);
-    for (int n = 0; n < 32; ++n) *static_cast<bool*>(all[n]) = any;
+    unsigned bits = 0;
+    for (int n = 0; n < 32; ++n) bits |= *static_cast<const unsigned*>(all[n]) << n;
+    for (int n = 0; n < 32; ++n) *static_cast<unsigned*>(all[n]) = bits;
   });
   return mine;
+}
+inline bool __any_sync(unsigned mask, bool x) {
+  return __ballot_sync(mask, x) != 0;
+}
+inline bool __all_sync(unsigned mask, bool x) {
+  return __ballot_sync(mask, x) == ~0U;
+}
+[[noreturn]] inline void __trap() {
+  emulated::stop("trap");
+}
+template <class T>
+T __ldg(const T* p) {
+  return *p;
 }
 template <class T>
 T __ldcg(const T* p) {
   return *p;
+}
+inline int __ffs(int x) {
+  return __builtin_ffs(x);
+}
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+  const std::uint64_t both = std::uint64_t{b} << 32 | a;
+  unsigned result = 0;
+  for (unsigned n = 0; n < 4; ++n) result |= static_cast<unsigned>(both >> (which >> 4 * n & 7) * 8 & 255) << 8 * n;
+  return result;
+}
+inline unsigned __float_as_uint(float x) {
+  return __builtin_bit_cast(unsigned, x);
+}
+inline float __uint_as_float(unsigned x) {
+  return __builtin_bit_cast(float, x);
+}
+inline float __int_as_float(int x) {
+  return __builtin_bit_cast(float, x);
+}
+inline int __float2int_rn(float x) {
+  return static_cast<int>(std::nearbyint(x));
 }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(std::uint64_t{a} * b >> 32);

@@ -1,13 +1,16 @@
 // The kernels by their names, compiled for the CPU.
 #include "kernels.hpp"
 
+#include "../../../src/cuda/attention_cached.cu"
 #include "../../../src/cuda/attention_combine.cu"
+#include "../../../src/cuda/attention_decode.cu"
 #include "../../../src/cuda/attention_plain_128.cu"
 #include "../../../src/cuda/attention_plain_256.cu"
 #include "../../../src/cuda/attention_plain_64.cu"
 #include "../../../src/cuda/backward_plain_128.cu"
 #include "../../../src/cuda/backward_plain_256.cu"
 #include "../../../src/cuda/backward_plain_64.cu"
+#include "../../../src/cuda/cache_append.cu"
 #include "../../../src/cuda/mask_bits.cu"
 #undef __shared__
 #define __shared__ static  // all threads of a block have the same
@@ -25,7 +28,10 @@ const std::map<std::string, void (*)(const void*)>& kernels() {
       ATTEND_TYPES(plain_forward_, ForwardArgs),   ATTEND_TYPES(plain_forward_terms_, ForwardArgs),
       ATTEND_TYPES(plain_keys_, BackwardArgs),     ATTEND_TYPES(plain_keys_terms_, BackwardArgs),
       ATTEND_TYPES(plain_queries_, BackwardArgs),  ATTEND_TYPES(plain_queries_terms_, BackwardArgs),
-      ATTEND_DIMS(attention_combine_, , KeyParts), ATTEND_KERNEL(backward_begin, BackwardArgs),
+      ATTEND_TYPES(decode_, DecodeArgs),           ATTEND_TYPES(cached_, CacheArgs),
+      ATTEND_DIMS(cached_, _int8, CacheArgs),      ATTEND_DIMS(cached_, _fp8, CacheArgs),
+      ATTEND_DIMS(attention_combine_, , KeyParts), ATTEND_DIMS(cache_combine_, , CacheParts),
+      ATTEND_KERNEL(cache_append, AppendArgs),     ATTEND_KERNEL(backward_begin, BackwardArgs),
       ATTEND_KERNEL(backward_sinks, BackwardArgs), ATTEND_KERNEL(backward_clear, BackwardArgs),
       ATTEND_KERNEL(mask_words, MaskBitsArgs),     ATTEND_KERNEL(mask_tiles, MaskBitsArgs)};
   return all;
