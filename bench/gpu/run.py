@@ -61,7 +61,11 @@ def graphed(function):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
-    return graph.replay
+
+    def replay(kept=function):  # the graph reads the function's tensors, and does not keep them
+        graph.replay()
+
+    return replay
 
 
 def title(name):
