@@ -105,8 +105,9 @@ void additive_attention_backward(const View& dout, const View& a, const View& b,
     for (std::size_t t = 0; t < row.keys.size(); ++t) {
       const double ds = options.scale * row.values[t] * (dp[t] - delta);
       for (std::int64_t d = 0; d < n.D; ++d) {
-        const double tanh = std::tanh(load(a, batch, h, i, d) + load(b, batch, hk, row.keys[t], d));
-        const double inside = ds * load(w, 0, h, 0, d) * (1 - tanh * tanh);
+        const double x = load(a, batch, h, i, d) + load(b, batch, hk, row.keys[t], d);
+        const double tanh = std::tanh(x), cosh = std::cosh(x);
+        const double inside = ds * load(w, 0, h, 0, d) / cosh / cosh;  // 1 - tanh^2 without what that loses
         da[static_cast<std::size_t>(d)] += inside;
         add(db, batch, hk, row.keys[t], d, inside);
         add(dw, 0, h, 0, d, ds * tanh);

@@ -1,8 +1,9 @@
 // Additive attention: scores of a tile and their gradients, one reciprocal for each tanh.
 //
-// tanh(x + y) = 1 - 2u with u = 1 / (1 + e^2x e^2y), and its derivative is 4 (u - u^2). The two exponentials belong to
-// one row each and are made once; what is left for a pair is a multiply-add and a reciprocal. Where e^2x e^2y might
-// leave the range of a float the caller gives x and y themselves, and u comes from tanh.
+// tanh(x + y) = 1 - 2u with u = 1 / (1 + e), e = e^2x e^2y, and its derivative is 4u (eu): eu is 1 - u, without what
+// that loses where u is nearly 1. The two exponentials belong to one row each and are made once; what is left for a
+// pair is some products and a reciprocal. Where e might leave the range of a float the caller gives x and y themselves,
+// and u and the derivative come from tanh.
 
 // n is a whole number of vectors.
 void additive_exponents(const float* x, float* y, std::int64_t n) {
@@ -71,10 +72,17 @@ inline void additive_gradient_rows(const AdditiveTile& t, std::int64_t r, std::i
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
       const V given = set1(ds[(r + i) * kKeyTile + j]);
-      V u = additive_u<kExponents>(q[i], k);
-      if constexpr (!kExponents) u = select(equal(given, set1(0.0F)), set1(0.0F), u);
-      const V part = mul(given, u);
-      const V inside = fnma(part, u, part);
+      V part, inside;
+      if constexpr (kExponents) {
+        const V e = mul(q[i], k), u = reciprocal(add(e, set1(1.0F)));
+        part = mul(given, u);
+        inside = mul(part, mul(e, u));
+      } else {
+        const Tanh of = tanh_with_slope(add(q[i], k));
+        const auto hidden = equal(given, set1(0.0F));
+        part = mul(given, select(hidden, set1(0.0F), fnma(set1(0.5F), of.value, set1(0.5F))));
+        inside = mul(given, select(hidden, set1(0.0F), mul(set1(0.25F), of.slope)));
+      }
       sum_w = add(sum_w, part);
       sum_q[i] = add(sum_q[i], inside);
       sum_k = add(sum_k, inside);
@@ -95,7 +103,7 @@ inline void additive_gradients_of(const AdditiveTile& t, const float* ds, float*
   }
 }
 
-// With ds[rows][kKeyTile]: dq[rows][stride] and dk[kKeyTile][stride] += sums of ds (u - u^2), dw[stride] += sum of ds
+// With ds[rows][kKeyTile]: dq[rows][stride] and dk[kKeyTile][stride] += sums of ds u (1 - u), dw[stride] += sum of ds
 // u.
 void additive_gradients(const AdditiveTile& t, const float* ds, float* dq, float* dk, float* dw) {
   (t.exponents ? additive_gradients_of<true> : additive_gradients_of<false>)(t, ds, dq, dk, dw);
