@@ -63,11 +63,10 @@ Command add_prepare(Program& program) {
   app.add_flag("--force", a->force, "Replace what is at DATA");
   app.footer(
       "A text file is one document, or several between lines that hold <|endoftext|> alone. A line of JSONL is one of\n"
-      "  {\"text\": \"...\"}                                                      to pretrain on\n"
-      "  {\"conversations\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}        to fine-tune on: answers are "
-      "learnt\n"
+      "  {\"text\": \"...\"}                                                      all of it is learnt\n"
+      "  {\"conversations\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}        answers are learnt\n"
       "  {\"chosen\": [...], \"rejected\": [...]}                                pairs, for DPO\n"
-      "Texts are read a document at a time and never held whole.\n"
+      "Texts and conversations may stand together; all are read a document at a time and never held whole.\n"
       "\nExamples:\n"
       "  attend prepare stories.jsonl -o stories              train a tokenizer, write tokens\n"
       "  attend prepare chats.jsonl -o chats --tokenizer stories\n"

@@ -96,6 +96,7 @@ class Talk {
   void count();
   void repeat();
   void repeat_long();
+  std::string fact_of(const Name& who, const Adjective& adjective, const Noun& thing) const;
   void facts();
 
   std::uint64_t key_, draws_ = 0;
@@ -262,6 +263,14 @@ void Talk::repeat_long() {
   turn(say({{"Sing {1} three times.", "把{1}唱三遍。"}}, {said}), said + comma + said + comma + said + stop());
 }
 
+// "Nora had a soft flute."
+std::string Talk::fact_of(const Name& who, const Adjective& adjective, const Noun& thing) const {
+  if (!english())
+    return in(who.name) + "有一" + std::string(thing.measure) + in(adjective.word) + in(thing.one) + stop();
+  return in(who.name) + " had " + (adjective.word.english == "old" ? "an " : "a ") + in(adjective.word) + " " +
+         in(thing.one) + stop();
+}
+
 void Talk::facts() {
   struct Fact {
     const Name* who;
@@ -278,13 +287,9 @@ void Talk::facts() {
     known.push_back(fact);
     --left;
     if (!told.empty() && english()) told += ' ';
-    told += in(fact.who->name);
-    told += english() ? " had " : "有一" + std::string(fact.thing->measure);
-    if (english()) told += fact.adjective->word.english == "old" ? "an " : "a ";
-    told += in(fact.adjective->word);
-    if (english()) told += ' ';
-    told += in(fact.thing->one) + stop();
+    told += fact_of(*fact.who, *fact.adjective, *fact.thing);
   }
+  // Whole sentences, which begin as what was told did: a small model finds its way back by the same words.
   for (int asked = number(2, 4); asked > 0; --asked) {
     const Fact& f = known[choose(known.size())];
     const std::string who = in(f.who->name), noun = in(f.thing->one), adjective = in(f.adjective->word);
@@ -292,21 +297,22 @@ void Talk::facts() {
     std::string question, answer;
     switch (choose(3)) {
       case 0:
-        question = say({{"Who had the {1}?", "谁有{1}？"}}, {what}), answer = who;
+        question = say({{"Who had the {1}?", "谁有{1}？"}}, {what});
+        answer = say({{"The {1} was {2}'s.", "{1}是{2}的。"}}, {what, who});
         break;
       case 1:
-        question = say({{"What did {1} have?", "{1}有什么？"}}, {who}), answer = english() ? "The " + what : what;
+        question = say({{"What did {1} have?", "{1}有什么？"}}, {who});
+        answer = fact_of(*f.who, *f.adjective, *f.thing);
         break;
       default:
         question = f.adjective->colour ? say({{"What color was the {1}?", "{1}是什么颜色的？"}}, {noun})
                                        : say({{"How was the {1}?", "{1}是什么样的？"}}, {noun});
-        answer = adjective;
-        if (english()) answer[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(answer[0])));
+        answer = say({{"The {1} was {2}.", "{1}是{2}。"}}, {noun, adjective});
         break;
     }
     if (!told.empty()) question = told + (english() ? " " : "") + question;
     told.clear();
-    turn(std::move(question), answer + stop());
+    turn(std::move(question), std::move(answer));
   }
 }
 

@@ -15,7 +15,8 @@
 
 namespace attend::llm {
 
-// What a document is: plain text, a chat whose answers are to be learnt, or a pair of chats, the better one first.
+// What the documents are: plain texts; chats whose answers are to be learnt, or such chats and texts; pairs of chats,
+// the better one first.
 enum class DataKind { text, chat, preference };
 const char* name(DataKind kind);
 

@@ -292,9 +292,10 @@ DataInfo prepare(const PrepareOptions& options) {
   reader.read(
       [&](const Record& record) {
         if (first) info.kind = record.kind;
-        if (record.kind != info.kind)
+        if (record.kind != info.kind && (record.kind == DataKind::preference || info.kind == DataKind::preference))
           throw io::FileError(record.place + ": is " + name(record.kind) + " behind " + name(info.kind) +
                               ", expected one kind; prepare them apart");
+        if (record.kind == DataKind::chat) info.kind = DataKind::chat;  // texts may stand among chats
         first = false;
         std::vector<std::vector<std::int32_t>> documents;
         try {

@@ -116,7 +116,6 @@ void check_stage(const TrainJob& job, const Dataset& data) {
     throw InvalidArgument(std::string("training: ") + name(job.stage) + " needs " + wanted + ", and " +
                           data.folder().string() + " holds " + name(kind));
   };
-  if (job.stage == Stage::pretrain && kind != DataKind::text) refuse("text");
   if (job.stage == Stage::sft && kind != DataKind::chat) refuse("chat");
   if ((job.stage == Stage::dpo) != (kind == DataKind::preference))
     refuse(job.stage == Stage::dpo ? "preference pairs" : "text or chat");

@@ -163,16 +163,37 @@ TEST_F(Prepare, SkipsBrokenLinesOnlyIfAsked) {
   EXPECT_EQ(Dataset(path("data")).info().skipped, 3);
 }
 
-TEST_F(Prepare, RefusesAMixtureOfKinds) {
-  const std::string text = "{\"text\": \"words\"}\n";
-  const std::string chat =
-      "{\"conversations\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
-      "\"a\"}]}\n";
+constexpr const char* kText = "{\"text\": \"words\"}\n";
+constexpr const char* kChat =
+    R"({"conversations": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"
+    "\n";
+
+TEST_F(Prepare, RefusesPairsAmongOtherKinds) {
+  const std::string pair = R"({"chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], )"
+                           R"("rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}]})"
+                           "\n";
   for (const bool skip : {false, true}) {
-    const std::string said = refusal_of([&] { prepare_lines(text + text + chat, skip); });
-    expect_in(said, "in.jsonl:3: is chat behind text, expected one kind");
+    const std::string said = refusal_of([&] { prepare_lines(kText + std::string(kText) + pair, skip); });
+    expect_in(said, "in.jsonl:3: is preference behind text, expected one kind");
     EXPECT_FALSE(fs::exists(path("data")));
-    expect_in(refusal_of([&] { prepare_lines(chat + text, skip); }), "in.jsonl:2: is text behind chat");
+    expect_in(refusal_of([&] { prepare_lines(pair + kChat, skip); }), "in.jsonl:2: is chat behind preference");
+  }
+}
+
+TEST_F(Prepare, TextsAmongChatsAreLearntWhole) {
+  const auto learnt = [&](const std::string& lines) {
+    const DataInfo info = prepare_lines(lines);
+    fs::remove_all(path("data"));
+    return info;
+  };
+  const DataInfo text = learnt(kText), chat = learnt(kChat);
+  for (const std::string& lines : {kText + std::string(kChat), kChat + std::string(kText)}) {
+    const DataInfo both = learnt(lines);
+    EXPECT_EQ(both.kind, DataKind::chat);
+    EXPECT_EQ(both.documents, 2);
+    EXPECT_GT(chat.tokens, chat.learnt);
+    EXPECT_GE(both.learnt, text.learnt + 1) << "all of the text, and of the chat the answer";
+    EXPECT_LT(both.learnt, both.tokens);
   }
 }
 

@@ -280,8 +280,7 @@ TEST_F(Training, SaysWhatDoesNotFit) {
   expect_in(with(Stage::distil, [&](TrainJob& j) { j.data = data(texts, DataKind::text, 301); }),
             "prepared with a tokenizer of 301 tokens");
   // Stages and what they learn from.
-  for (const auto& [stage, kind, said] : {std::tuple{Stage::pretrain, Stage::sft, "pretrain needs text"},
-                                          {Stage::pretrain, Stage::dpo, "pretrain needs text"},
+  for (const auto& [stage, kind, said] : {std::tuple{Stage::pretrain, Stage::dpo, "pretrain needs text or chat"},
                                           {Stage::sft, Stage::pretrain, "sft needs chat"},
                                           {Stage::sft, Stage::dpo, "sft needs chat"},
                                           {Stage::lora, Stage::dpo, "lora needs text or chat"},
