@@ -90,7 +90,8 @@ attend_status attend_cuda_map(const attend_tensor* q, const attend_tensor* k, co
 attend_status attend_cuda_working_bytes(const attend_tensor* q, const attend_cuda_cache* cache, int64_t* bytes) {
   return guard([&] {
     const char* op = "attend_cuda_working_bytes";
-    require(op, "bytes", bytes) = attend::cuda::working_bytes(view(op, "q", q), cache_of(op, cache));
+    int64_t& needed = require(op, "bytes", bytes);
+    needed = attend::cuda::working_bytes(view(op, "q", q), cache_of(op, cache));
   });
 }
 
