@@ -1,7 +1,7 @@
-// Pooled maps of a head's weights from sm_80 on: a second sweep over QK^T, with the LSE known. An item is a tile of keys,
-// which warps hold in registers, against a part of the queries, which come step by step (cp.async). A thread adds up what
-// its keys get; where a row of cells ends its warp joins the keys of each cell and writes a piece. Nothing is added in
-// memory, so bits are the same every time.
+// Pooled maps of a head's weights from sm_80 on: a second sweep over QK^T, with the LSE known. An item is a tile of
+// keys, which warps hold in registers, against a part of the queries, which come step by step (cp.async). A thread adds
+// up what its keys get; where a row of cells ends its warp joins the keys of each cell and writes a piece. Nothing is
+// added in memory, so bits are the same every time.
 #pragma once
 
 #include "cuda/lens_args.hpp"
@@ -238,12 +238,11 @@ __device__ __forceinline__ void lens_map(const LensArgs& a) {
 }  // namespace attend::cuda
 
 // Terms take more registers.
-#define ATTEND_LENS_KERNEL(NAME, T, D, TERMS)                                                                        \
-  extern "C" __global__ void __launch_bounds__(attend::cuda::kPlainThreads,                                          \
-                                               TERMS ? 2 : attend::cuda::kLens##D.blocks)                            \
-      NAME(const __grid_constant__ attend::cuda::LensArgs a) {                                                       \
-    attend::cuda::lens_map<attend::cuda::PlainTraits<attend::cuda::T, attend::cuda::kLens##D, TERMS>>(a);            \
+#define ATTEND_LENS_KERNEL(NAME, T, D, TERMS)                                                                          \
+  extern "C" __global__ void __launch_bounds__(attend::cuda::kPlainThreads, TERMS ? 2 : attend::cuda::kLens##D.blocks) \
+      NAME(const __grid_constant__ attend::cuda::LensArgs a) {                                                         \
+    attend::cuda::lens_map<attend::cuda::PlainTraits<attend::cuda::T, attend::cuda::kLens##D, TERMS>>(a);              \
   }
-#define ATTEND_LENS_KERNELS(NAME, T, D)                     \
-  ATTEND_LENS_KERNEL(lens_map_##D##_##NAME, T, D, false)    \
+#define ATTEND_LENS_KERNELS(NAME, T, D)                  \
+  ATTEND_LENS_KERNEL(lens_map_##D##_##NAME, T, D, false) \
   ATTEND_LENS_KERNEL(lens_map_terms_##D##_##NAME, T, D, true)
