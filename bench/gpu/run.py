@@ -1,6 +1,6 @@
 """attend on a GPU beside cuDNN and FlashAttention-2 (through PyTorch) and FlexAttention: in turns, in one process.
 
-usage: run.py [rows]    rows: words that a row's name must hold: forward, backward, statistics, decode, cache, masks, D128 ...
+usage: run.py [rows]    rows: words that a row's name must hold: forward, backward, statistics, maps, decode, cache, masks, D128 ...
 With the word `plain` the kernels are those for cards other than Hopper's, whatever this one is, and the peer is
 FlashAttention-2, whose instructions are the same (mma.sync).
 
@@ -140,6 +140,24 @@ def statistics():
               f"{with_them / forward - 1:+.1%}", flush=True)
 
 
+def maps():
+    """A pooled map of one head beside the forward pass of that head, which gives the LSE."""
+    for D, L in ((64, 131072), (128, 131072), (256, 131072), (128, 16384)):
+        name = f"maps D{D} causal L{L}"
+        if not asked(name):
+            continue
+        q, k, v = (draw(1, 1, L, D) for _ in range(3))
+        lse = attend.attention(q, k, v, attend.causal(), return_lse=True)[1]
+        seen = attend.observe(q, k, mask=attend.causal(), lse=lse)
+        times = turns({"forward": graphed(lambda: attend.attention(q, k, v, attend.causal(), return_lse=True)),
+                       "512 x 512": graphed(lambda: seen.map(rows=512, cols=512)),
+                       "500 x 500": graphed(lambda: seen.map(rows=500, cols=500)),
+                       "received": graphed(lambda: seen.received())})
+        forward = median(times["forward"])
+        print(f"{title(name):32s} " + "  ".join(f"{what} {median(t):.3f} ms ({median(t) / forward:.2f})"
+                                                for what, t in times.items()), flush=True)
+
+
 def decode():
     for B, L in ((1, 8192), (1, 131072), (64, 8192), (16, 65536)):
         name = f"decode B{B} L{L}"
@@ -225,6 +243,7 @@ if __name__ == "__main__":
     forward_and_backward()
     if not plain:
         statistics()
+    maps()
     decode()
     if not plain:
         caches()

@@ -7,6 +7,7 @@
 
 #include "attend/attention.hpp"
 #include "attend/export.h"
+#include "attend/lens.hpp"
 
 namespace attend::cuda {
 
@@ -39,6 +40,23 @@ enum class Order { fixed, free };
 ATTEND_API void attention_backward(View dout, View q, View k, View v, View out, View lse,
                                    const AttentionGradients& gradients, const AttentionOptions& options = {},
                                    Order order = Order::fixed, Stream stream = nullptr);
+
+// ---- The lens ----
+
+// Cells of the weights over an area, as PooledMap has them: as many as `mass` has rows and columns. One row of cells
+// over all queries is the attention that each key receives; with a cell to each query and key it is the weights.
+struct MapView {
+  LensArea area{};
+  MutableView mass;                   // [1, 1, rows, cols], f32: sum of the weights in the cell
+  std::optional<MutableView> peak{};  // the same: the largest of them
+};
+
+// As Lens::map, for one head of views of device memory: a second sweep over QK^T with the LSE known, [B, H, M, 1], f32,
+// as attention() gave it for the same options. Masks and scores are attention()'s, on all cards, D a multiple of 8;
+// dropout is left out. Memory beyond the arguments: 8 bytes for every row of cells and 32 keys, cut to 256 MB or what
+// one row of cells needs. Sums have one order: the same bits every time.
+ATTEND_API void map(View q, View k, View lse, LensHead head, const MapView& map, const AttentionOptions& options = {},
+                    Stream stream = nullptr);
 
 // ---- Caches of keys and values, for decoding: compute capability 9.0 alone ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from . import _core
 from ._arrays import describe
-from ._attention import _four, _inputs, _lse_view, score_options
+from ._attention import _four, _inputs, _lse_view, _order, score_options
+from ._gpu_lens import GpuLens
 from ._row_statistics import RowStatistics, rows_of, statistics_options
 from ._whole import whole
 from .masks import Mask
@@ -92,26 +94,35 @@ def _bounds(given: Range, length: int, name: str) -> Tuple[int, int]:
     return begin, max(0, end - begin)
 
 
+def _larger(a: Any, b: Any) -> Any:
+    return np.maximum(a, b) if isinstance(a, np.ndarray) else a.maximum(b)
+
+
 class Observation:
     """The weights of one call of attention, looked at without storing them: made by attend.observe.
 
-    Nothing is computed before it is asked for. Results are NumPy arrays. A head is numbered as q's heads are; queries and
-    keys are None (all), a slice, a pair (begin, end) or a single place. One call at a time.
+    Nothing is computed before it is asked for. Results are NumPy arrays, of CUDA tensors tensors beside them. A head is
+    numbered as q's heads are; queries and keys are None (all), a slice, a pair (begin, end) or a single place. One call at a
+    time.
     """
 
     def __init__(self, q: Any, k: Any, v: Any, mask: Optional[Mask], lse: Any, layout: str, options: Dict[str, Any]):
         self._held = score_options(mask, **options)
         self.arrays, self.mask, self.layout, self.options = (q, k, v), mask, layout, options
-        order, arrays = _inputs(layout, q=q, k=k)
-        values = None if v is None else _four(describe(v, "v"), "v")
-        log_sums = None if lse is None else describe(lse, "lse")
-        self._kept = (q, k, v, lse, arrays, values, log_sums)  # their memory is read later
-        self._lens = _core.Lens(arrays["q"].view(order), arrays["k"].view(order), self._held.core,
-                                None if log_sums is None else _lse_view(log_sums),
-                                None if values is None else values.view(order))
+        self._lens = GpuLens(q, k, self._held, lse, _order(layout)) if getattr(q, "is_cuda", False) else self._on_cpu(lse)
         self.batches, self.heads, self.queries, self.keys = self._lens.shape
         self._busy = threading.Lock()
         self._statistics: Dict[Any, RowStatistics] = {}
+
+    def _on_cpu(self, lse: Any) -> Any:
+        q, k, v = self.arrays
+        order, arrays = _inputs(self.layout, q=q, k=k)
+        values = None if v is None else _four(describe(v, "v"), "v")
+        log_sums = None if lse is None else describe(lse, "lse")
+        self._kept = (q, k, v, lse, arrays, values, log_sums)  # their memory is read later
+        return _core.Lens(arrays["q"].view(order), arrays["k"].view(order), self._held.core,
+                          None if log_sums is None else _lse_view(log_sums),
+                          None if values is None else values.view(order))
 
     def __repr__(self) -> str:
         return (f"<attend.Observation of {self.batches} x {self.heads} heads, {self.queries} queries, {self.keys} keys>")
@@ -181,7 +192,7 @@ class Observation:
             fine = levels[-1]
             four = [(x[0::2, 0::2], x[0::2, 1::2], x[1::2, 0::2], x[1::2, 1::2]) for x in (fine.mass, fine.peak)]
             levels.append(PooledMap((four[0][0] + four[0][1]) + (four[0][2] + four[0][3]),
-                                    np.maximum.reduce(four[1]), fine.queries[::2], fine.keys[::2], fine.finished))
+                                    functools.reduce(_larger, four[1]), fine.queries[::2], fine.keys[::2], fine.finished))
         return levels
 
     def received(self, head: int = 0, batch: int = 0, *, queries: Range = None, keys: Range = None) -> np.ndarray:
@@ -250,7 +261,8 @@ def observe(q: Any, k: Any, v: Any = None, mask: Optional[Mask] = None, *, lse: 
 
     q and k are those of attention, of this engine or any other (after RoPE, if there is one); v is needed for cells
     alone. ``lse`` is what attention(..., return_lse=True) gave for the same options, and saves a sweep. Options are those
-    of attention; weights are those before dropout. The arrays must stay as they are for as long as one looks.
+    of attention; weights are those before dropout. The arrays must stay as they are for as long as one looks. Of CUDA
+    tensors there are statistics, maps, pyramids, received and zoom.
 
     >>> seen = attend.observe(q, k, mask=attend.causal())
     >>> seen.statistics().entropy.shape == q.shape[:3]

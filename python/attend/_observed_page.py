@@ -104,6 +104,8 @@ def _bytes(seen: Observation, batch: int) -> int:
 
 def _part(part: Part, name: str, parameters: int, batch: int, limit: int) -> Dict[str, Any]:
     first = part.layers[0]
+    if getattr(first.arrays[0], "is_cuda", False):
+        raise InvalidArgument("html: q is a CUDA tensor, expected the CPU's; run the model there, or observe(q.cpu(), ...)")
     shape = (first.heads, first.queries, first.keys)
     for n, seen in enumerate(part.layers):
         if (seen.heads, seen.queries, seen.keys) != shape:

@@ -2,6 +2,7 @@
 // the engine takes for a few tokens.
 #include <nanobind/stl/array.h>
 
+#include <algorithm>
 #include <string>
 
 #include "arrays.hpp"
@@ -214,6 +215,32 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
                         finish(library, dsinks.object));
 }
 
+// Of CUDA tensors alone: a lens over the CPU's arrays keeps what it has found.
+nb::object array_map(nb::handle q, nb::handle k, nb::handle lse, const ScoreOptions& options, const Order& order,
+                     const std::pair<std::int64_t, std::int64_t>& head, const std::array<std::int64_t, 4>& area,
+                     std::int64_t rows, std::int64_t cols, bool want_peak) {
+  const Array q_array = describe_four(q, "q"), k_array = describe_four(k, "k"), lse_array = describe_lse(lse);
+  check_places(q_array, {{"k", &k_array}, {"lse", &lse_array}}, options);
+  const auto cells_of = [](std::int64_t wanted, std::int64_t places) {
+    return std::min(wanted, std::max<std::int64_t>(places, 0));
+  };
+  const Shape shape{1, 1, cells_of(rows, area[1]), cells_of(cols, area[3])};
+  if (shape[2] < 0 || shape[3] < 0)
+    throw InvalidArgument("a map has " + std::to_string(rows) + " x " + std::to_string(cols) +
+                          " cells, expected at least one");
+  const Dims dims(shape.begin(), shape.end());
+  const NewArray mass = empty_beside(q_array, DType::f32, dims);
+  NewArray peak{nb::none(), DType::f32, nullptr};
+  cuda::MapView map{{area[0], area[1], area[2], area[3]}, mass.view(shape).view, {}};
+  if (want_peak) {
+    peak = empty_beside(q_array, DType::f32, dims);
+    map.peak = peak.view(shape).view;
+  }
+  cuda::map(q_array.view(order).in(), k_array.view(order).in(), lse_array.view_at(kLsePlaces).in(),
+            {head.first, head.second}, map, options.engine, current_stream(q_array.gpu));
+  return nb::make_tuple(mass.object, peak.object);
+}
+
 // The same for PyTorch's operators, which make their results themselves, in memory ordered as q is.
 
 struct OperatorArray {
@@ -293,6 +320,9 @@ void bind_array_attention(nb::module_& m) {
   m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
         "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
         "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");
+  m.def("array_map", &array_map, "q"_a, "k"_a, "lse"_a, "options"_a, "order"_a, "head"_a, "area"_a, "rows"_a, "cols"_a,
+        "want_peak"_a,
+        "(mass, peak) of one head of CUDA tensors, [1, 1, rows, cols]; peak None where it is not wanted.");
   m.def("gpu_why_not", &cuda::why_not, "Why tensors of a GPU cannot be worked on; empty where they can.");
   m.def("operator_attention", &operator_attention, "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a, "weights"_a.none(),
         "options"_a, "For PyTorch's operators: fills `out`, `lse` and, unless it is None, `weights`.");

@@ -18,6 +18,7 @@
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
 #include "attend/inner_attention.hpp"
+#include "attend/lens.hpp"
 #include "attend/mask.hpp"
 #include "attend/multi_head_attention.hpp"
 #include "attend/paged_kv_cache.hpp"
@@ -158,6 +159,9 @@ ATTEND_FOR_RING AttentionOptions options_of(const char* op, const attend_attenti
                                             bool backward);
 
 RowSums row_sums_of(const char* op, const attend_row_sums& given);
+RowStatistics statistics_of(const char* op, const attend_row_statistics* given);
+LensArea area_of(const attend_lens_area* area);  // null: all of it
+AttentionGradients gradients_of(const char* op, const attend_attention_gradients* given);
 
 // What the layer and a transformer block share (layer.cpp). `find_parameter`: null when there is none of that name.
 Tensor* find_parameter(MultiHeadAttentionParameters& parameters, const char* name);

@@ -3,6 +3,17 @@
 
 #include "abi/abi.hpp"
 
+namespace attend::abi {
+
+AttentionGradients gradients_of(const char* op, const attend_attention_gradients* given) {
+  const attend_attention_gradients g =
+      read_struct(op, "attend_attention_gradients", require(op, "gradients", given), {});
+  return {mutable_view(op, "dq", g.dq),   mutable_view(op, "dk", g.dk),    mutable_view(op, "dv", g.dv),
+          optional_mutable_view(g.dbias), optional_mutable_view(g.dsinks), optional_mutable_view(g.ddistance_bias)};
+}
+
+}  // namespace attend::abi
+
 using namespace attend::abi;
 
 void attend_attention_options_init_sized(attend_attention_options* options, size_t size) {
@@ -31,13 +42,9 @@ attend_status attend_attention_backward(const attend_tensor* dout, const attend_
                                         const attend_attention_options* options) {
   return guard([&] {
     const char* op = "attend_attention_backward";
-    const attend_attention_gradients g =
-        read_struct(op, "attend_attention_gradients", require(op, "gradients", gradients), {});
+    const attend::AttentionGradients to = gradients_of(op, gradients);
     const attend::View q_view = view(op, "q", q);
-    attend::attention_backward(
-        view(op, "dout", dout), q_view, view(op, "k", k), view(op, "v", v), view(op, "out", out), view(op, "lse", lse),
-        {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
-         optional_mutable_view(g.dbias), optional_mutable_view(g.dsinks), optional_mutable_view(g.ddistance_bias)},
-        options_of(op, options, q->dtype, true));
+    attend::attention_backward(view(op, "dout", dout), q_view, view(op, "k", k), view(op, "v", v), view(op, "out", out),
+                               view(op, "lse", lse), to, options_of(op, options, q->dtype, true));
   });
 }

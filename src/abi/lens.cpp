@@ -28,35 +28,43 @@ attend_row_statistics default_statistics() {
   return statistics;
 }
 
-attend::RowStatistics statistics_of(const char* op, const attend_row_statistics* from) {
+}  // namespace
+
+namespace attend::abi {
+
+RowStatistics statistics_of(const char* op, const attend_row_statistics* from) {
   const attend_row_statistics given =
       read_struct(op, "attend_row_statistics", require(op, "statistics", from), default_statistics());
-  attend::RowStatistics statistics{mutable_view(op, "statistics.rows", given.rows), {}};
-  attend::RowStatisticsOptions& options = statistics.options;
+  RowStatistics statistics{mutable_view(op, "statistics.rows", given.rows), {}};
+  RowStatisticsOptions& options = statistics.options;
   options.sink_tokens = given.sink_tokens;
   options.sinks_apart = given.sinks_apart != 0;
   options.local_width = given.local_width;
   options.recent_width = given.recent_width;
   options.diagonal = given.offset_count == 0
-                         ? attend::Diagonal(align_of(op, given.align))
-                         : attend::Diagonal::at(integers(op, "statistics.offsets", given.offsets, given.offset_count));
+                         ? Diagonal(align_of(op, given.align))
+                         : Diagonal::at(integers(op, "statistics.offsets", given.offsets, given.offset_count));
   if (given.token_count < 0 || (given.tokens == nullptr && given.token_count != 0))
-    attend::fail(op, "statistics.tokens are " + std::to_string(given.token_count) +
-                         (given.tokens == nullptr ? " at null" : "") + ", expected an array and its length");
+    fail(op, "statistics.tokens are " + std::to_string(given.token_count) +
+                 (given.tokens == nullptr ? " at null" : "") + ", expected an array and its length");
   options.tokens.assign(given.tokens, given.tokens + given.token_count);
   return statistics;
 }
+
+LensArea area_of(const attend_lens_area* area) {
+  if (area == nullptr) return {};
+  return {area->first_query, area->queries, area->first_key, area->keys};
+}
+
+}  // namespace attend::abi
+
+namespace {
 
 std::span<const std::int64_t> sequences_of(const char* op, const int64_t* sequences, int64_t count) {
   if (count < 0 || (sequences == nullptr && count > 0))
     attend::fail(op, "sequences are " + std::to_string(count) + (sequences == nullptr ? " at null" : "") +
                          ", expected an array and its length");
   return {sequences, static_cast<std::size_t>(count)};
-}
-
-attend::LensArea area_of(const attend_lens_area* area) {
-  if (area == nullptr) return {};
-  return {area->first_query, area->queries, area->first_key, area->keys};
 }
 
 const attend::Lens& lens_of(const char* op, const attend_lens* lens) {

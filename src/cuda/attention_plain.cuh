@@ -7,14 +7,6 @@
 
 namespace attend::cuda {
 
-template <class Element, PlainShape S, bool kTerms_>
-struct PlainTraits {
-  using T = Element;
-  static constexpr int D = S.D, kRowTiles = S.row_tiles, kColumns = S.columns, kStages = S.stages, kBlocks = S.blocks;
-  static constexpr int kWarpRows = 16 * kRowTiles, kRows = forward_rows(S);
-  static constexpr bool kTerms = kTerms_;  // or holes
-};
-
 struct PlainItem {
   int m, h, b, split;
 };

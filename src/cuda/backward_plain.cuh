@@ -7,27 +7,6 @@
 
 namespace attend::cuda {
 
-// copy(x) and step(x) for each of `count` steps, the copies ahead of the steps where there are two stages.
-template <class Tr>
-__device__ __forceinline__ void walk_steps(int count, auto&& copy, auto&& step) {
-  const auto copy_if = [&](int x) {
-    if (x < count) copy(x);
-    commit_copies();
-  };
-  copy_if(0);
-  for (int x = 0; x < count; ++x) {
-    wait_copies();
-    __syncthreads();  // it is there, and nobody needs what lay in the other stage
-    if constexpr (Tr::kStages > 1) copy_if(x + 1);
-    step(x);
-    if constexpr (Tr::kStages == 1) {
-      __syncthreads();
-      copy_if(x + 1);
-    }
-  }
-  wait_copies();
-}
-
 // A step of an item of keys: queries of one head.
 struct StepPlace {
   int h, i;

@@ -8,6 +8,15 @@
 
 namespace attend::cuda {
 
+template <class Element, PlainShape S, bool kTerms_>
+struct PlainTraits {
+  using T = Element;
+  static constexpr PlainShape kShape = S;
+  static constexpr int D = S.D, kRowTiles = S.row_tiles, kColumns = S.columns, kStages = S.stages, kBlocks = S.blocks;
+  static constexpr int kWarpRows = 16 * kRowTiles, kRows = forward_rows(S);
+  static constexpr bool kTerms = kTerms_;  // or holes
+};
+
 // Sixteen `c` of a row.
 template <int kRows>
 __device__ __forceinline__ int tile_place(int row, int c) {
@@ -81,6 +90,27 @@ struct RowCopies {
   }
 };
 
+// copy(x) and step(x) for each of `count` steps, the copies ahead of the steps where there are two stages.
+template <class Tr>
+__device__ __forceinline__ void walk_steps(int count, auto&& copy, auto&& step) {
+  const auto copy_if = [&](int x) {
+    if (x < count) copy(x);
+    commit_copies();
+  };
+  copy_if(0);
+  for (int x = 0; x < count; ++x) {
+    wait_copies();
+    __syncthreads();  // it is there, and nobody needs what lay in the other stage
+    if constexpr (Tr::kStages > 1) copy_if(x + 1);
+    step(x);
+    if constexpr (Tr::kStages == 1) {
+      __syncthreads();
+      copy_if(x + 1);
+    }
+  }
+  wait_copies();
+}
+
 // S = A B^T: rows of two tiles, their columns summed over.
 template <class T, int kD, int kARows, int kBRows, int kRowTiles, int kScores>
 __device__ __forceinline__ void multiply_rows(float (&s)[kRowTiles][kScores], std::uint32_t a, std::uint32_t b) {
@@ -104,6 +134,36 @@ __device__ __forceinline__ void multiply_rows(float (&s)[kRowTiles][kScores], st
       }
     }
   }
+}
+// The same, where the first tile's rows are held in registers: a warp's matrices of 16 columns each.
+template <int kRowTiles, int kSteps>
+using HeldRows = std::uint32_t[kSteps][kRowTiles][4];
+template <int kARows, int kRowTiles, int kSteps>
+__device__ __forceinline__ void hold_rows(HeldRows<kRowTiles, kSteps>& x, std::uint32_t a) {
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) load_matrices(x[k][m], moved<kARows>(a, 16 * m, k));
+}
+template <class T, int kBRows, int kRowTiles, int kScores, int kSteps>
+__device__ __forceinline__ void multiply_held(float (&s)[kRowTiles][kScores], const HeldRows<kRowTiles, kSteps>& x,
+                                              std::uint32_t b) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int e = 0; e < kScores; ++e) s[m][e] = 0;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k)
+#pragma unroll
+    for (int n = 0; n < kScores / 8; ++n) {
+      std::uint32_t y[4];
+      load_matrices(y, moved<kBRows>(b, 16 * n, k));
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        multiply<T>(four(s[m] + 8 * n), x[k][m], y[0], y[1]);
+        multiply<T>(four(s[m] + 8 * n + 4), x[k][m], y[2], y[3]);
+      }
+    }
 }
 // O += P B: P's columns are B's rows.
 template <class T, int kBRows, int kRowTiles, int kPairs, int kSums>

@@ -8,6 +8,7 @@
 #include "base/elements.hpp"
 #include "base/threads.hpp"
 #include "lens/state.hpp"
+#include "ops/lens_area.hpp"
 #include "ops/row_statistics.hpp"
 #include "ops/scratch.hpp"
 #include "reference/attention.hpp"
@@ -44,24 +45,11 @@ std::size_t Lens::State::index_of(LensHead head) const {
 }
 
 void Lens::State::check_head(LensHead head) const {
-  const View& q = call().q;
-  if (head.batch < 0 || head.batch >= q.batch() || head.head < 0 || head.head >= q.heads())
-    fail(kLensOp, "head " + std::to_string(head.head) + " of sequence " + std::to_string(head.batch) +
-                      ", expected heads 0 to " + std::to_string(q.heads() - 1) + " of sequences 0 to " +
-                      std::to_string(q.batch() - 1));
+  check_lens_head(kLensOp, head, call().q);
 }
 
 LensArea Lens::State::checked(const LensArea& area) const {
-  LensArea whole = area;
-  const auto check = [](const char* what, std::int64_t first, std::int64_t& count, std::int64_t length) {
-    if (count == kToTheEnd && first >= 0 && first <= length) count = length - first;
-    if (first < 0 || count < 0 || first > length || count > length - first)
-      fail(kLensOp, std::string(what) + " from " + std::to_string(first) + ", " + std::to_string(count) +
-                        " of them; there are " + std::to_string(length));
-  };
-  check("queries", whole.first_query, whole.queries, M());
-  check("keys", whole.first_key, whole.keys, N());
-  return whole;
+  return checked_area(kLensOp, area, M(), N());
 }
 
 void Lens::State::make_room_for_lse() const {

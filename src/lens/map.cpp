@@ -7,6 +7,7 @@
 #include "base/checked.hpp"
 #include "base/threads.hpp"
 #include "lens/state.hpp"
+#include "ops/lens_area.hpp"
 #include "ops/scratch.hpp"
 #include "reference/lens.hpp"
 
@@ -112,13 +113,9 @@ class MapBands {
 
 PooledMap Lens::map(LensHead head, const MapOptions& options) const {
   state_->check_head(head);
-  check_at_least(kLensOp, "rows of a map", options.rows, 1);
-  check_at_least(kLensOp, "columns of a map", options.cols, 1);
   const LensArea area = state_->checked(options.area);
-  if (area.queries == 0 || area.keys == 0) fail(kLensOp, "the area of a map is empty");
   const std::int64_t rows = std::min(options.rows, area.queries), cols = std::min(options.cols, area.keys);
-  checked_product("cells of a map", {rows + 1, area.queries, 2});  // so that places of cells are not too large
-  checked_product("cells of a map", {cols + 1, area.keys, 2});
+  check_cells(kLensOp, area, rows, cols);
   PooledMap map{area, rows, cols, true, Tensor(DType::f32, {1, 1, rows, cols}), Tensor(DType::f32, {1, 1, rows, cols})};
   const CellAxis queries{area.first_query, area.queries, rows}, keys{area.first_key, area.keys, cols};
   const MapItems items(queries, cols);

@@ -22,6 +22,10 @@ void attention_backward(View, View, View, View, View, View, const AttentionGradi
   throw InvalidArgument("cuda::attention_backward: " + why_not());
 }
 
+void map(View, View, View, LensHead, const MapView&, const AttentionOptions&, Stream) {
+  throw InvalidArgument("cuda::map: " + why_not());
+}
+
 std::int64_t working_bytes(View, const CacheView&) {
   throw InvalidArgument("cuda::working_bytes: " + why_not());
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attend/attend_cuda.h"
 #include "attend/attend_variants.h"
 
 /* A struct of the type that this file's headers have, initialised. */
@@ -260,7 +261,21 @@ static void looked_at(results* to) {
   attend_lens_free(lens);
 }
 
+/* Of the host's memory: refused where there is a GPU, and where there is none; not for the size of the struct. */
+static void on_a_gpu(results* to) {
+  const attend_tensor *q = tensor(1, H, 1, D, 27), *out = tensor(1, H, 1, D, 0);
+  NEW(cuda_cache, cache);
+  cache->k.data = cache->v.data = q->data;
+  cache->k.shape[0] = cache->k.shape[1] = cache->k.shape[2] = 1;
+  cache->k.shape[3] = D;
+  cache->v = cache->k;
+  expect(to, attend_cuda_cached_attention(q, cache, out, NULL, NULL, NULL, 0, NULL), ATTEND_INVALID_ARGUMENT,
+         "attend_cuda_cached_attention");
+  if (strstr(attend_last_error(), "struct_size") != NULL) expect(to, ATTEND_INVALID_ARGUMENT, ATTEND_OK, "its size");
+}
+
 void CALLS(results* to) {
+  on_a_gpu(to);
   looked_at(to);
   cache_and_sums(to);
   attention(to);

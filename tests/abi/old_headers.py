@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-HEADERS = ("attend.h", "attend_variants.h")
+HEADERS = ("attend.h", "attend_cuda.h", "attend_variants.h")
 STRUCT = re.compile(r"(typedef struct attend_(\w+) \{)(\n  size_t struct_size;.*?)(\n\} attend_\2;)", re.DOTALL)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 

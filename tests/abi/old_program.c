@@ -5,6 +5,7 @@
 
 #include <structs.h>
 #include "abi/calls.h"
+#include "attend/attend_cuda.h"
 #include "attend/attend_variants.h"
 
 static int failures = 0;

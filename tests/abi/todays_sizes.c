@@ -3,6 +3,7 @@
 
 #include <structs.h>
 #include "abi/calls.h"
+#include "attend/attend_cuda.h"
 #include "attend/attend_variants.h"
 
 size_t todays_size(const char* name) {

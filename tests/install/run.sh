@@ -65,7 +65,7 @@ c++ -Wall -Wextra -Wpedantic -Werror "$examples/cpp/main.cpp" -o "$work/cpp_pc" 
 "$work/cpp_pc"
 
 # Each C header stands alone, and the core does not bring the variants.
-for header in attend.h attend_variants.h; do
+for header in attend.h attend_cuda.h attend_variants.h; do
   # shellcheck disable=SC2046
   echo "#include <attend/$header>" |
     cc -std=c99 -Wall -Wextra -Wpedantic -Werror -x c -E - $(pkg-config --cflags attend-c) >"$work/$header"

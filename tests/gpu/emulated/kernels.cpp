@@ -11,6 +11,10 @@
 #include "../../../src/cuda/backward_plain_256.cu"
 #include "../../../src/cuda/backward_plain_64.cu"
 #include "../../../src/cuda/cache_append.cu"
+#include "../../../src/cuda/lens_cells.cu"
+#include "../../../src/cuda/lens_map_128.cu"
+#include "../../../src/cuda/lens_map_256.cu"
+#include "../../../src/cuda/lens_map_64.cu"
 #include "../../../src/cuda/mask_bits.cu"
 #undef __shared__
 #define __shared__ static  // all threads of a block have the same
@@ -28,6 +32,8 @@ const std::map<std::string, void (*)(const void*)>& kernels() {
       ATTEND_TYPES(plain_forward_, ForwardArgs),   ATTEND_TYPES(plain_forward_terms_, ForwardArgs),
       ATTEND_TYPES(plain_keys_, BackwardArgs),     ATTEND_TYPES(plain_keys_terms_, BackwardArgs),
       ATTEND_TYPES(plain_queries_, BackwardArgs),  ATTEND_TYPES(plain_queries_terms_, BackwardArgs),
+      ATTEND_TYPES(lens_map_, LensArgs),           ATTEND_TYPES(lens_map_terms_, LensArgs),
+      ATTEND_KERNEL(lens_queries, LensArgs),       ATTEND_KERNEL(lens_cells, LensArgs),
       ATTEND_TYPES(decode_, DecodeArgs),           ATTEND_TYPES(cached_, CacheArgs),
       ATTEND_DIMS(cached_, _int8, CacheArgs),      ATTEND_DIMS(cached_, _fp8, CacheArgs),
       ATTEND_DIMS(attention_combine_, , KeyParts), ATTEND_DIMS(cache_combine_, , CacheParts),

@@ -1,0 +1,5 @@
+// The kernels of pooled maps for head dims up to 128.
+#include "cuda/lens_map.cuh"
+
+ATTEND_LENS_KERNELS(bf16, Bf16, 128)
+ATTEND_LENS_KERNELS(f16, Half, 128)
