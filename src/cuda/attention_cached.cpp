@@ -195,9 +195,11 @@ void run(const AttentionCall& call, const CacheView& cache, const KeyParts& part
   CacheArgs a;
   check_strides("q", call.q);
   a.q = device_operand(operand_of(call.q));
-  a.k = tensor_map("k", source_of(cache.k, cache.format, call.q.dtype), {0, kDecodeKeys});
-  a.v = tensor_map("v", source_of(cache.v, cache.format, call.q.dtype), {0, kDecodeKeys});
   give_pages(cache, a);
+  a.half_boxes = cache.table != nullptr && a.page_tokens % shape.keys != 0 ? 1 : 0;
+  const int box = a.half_boxes != 0 ? kDecodeKeys : shape.keys;
+  a.k = tensor_map("k", source_of(cache.k, cache.format, call.q.dtype), {0, box});
+  a.v = tensor_map("v", source_of(cache.v, cache.format, call.q.dtype), {0, box});
   a.page_tiles = static_cast<int>(divide_up(a.page_tokens, kDecodeKeys));
   a.lengths = lengths_of(cache, p.M * p.G);
   a.parts = parts;

@@ -49,8 +49,13 @@ struct DecodeCursor {
     result.find(a);
     return result;
   }
-  __device__ __forceinline__ TilePlace place() const { return {tile * kDecodeKeys, b}; }
+  // The head of the item before this one: queries may stay.
+  __device__ __forceinline__ bool has_head_of(const DecodeCursor& before) const {
+    return b == before.b && hk == before.hk;
+  }
+  __device__ __forceinline__ TilePlace place(const DecodeArgs&, int) const { return {tile * kDecodeKeys, b}; }
   __device__ __forceinline__ int part_count(const DecodeArgs& a) const { return a.parts.count; }
+  __device__ __forceinline__ int number(const DecodeArgs& a) const { return b * a.Hk + hk; }  // of the head
   __device__ __forceinline__ int first_row() const { return 0; }
   __device__ __forceinline__ int rows(const DecodeArgs& a) const { return a.M * a.G; }
   __device__ __forceinline__ Interval seen(const DecodeArgs& a, int i) const { return seen_in(a.mask, b, i); }
