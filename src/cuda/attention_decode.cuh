@@ -35,7 +35,8 @@ struct DecodeMemory {
   float* sums;   // [buffer][warp][row][kRowFloats]
   float2* tops;  // [buffer][warp][row]: the exponent of 2 that the weights are against, and their sum
   Barrier* full;
-  float* scales;                                          // [warp][stage][2][key]: of narrow keys and values
+  Barrier* left;  // [buffer]: all warps have left their sums there, where there are two
+  float* scales;  // [warp][stage][2][key]: of narrow keys and values
   static constexpr int kRows = Tr::kWarps * kDecodeRows;  // of a buffer
 
   __device__ __forceinline__ explicit DecodeMemory(char* base)
@@ -43,7 +44,8 @@ struct DecodeMemory {
         sums(reinterpret_cast<float*>(base + Tr::kWarps * Tr::kStages * 2 * Tr::key_bytes)),
         tops(reinterpret_cast<float2*>(sums + Tr::kBuffers * kRows * Tr::kRowFloats)),
         full(reinterpret_cast<Barrier*>(tops + Tr::kBuffers * kRows)),
-        scales(reinterpret_cast<float*>(full + Tr::kWarps * Tr::kStages)) {}
+        left(full + Tr::kWarps * Tr::kStages),
+        scales(reinterpret_cast<float*>(left + 2)) {}
 };
 
 template <class Tr>
@@ -57,14 +59,13 @@ struct DecodeWarp {
   const DecodeMemory<Tr>& mem;
   const std::uint64_t hint;
   int warp, lane;
-  int first_item;  // of the block
-  std::uint32_t q[Tr::D / 8], next_q[Tr::D / 8];
+  std::uint32_t q[Tr::D / 8];
   // Of two rows, 2 * (lane % 4) and the next: keys lane / 4, 8 on and so forth; dims likewise.
   float s[4 * Tr::kHalves], o[Tr::D / 4];
   float top[2], sum[2];
-  Interval seen[2];
-  Cursor ahead;           // the next tile to be asked for
-  float fold_top, total;  // of a head of which the block has all parts, as is `fold`
+  Interval seen[2], whole;  // keys that the two rows see, and that every row does
+  Cursor ahead;             // the next tile to be asked for
+  float fold_top, total;    // of a head of which the block has all parts, as is `fold`
   float4 fold;
   float q_scale[Tr::kNarrow ? 2 : 1];                            // of the two rows: what their queries were divided by
   float unit[Tr::kNarrow ? 2 : 1];                               // and the power of 2 that their results are times
@@ -76,9 +77,7 @@ struct DecodeWarp {
         hint(args.once ? evict_first() : evict_normal()),
         warp(static_cast<int>(threadIdx.x) / 32),
         lane(static_cast<int>(threadIdx.x) % 32),
-        ahead(args, static_cast<int>(blockIdx.x)) {
-    first_item = ahead.item;
-  }
+        ahead(args, static_cast<int>(blockIdx.x)) {}
 
   // Asks for the warp's next tile.
   __device__ __forceinline__ void ask(int stage) {
@@ -115,27 +114,22 @@ struct DecodeWarp {
   // The lane's, of the keys of a tile.
   __device__ __forceinline__ float* scales(int slot) const { return mem.scales + slot * 2 * Tr::kTile + lane; }
 
-  // The queries of an item as the second operand: row lane / 4, of every 16 dims four.
+  // The queries of a head as the second operand: row lane / 4, of every 16 dims four.
   __device__ __forceinline__ void load_queries(const Cursor& of) {
-    const int row = of.first_row() + lane / 4, h = of.hk * a.G + row % a.G, i = row / a.G;
-    const bool there = of.item < of.end && i < a.M;
+    const int row = of.first_row() + lane / 4, i = query_of(a, row), h = of.hk * a.G + row - i * a.G;
+    const bool there = i < a.M;
     const auto* const from = static_cast<const std::uint16_t*>(a.q.data) +
                              (there ? of.b * a.q.batch_stride + h * a.q.head_stride + i * a.q.row_stride : 0);
 #pragma unroll
     for (int n = 0; n < Tr::D / 8; ++n) {
       // Of narrow keys a lane's four dims lie together.
       const int d = Tr::kNarrow ? n / 2 * 16 + lane % 4 * 4 + n % 2 * 2 : 8 * n + lane % 4 * 2;
-      next_q[n] = 0;
+      q[n] = 0;
       if (there && d + 1 < a.D)
-        next_q[n] = *reinterpret_cast<const std::uint32_t*>(from + d);
+        q[n] = *reinterpret_cast<const std::uint32_t*>(from + d);
       else if (there && d < a.D)
-        next_q[n] = from[d];
+        q[n] = from[d];
     }
-  }
-  __device__ __forceinline__ void take_queries() {
-#pragma unroll
-    for (int n = 0; n < Tr::D / 8; ++n) q[n] = next_q[n];
-    if constexpr (Tr::kNarrow) scale_queries();
   }
   // As f16, which has fewer exponents: the largest of a row comes to lie between 0.5 and 1, what is 2^-24 of it is
   // lost.
@@ -156,23 +150,30 @@ struct DecodeWarp {
 #pragma unroll
     for (int r = 0; r < 2; ++r) q_scale[r] = __shfl_sync(~0U, scale, (lane % 4 * 2 + r) * 4);
   }
-  __device__ __forceinline__ void begin(const Cursor& of, bool other_head) {
-    if (other_head) take_queries();
-#pragma unroll
-    for (int n = 0; n < Tr::D / 4; ++n) o[n] = 0;
+  // What the parts of a head share.
+  __device__ __forceinline__ void begin_head(const Cursor& of) {
+    load_queries(of);
+    if constexpr (Tr::kNarrow) scale_queries();
+    whole = of.whole(a);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = of.first_row() + lane % 4 * 2 + r, i = row / a.G;
-      top[r] = -INFINITY, sum[r] = 0;
-      if constexpr (Tr::kNarrow) unit[r] = kLargestUnit;
+      const int row = of.first_row() + lane % 4 * 2 + r, i = query_of(a, row);
       seen[r] = i < a.M ? of.seen(a, i) : Interval{0, 0};
-      of.clip(a, seen[r]);
       if constexpr (Tr::kCached) {
         slope[r] = 0, place[r] = static_cast<float>(of.length - a.M + i);
         if (a.slopes.data && i < a.M)
           slope[r] =
-              load_float(a.slopes, of.b * a.slopes.batch_stride + (of.hk * a.G + row % a.G) * a.slopes.head_stride);
+              load_float(a.slopes, of.b * a.slopes.batch_stride + (of.hk * a.G + row - i * a.G) * a.slopes.head_stride);
       }
+    }
+  }
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (int n = 0; n < Tr::D / 4; ++n) o[n] = 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = -INFINITY, sum[r] = 0;
+      if constexpr (Tr::kNarrow) unit[r] = kLargestUnit;
     }
   }
 
@@ -326,6 +327,30 @@ struct DecodeWarp {
     __syncwarp();
   }
 
+  // The warp's next tile, and what it asks for in its place.
+  __device__ __forceinline__ void take_tile(const Cursor& of, int tile, int step) {
+    const int stage = step % Tr::kStages, slot = warp * Tr::kStages + stage;
+    const std::uint32_t keys = shared_address(mem.ring) + slot * 2 * Tr::key_bytes;
+    mem.full[slot].wait(step / Tr::kStages & 1);
+    __syncwarp();
+    if constexpr (Tr::kCached)
+      if ((tile + 1) * Tr::kTile > of.length)
+        clear_values(mem.ring + slot * 2 * Tr::key_bytes + Tr::key_bytes, of.length - tile * Tr::kTile);
+    std::uint32_t v[kAtOnce][4];
+    scores(keys);
+    if constexpr (!Tr::kNarrow) load_values(v, keys + Tr::key_bytes, 0);
+    if constexpr (Tr::kCached) finish_scores(tile, slot);
+    // Tiles that every row sees whole need no comparison.
+    if (tile * Tr::kTile < whole.lo || (tile + 1) * Tr::kTile > whole.hi) hide(tile);
+    weights();
+    if constexpr (Tr::kNarrow)
+      narrow_values(keys + Tr::key_bytes, slot);
+    else
+      values(v, keys + Tr::key_bytes);
+    __syncwarp();
+    ask(stage);
+  }
+
   // What the warp has of an item, for the others.
   __device__ __forceinline__ void leave(const Cursor& of, int buffer) {
     float* const to = mem.sums + (buffer * mem.kRows + warp * kDecodeRows) * Tr::kRowFloats;
@@ -355,9 +380,10 @@ struct DecodeWarp {
     const int part = of.part;
     const bool mine = Tr::kFolds && of.has_whole_head(a);
     if constexpr (Tr::kCached)
-      if (part == 0 && threadIdx.x == 0 && a.lengths.folded) a.lengths.folded[of.number(a)] = mine;
+      if (part == 0 && threadIdx.x == 0 && a.lengths.folded) a.lengths.folded[of.b * of.heads(a) + of.head] = mine;
     for (int n = static_cast<int>(threadIdx.x); n < of.rows(a) * (Tr::D / 4); n += Tr::kThreads) {
-      const int row = n / (Tr::D / 4), column = n % (Tr::D / 4) * 4, all = of.first_row() + row, i = all / a.G;
+      const int row = n / (Tr::D / 4), column = n % (Tr::D / 4) * 4, all = of.first_row() + row;
+      const int i = query_of(a, all);
       const int h = of.hk * a.G + all - i * a.G;
       float2 tops[Tr::kWarps];
       float top2 = -INFINITY;
@@ -426,6 +452,8 @@ __device__ __forceinline__ void attention_decode(const typename Tr::Args& a) {
   if (threadIdx.x == 0) prefetch_map(&a.k), prefetch_map(&a.v);
   if (lane == 0)
     for (int s = 0; s < Tr::kStages; ++s) mem.full[warp * Tr::kStages + s].init(Tr::kNarrow ? 33 : 1);
+  if constexpr (Tr::kBuffers == 2)
+    if (threadIdx.x == 0) mem.left[0].init(Tr::kThreads), mem.left[1].init(Tr::kThreads);
   fence_barrier_init();
   DecodeWarp<Tr> group(a, mem);
   typename Tr::Cursor now = group.ahead;
@@ -439,44 +467,35 @@ __device__ __forceinline__ void attention_decode(const typename Tr::Args& a) {
   group.ahead.enter(a, warp);
   group.ahead.settle(a, warp);
   for (int s = 0; s < Tr::kStages; ++s) group.ask(s);
-  now.find(a);
-  group.load_queries(now);
   let_next_kernel_begin();
-  int step = 0;
-  bool other_head = true;
-  for (; now.item < now.end; now.to_next(a)) {
-    now.enter(a, warp);
-    group.begin(now, other_head);
-    const typename Tr::Cursor next = now.next(a);
-    other_head = !next.has_head_of(now);
-    if (other_head) group.load_queries(next);  // early: they come behind all that is asked for
-    const Interval whole = now.whole(a);       // tiles that every row sees whole need no comparison
-    for (int tile = now.tile; tile <= now.last; tile += Tr::kWarps, ++step) {
-      const int stage = step % Tr::kStages, slot = warp * Tr::kStages + stage;
-      const std::uint32_t keys = shared_address(mem.ring) + slot * 2 * Tr::key_bytes;
-      mem.full[slot].wait(step / Tr::kStages & 1);
-      __syncwarp();
-      if constexpr (Tr::kCached)
-        if ((tile + 1) * Tr::kTile > now.length)
-          group.clear_values(mem.ring + slot * 2 * Tr::key_bytes + Tr::key_bytes, now.length - tile * Tr::kTile);
-      std::uint32_t v[DecodeWarp<Tr>::kAtOnce][4];
-      group.scores(keys);
-      if constexpr (!Tr::kNarrow) group.load_values(v, keys + Tr::key_bytes, 0);
-      if constexpr (Tr::kCached) group.finish_scores(tile, slot);
-      if (tile * Tr::kTile < whole.lo || (tile + 1) * Tr::kTile > whole.hi) group.hide(tile);
-      group.weights();
-      if constexpr (Tr::kNarrow)
-        group.narrow_values(keys + Tr::key_bytes, slot);
-      else
-        group.values(v, keys + Tr::key_bytes);
-      __syncwarp();
-      group.ask(stage);
+  if constexpr (Tr::kBuffers == 2) __syncthreads();  // the barriers that warps share are there
+  typename Tr::Cursor before = now;
+  for (int step = 0, items = 0;; now.to_next(a), ++items) {
+    const bool is_item = now.item < now.end;
+    if (is_item) {
+      now.enter(a, warp);
+      if (items == 0 || now.part == 0) group.begin_head(now);
+      group.begin();
+      for (int tile = now.tile; tile <= now.last; tile += Tr::kWarps, ++step) group.take_tile(now, tile, step);
     }
-    const int buffer = (now.item - group.first_item) % Tr::kBuffers;
-    if (Tr::kBuffers == 1 && now.item != group.first_item) __syncthreads();  // the item before has been joined
-    group.leave(now, buffer);
-    __syncthreads();
-    group.join(now, buffer);
+    if constexpr (Tr::kBuffers == 1) {
+      if (!is_item) break;
+      if (items > 0) __syncthreads();  // the item before has been joined
+      group.leave(now, 0);
+      __syncthreads();
+      group.join(now, 0);
+    } else {
+      // An item is joined when the warp is through with the next one: the others have left theirs by then. Their places
+      // are free again: whoever left an item had joined the one two before it.
+      if (items > 0) {
+        mem.left[(items - 1) % 2].wait((items - 1) / 2 & 1);
+        group.join(before, (items - 1) % 2);
+      }
+      if (!is_item) break;
+      group.leave(now, items % 2);
+      mem.left[items % 2].arrive();
+      before = now;
+    }
   }
 }
 

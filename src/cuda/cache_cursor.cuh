@@ -22,6 +22,7 @@ struct CacheCursor {
   int b, head, hk, part;
   int length, part_keys, count;  // of sequence b: `count` parts
   int group;                     // of rows
+  Interval any;                  // keys that one of them sees
   // Of the warp's tiles from `paged` on lane n has the n-th 16 keys: their page, as the table says, and where they
   // begin.
   static constexpr int kHalves = kTile / kDecodeKeys;
@@ -34,10 +35,13 @@ struct CacheCursor {
     for (int b0 = 32; b0 < a.B; b0 += 32) all += Costs(a, b0).all();
     const std::uint32_t each = all / blocks, rest = all % blocks;
     const auto start = [&](unsigned n) { return each * n + (rest * n + blocks - 1) / blocks; };
-    CacheCursor at_end = *this;
-    at_end.find_item(a, start(block + 1), costs);
-    find_item(a, start(block), costs);
-    first = item, end = at_end.item;
+#pragma unroll 1
+    for (int n = 1; n >= 0; --n) {  // where the next block begins, and this one
+      find_item(a, start(block + n), costs);
+      if (n == 1) end = item;
+    }
+    first = item;
+    find(a);
   }
 
   __device__ __forceinline__ static int heads(const CacheArgs& a) { return a.Hk * a.lengths.groups; }
@@ -96,14 +100,14 @@ struct CacheCursor {
     length = its_length, part_keys = decode_part_keys(length), count = cache_part_count(length);
   }
 
+  // What the parts of a head share.
   __device__ __forceinline__ void find(const CacheArgs& a) {
-    hk = head / a.lengths.groups, group = head % a.lengths.groups;
+    hk = head, group = 0;
+    if (a.lengths.groups > 1) hk = head / a.lengths.groups, group = head % a.lengths.groups;
+    any = {seen(a, query_of(a, first_row())).lo, seen(a, query_of(a, first_row() + rows(a) - 1)).hi};
   }
   __device__ __forceinline__ void enter(const CacheArgs& a, int warp) {
-    find(a);
-    const int final_row = smaller(first_row() + kDecodeRows, a.M * a.G) - 1;
-    const int lo = larger(seen(a, first_row() / a.G).lo, part * part_keys);
-    const int hi = smaller(seen(a, final_row / a.G).hi, (part + 1) * part_keys);
+    const int lo = larger(any.lo, part * part_keys), hi = smaller(any.hi, (part + 1) * part_keys);
     const int first_tile = lo / kTile;
     last = lo < hi ? (hi - 1) / kTile : -1;
     tile = first_tile + (warp + kWarps - first_tile % kWarps) % kWarps;
@@ -135,18 +139,11 @@ struct CacheCursor {
     ++item;
     if (++part < count) return;
     part = 0;
-    if (++head < heads(a)) return;
-    head = 0;
-    if (++b < a.B) measure(cached_length(a.lengths, b));
-  }
-  __device__ __forceinline__ CacheCursor next(const CacheArgs& a) const {
-    CacheCursor result = *this;
-    result.to_next(a);
-    result.find(a);
-    return result;
-  }
-  __device__ __forceinline__ bool has_head_of(const CacheCursor& before) const {
-    return b == before.b && head == before.head;
+    if (++head == heads(a)) {
+      head = 0;
+      if (++b < a.B) measure(cached_length(a.lengths, b));
+    }
+    find(a);
   }
   // Of one half of the tile, another one for each lane if need be. The copy engine reads nothing in page -1.
   __device__ __forceinline__ TilePlace place(const CacheArgs& a, int half) const {
@@ -164,14 +161,9 @@ struct CacheCursor {
     const int p = length - a.M + i;
     return {larger(p - a.left, 0), smaller(p + a.right + 1, length)};
   }
-  __device__ __forceinline__ void clip(const CacheArgs&, Interval& keys) const {
-    keys.hi = smaller(keys.hi, (part + 1) * part_keys);
-    keys.lo = larger(keys.lo, part * part_keys);
-  }
   // Keys that every row sees.
   __device__ __forceinline__ Interval whole(const CacheArgs& a) const {
-    const int final_row = smaller(first_row() + kDecodeRows, a.M * a.G) - 1;
-    return {seen(a, final_row / a.G).lo, seen(a, first_row() / a.G).hi};
+    return {seen(a, query_of(a, first_row() + rows(a) - 1)).lo, seen(a, query_of(a, first_row())).hi};
   }
   __device__ __forceinline__ bool has_whole_head(const CacheArgs&) const {
     return item - part >= first && item - part + count <= end;

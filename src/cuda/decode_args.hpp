@@ -51,7 +51,7 @@ constexpr int sums_bytes(const DecodeShape& s) {
 }
 constexpr int shared_bytes(const DecodeShape& s, int buffers) {
   const int scales = s.bytes == 1 ? s.warps * s.stages * 2 * s.keys * 4 : 0;
-  return ring_bytes(s) + buffers * sums_bytes(s) + s.warps * s.stages * 8 + scales;
+  return ring_bytes(s) + buffers * sums_bytes(s) + (s.warps * s.stages + 2) * 8 + scales;
 }
 constexpr int sums_buffers(const DecodeShape& s) {
   return shared_bytes(s, 2) <= 227 * 1024 ? 2 : 1;
