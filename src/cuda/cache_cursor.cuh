@@ -31,8 +31,8 @@ struct CacheCursor {
   __device__ __forceinline__ CacheCursor(const CacheArgs& a, int block) : tile(0), last(-1) {
     const auto blocks = static_cast<unsigned>(gridDim.x);
     const Costs costs(a, 0);
-    std::uint32_t all = costs.all();
-    for (int b0 = 32; b0 < a.B; b0 += 32) all += Costs(a, b0).all();
+    std::uint32_t all = costs.all(a);
+    for (int b0 = 32; b0 < a.B; b0 += 32) all += Costs(a, b0).all(a);
     const std::uint32_t each = all / blocks, rest = all % blocks;
     const auto start = [&](unsigned n) { return each * n + (rest * n + blocks - 1) / blocks; };
 #pragma unroll 1
@@ -63,13 +63,17 @@ struct CacheCursor {
         items = cache_part_count(length) * heads(a), own = cost_of(a, length) * heads(a);
       }
       upto = own, items_upto = items;
-      for (int n = 1; n < 32; n *= 2) {
+      for (int n = 1; n < smaller(a.B, 32); n *= 2) {
         const std::uint32_t cost = __shfl_up_sync(~0U, upto, n);
         const int count = __shfl_up_sync(~0U, items_upto, n);
         if (lane >= n) upto += cost, items_upto += count;
       }
     }
-    __device__ __forceinline__ std::uint32_t all() const { return __shfl_sync(~0U, upto, 31); }
+    // Lanes behind the last sequence have not been added up.
+    __device__ __forceinline__ static int last_lane(const CacheArgs& a) { return smaller(a.B, 32) - 1; }
+    __device__ __forceinline__ std::uint32_t all(const CacheArgs& a) const {
+      return __shfl_sync(~0U, upto, last_lane(a));
+    }
   };
   // The first item that begins at `place` or later, in the order of their costs. `costs`: of the first 32 sequences.
   __device__ __forceinline__ void find_item(const CacheArgs& a, std::uint32_t place, Costs costs) {
@@ -77,7 +81,7 @@ struct CacheCursor {
     int items = 0;
     for (int b0 = 0; b0 < a.B; b0 += 32) {
       if (b0 > 0) costs = Costs(a, b0);
-      const unsigned holds = __ballot_sync(~0U, place < before + costs.upto);  // lanes of no sequence add nothing
+      const unsigned holds = __ballot_sync(~0U, place < before + costs.upto);  // lanes of no sequence come last
       if (holds != 0) {
         const int at = __ffs(static_cast<int>(holds)) - 1;
         b = b0 + at;
@@ -91,7 +95,7 @@ struct CacheCursor {
         if (part == count) --item, --part, to_next(a);  // behind the last of its head
         return;
       }
-      before += costs.all(), items += __shfl_sync(~0U, costs.items_upto, 31);
+      before += costs.all(a), items += __shfl_sync(~0U, costs.items_upto, Costs::last_lane(a));
     }
     item = items, b = a.B, head = part = 0;
     measure(0);
@@ -122,7 +126,7 @@ struct CacheCursor {
     if (!a.table) return;
     pages = -1;
     if (inside >= length) return;
-    const int page = wanted / a.page_tiles;
+    const int page = a.page_bits >= 0 ? wanted >> a.page_bits : wanted / a.page_tiles;
     inside = (wanted - page * a.page_tiles) * kDecodeKeys;
     pages = __ldg(a.table + b * a.table_stride + page);
   }

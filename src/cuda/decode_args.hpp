@@ -106,6 +106,7 @@ struct CacheArgs {
   const int* table = nullptr;  // [B][table_pages]: which page; null: sequence b has page b alone
   std::int64_t table_stride = 0;
   int page_tokens = 0, page_tiles = 0;  // with a table of several pages whole tiles
+  int page_bits = -1;                   // a page has 2^page_bits tiles; -1: another number of them
   int pages = 0;                        // all that there are: others are not read
   int cost_shift = 0;                   // costs of items are in units of 2^cost_shift tiles
   float scale = 1;                      // a score's factor, where there is a soft-cap or slopes
