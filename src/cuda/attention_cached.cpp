@@ -1,5 +1,6 @@
 // Attention over caches on the GPU: check what the host can, describe, put the kernels on the stream.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 
@@ -195,10 +196,14 @@ void run(const AttentionCall& call, const CacheView& cache, const KeyParts& part
   CacheArgs a;
   check_strides("q", call.q);
   a.q = device_operand(operand_of(call.q));
-  a.k = tensor_map("k", source_of(cache.k, cache.format, call.q.dtype), {0, kDecodeKeys});
-  a.v = tensor_map("v", source_of(cache.v, cache.format, call.q.dtype), {0, kDecodeKeys});
   give_pages(cache, a);
+  a.half_boxes = cache.table != nullptr && a.page_tokens % shape.keys != 0 ? 1 : 0;
+  const int box = a.half_boxes != 0 ? kDecodeKeys : shape.keys;
+  a.k = tensor_map("k", source_of(cache.k, cache.format, call.q.dtype), {0, box});
+  a.v = tensor_map("v", source_of(cache.v, cache.format, call.q.dtype), {0, box});
   a.page_tiles = static_cast<int>(divide_up(a.page_tokens, kDecodeKeys));
+  const auto tiles_of_page = static_cast<unsigned>(a.page_tiles);
+  if (std::has_single_bit(tiles_of_page)) a.page_bits = std::countr_zero(tiles_of_page);
   a.lengths = lengths_of(cache, p.M * p.G);
   a.parts = parts;
   a.parts.count = most_cache_parts(a.lengths.most);

@@ -2,11 +2,12 @@
 #include "cuda/attention_decode.cuh"
 #include "cuda/cache_cursor.cuh"
 
-#define ATTEND_CACHED_KERNEL(NAME, T, STORED, SHAPE, D)                                  \
-  extern "C" __global__ void __launch_bounds__(32 * attend::cuda::SHAPE##D.warps, 1)     \
-      cached_##D##_##NAME(const __grid_constant__ attend::cuda::CacheArgs a) {           \
-    using namespace attend::cuda;                                                        \
-    attention_decode<DecodeTraits<T, STORED, SHAPE##D, CacheCursor<SHAPE##D.warps>>>(a); \
+#define ATTEND_CACHED_KERNEL(NAME, T, STORED, SHAPE, D)                              \
+  extern "C" __global__ void __launch_bounds__(32 * attend::cuda::SHAPE##D.warps, 1) \
+      cached_##D##_##NAME(const __grid_constant__ attend::cuda::CacheArgs a) {       \
+    using namespace attend::cuda;                                                    \
+    using Cursor = CacheCursor<SHAPE##D.warps, SHAPE##D.keys>;                       \
+    attention_decode<DecodeTraits<T, STORED, SHAPE##D, Cursor>>(a);                  \
   }
 #define ATTEND_CACHED_KERNELS(NAME, T, STORED, SHAPE) \
   ATTEND_CACHED_KERNEL(NAME, T, STORED, SHAPE, 64)    \

@@ -1,16 +1,16 @@
 // Attention for few rows on Hopper: the keys are read once, and that is all the time it may take. An item is a part of
-// the keys of one KV head; every warp copies tiles of 16 keys for itself, and asks for those of the next item before it
-// is done with this one. Scores are made transposed (16 keys x 8 rows), so that the rows fill the narrow side of a
-// product. At the end of an item its warps' results are joined in shared memory. Where items and tiles lie is said by a
-// cursor: that of one length for all (decode_cursor.cuh), or that of a cache (cache_cursor.cuh).
+// the keys of one KV head; every warp copies tiles of 16 keys (32 of 8-bit ones) for itself, and asks for those of the
+// next item before it is done with this one. Scores are made transposed (16 keys x 8 rows), so that the rows fill the
+// narrow side of a product. At the end of an item its warps' results are joined in shared memory. Where items and tiles
+// lie is said by a cursor: that of one length for all (decode_cursor.cuh), or that of a cache (cache_cursor.cuh).
 #pragma once
 
 #include "cuda/decode_cursor.cuh"
-#include "cuda/narrow_numbers.cuh"
+#include "cuda/narrow_tiles.cuh"
 
 namespace attend::cuda {
 
-// Keys and values as `Stored`, which are multiplied as T: the same type, or 8 bits, values as bf16 and keys as f16.
+// Keys and values as `Stored`, which are multiplied as T: the same type, or 8 bits, which are multiplied as f16.
 template <class Element, class StoredAs, DecodeShape S, class TheCursor>
 struct DecodeTraits {
   using T = Element;
@@ -19,7 +19,8 @@ struct DecodeTraits {
   using Args = typename Cursor::Args;
   static constexpr bool kCached = Cursor::kCached, kNarrow = !std::is_same_v<T, Stored>;
   static constexpr int D = S.D, kWarps = S.warps, kStages = S.stages, kThreads = 32 * kWarps;
-  static constexpr int chunk_bytes = kDecodeKeys * kRowBytes, chunk_numbers = kRowBytes / S.bytes;
+  static constexpr int kTile = S.keys, kHalves = kTile / kDecodeKeys, kBuffers = sums_buffers(S);
+  static constexpr int chunk_bytes = kTile * kRowBytes, chunk_numbers = kRowBytes / S.bytes;
   static constexpr int chunks = D < chunk_numbers ? 1 : D / chunk_numbers;
   static constexpr int key_bytes = chunks * chunk_bytes;  // of a tile; as many of values behind them
   static constexpr int kRowFloats = row_floats(S);
@@ -31,17 +32,20 @@ struct DecodeTraits {
 template <class Tr>
 struct DecodeMemory {
   char* ring;
-  float* sums;   // [warp][row][kRowFloats]
-  float2* tops;  // [warp][row]: the exponent of 2 that the weights are against, and their sum
+  float* sums;   // [buffer][warp][row][kRowFloats]
+  float2* tops;  // [buffer][warp][row]: the exponent of 2 that the weights are against, and their sum
   Barrier* full;
+  Barrier* left;  // [buffer]: all warps have left their sums there, where there are two
   float* scales;  // [warp][stage][2][key]: of narrow keys and values
+  static constexpr int kRows = Tr::kWarps * kDecodeRows;  // of a buffer
 
   __device__ __forceinline__ explicit DecodeMemory(char* base)
       : ring(base),
         sums(reinterpret_cast<float*>(base + Tr::kWarps * Tr::kStages * 2 * Tr::key_bytes)),
-        tops(reinterpret_cast<float2*>(sums + Tr::kWarps * kDecodeRows * Tr::kRowFloats)),
-        full(reinterpret_cast<Barrier*>(tops + Tr::kWarps * kDecodeRows)),
-        scales(reinterpret_cast<float*>(full + Tr::kWarps * Tr::kStages)) {}
+        tops(reinterpret_cast<float2*>(sums + Tr::kBuffers * kRows * Tr::kRowFloats)),
+        full(reinterpret_cast<Barrier*>(tops + Tr::kBuffers * kRows)),
+        left(full + Tr::kWarps * Tr::kStages),
+        scales(reinterpret_cast<float*>(left + 2)) {}
 };
 
 template <class Tr>
@@ -55,14 +59,16 @@ struct DecodeWarp {
   const DecodeMemory<Tr>& mem;
   const std::uint64_t hint;
   int warp, lane;
-  std::uint32_t q[Tr::D / 8], next_q[Tr::D / 8];
-  float s[4], o[Tr::D / 4];  // of two rows, 2 * (lane % 4) and the next: keys lane / 4 and 8 on; dims likewise
+  std::uint32_t q[Tr::D / 8];
+  // Of two rows, 2 * (lane % 4) and the next: keys lane / 4, 8 on and so forth; dims likewise.
+  float s[4 * Tr::kHalves], o[Tr::D / 4];
   float top[2], sum[2];
-  Interval seen[2];
-  Cursor ahead;           // the next tile to be asked for
-  float fold_top, total;  // of a head of which the block has all parts, as is `fold`
+  Interval seen[2], whole;  // keys that the two rows see, and that every row does
+  Cursor ahead;             // the next tile to be asked for
+  float fold_top, total;    // of a head of which the block has all parts, as is `fold`
   float4 fold;
   float q_scale[Tr::kNarrow ? 2 : 1];                            // of the two rows: what their queries were divided by
+  float unit[Tr::kNarrow ? 2 : 1];                               // and the power of 2 that their results are times
   float slope[Tr::kCached ? 2 : 1], place[Tr::kCached ? 2 : 1];  // of the two rows: ALiBi's, and where they stand
 
   __device__ __forceinline__ DecodeWarp(const Args& args, const DecodeMemory<Tr>& memory)
@@ -76,11 +82,13 @@ struct DecodeWarp {
   // Asks for the warp's next tile.
   __device__ __forceinline__ void ask(int stage) {
     if (ahead.item >= ahead.end) return;
-    const TilePlace at = ahead.place();
-    if (lane == 0) {
+    const TilePlace at = ahead.place(a, Tr::kHalves == 1 ? 0 : lane / kDecodeKeys);
+    bool copies = lane == 0;
+    if constexpr (Tr::kHalves > 1) copies = copies || (lane == kDecodeKeys && a.half_boxes);
+    if (copies) {
       Barrier* const full = mem.full + warp * Tr::kStages + stage;
-      char* const to = mem.ring + (warp * Tr::kStages + stage) * 2 * Tr::key_bytes;
-      full->expect(2 * Tr::key_bytes);
+      char* const to = mem.ring + (warp * Tr::kStages + stage) * 2 * Tr::key_bytes + lane * kRowBytes;
+      if (lane == 0) full->expect(2 * Tr::key_bytes);
       for (int c = 0; c < Tr::chunks; ++c) {
         load_box_with(hint, to + c * Tr::chunk_bytes, &a.k, full, c * Tr::chunk_numbers, at.key, ahead.hk, at.page);
         load_box_with(hint, to + Tr::key_bytes + c * Tr::chunk_bytes, &a.v, full, c * Tr::chunk_numbers, at.key,
@@ -91,45 +99,37 @@ struct DecodeWarp {
     ahead.tile += Tr::kWarps;
     ahead.settle(a, warp);
   }
-  // A scale for each lane: those of the keys, then those of the values.
-  __device__ __forceinline__ const DeviceOperand& my_scales() const {
-    return lane < kDecodeKeys ? a.k_scales : a.v_scales;
-  }
+  // Of a key and its value for each lane.
   __device__ __forceinline__ void ask_scales(int stage, const TilePlace& at) {
-    const DeviceOperand& from = my_scales();
     const int slot = warp * Tr::kStages + stage, key = at.key + lane % kDecodeKeys;
     // A row past the end of the page is past that of the sequence too.
     const bool there = at.page >= 0 && key < a.page_tokens;
-    if (from.data)
-      load_float_later(
-          mem.scales + slot * 32 + lane,
-          static_cast<const float*>(from.data) +
-              (there ? at.page * from.batch_stride + ahead.hk * from.head_stride + key * from.row_stride : 0),
-          there);
+    const auto ask_one = [&](const DeviceOperand& from, float* to) {
+      const std::int64_t place = at.page * from.batch_stride + ahead.hk * from.head_stride + key * from.row_stride;
+      if (from.data) load_float_later(to, static_cast<const float*>(from.data) + (there ? place : 0), there);
+    };
+    ask_one(a.k_scales, scales(slot)), ask_one(a.v_scales, scales(slot) + Tr::kTile);
     mem.full[slot].arrive_when_loaded();
   }
+  // The lane's, of the keys of a tile.
+  __device__ __forceinline__ float* scales(int slot) const { return mem.scales + slot * 2 * Tr::kTile + lane; }
 
-  // The queries of an item as the second operand: row lane / 4, of every 16 dims four.
+  // The queries of a head as the second operand: row lane / 4, of every 16 dims four.
   __device__ __forceinline__ void load_queries(const Cursor& of) {
-    const int row = of.first_row() + lane / 4, h = of.hk * a.G + row % a.G, i = row / a.G;
-    const bool there = of.item < of.end && i < a.M;
+    const int row = of.first_row() + lane / 4, i = query_of(a, row), h = of.hk * a.G + row - i * a.G;
+    const bool there = i < a.M;
     const auto* const from = static_cast<const std::uint16_t*>(a.q.data) +
                              (there ? of.b * a.q.batch_stride + h * a.q.head_stride + i * a.q.row_stride : 0);
 #pragma unroll
     for (int n = 0; n < Tr::D / 8; ++n) {
       // Of narrow keys a lane's four dims lie together.
       const int d = Tr::kNarrow ? n / 2 * 16 + lane % 4 * 4 + n % 2 * 2 : 8 * n + lane % 4 * 2;
-      next_q[n] = 0;
+      q[n] = 0;
       if (there && d + 1 < a.D)
-        next_q[n] = *reinterpret_cast<const std::uint32_t*>(from + d);
+        q[n] = *reinterpret_cast<const std::uint32_t*>(from + d);
       else if (there && d < a.D)
-        next_q[n] = from[d];
+        q[n] = from[d];
     }
-  }
-  __device__ __forceinline__ void take_queries() {
-#pragma unroll
-    for (int n = 0; n < Tr::D / 8; ++n) q[n] = next_q[n];
-    if constexpr (Tr::kNarrow) scale_queries();
   }
   // As f16, which has fewer exponents: the largest of a row comes to lie between 0.5 and 1, what is 2^-24 of it is
   // lost.
@@ -150,34 +150,43 @@ struct DecodeWarp {
 #pragma unroll
     for (int r = 0; r < 2; ++r) q_scale[r] = __shfl_sync(~0U, scale, (lane % 4 * 2 + r) * 4);
   }
-  __device__ __forceinline__ void begin(const Cursor& of) {
-    take_queries();
-#pragma unroll
-    for (int n = 0; n < Tr::D / 4; ++n) o[n] = 0;
+  // What the parts of a head share.
+  __device__ __forceinline__ void begin_head(const Cursor& of) {
+    load_queries(of);
+    if constexpr (Tr::kNarrow) scale_queries();
+    whole = of.whole(a);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = of.first_row() + lane % 4 * 2 + r, i = row / a.G;
-      top[r] = -INFINITY, sum[r] = 0;
+      const int row = of.first_row() + lane % 4 * 2 + r, i = query_of(a, row);
       seen[r] = i < a.M ? of.seen(a, i) : Interval{0, 0};
-      of.clip(a, seen[r]);
       if constexpr (Tr::kCached) {
         slope[r] = 0, place[r] = static_cast<float>(of.length - a.M + i);
         if (a.slopes.data && i < a.M)
           slope[r] =
-              load_float(a.slopes, of.b * a.slopes.batch_stride + (of.hk * a.G + row % a.G) * a.slopes.head_stride);
+              load_float(a.slopes, of.b * a.slopes.batch_stride + (of.hk * a.G + row - i * a.G) * a.slopes.head_stride);
       }
+    }
+  }
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (int n = 0; n < Tr::D / 4; ++n) o[n] = 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = -INFINITY, sum[r] = 0;
+      if constexpr (Tr::kNarrow) unit[r] = kLargestUnit;
     }
   }
 
   // S^T = K Q^T, in two sums: half the time from one product to the next.
   __device__ __forceinline__ void scores(std::uint32_t keys) {
-    float sums[2][4] = {};
-    if constexpr (Tr::kNarrow)
-      multiply_narrow(sums, keys);
-    else
+    if constexpr (Tr::kNarrow) {
+      narrow_scores<typename Tr::Stored, Tr::D, Tr::chunk_bytes>(s, keys, q, lane);
+    } else {
+      float sums[2][4] = {};
       multiply_wide(sums, keys);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) s[e] = sums[0][e] + sums[1][e];
+      for (int e = 0; e < 4; ++e) s[e] = sums[0][e] + sums[1][e];
+    }
   }
   __device__ __forceinline__ std::uint32_t key_address(std::uint32_t keys, int n) const {
     const int row = lane % 16;
@@ -193,50 +202,52 @@ struct DecodeWarp {
       for (int n = first; n < first + kAtOnce; ++n) multiply<T>(sums[n % 2], k[n - first], q[2 * n], q[2 * n + 1]);
     }
   }
-  // 32 dims a step, in the order that their bytes are widened in.
-  __device__ __forceinline__ void multiply_narrow(float (&sums)[2][4], std::uint32_t keys) {
-    using Stored = typename Tr::Stored;
-#pragma unroll
-    for (int n = 0; n < Tr::D / 32; ++n) {
-      std::uint32_t k[4];
-      load_matrices(k, key_address(keys, n));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t low = k[2 * half], high = k[2 * half + 1];
-        const std::uint32_t wide[4] = {narrow_keys<Stored, 0>(low), narrow_keys<Stored, 0>(high),
-                                       narrow_keys<Stored, 1>(low), narrow_keys<Stored, 1>(high)};
-        multiply<Half>(sums[half], wide, q[4 * n + 2 * half], q[4 * n + 2 * half + 1]);
-      }
-    }
+  // What makes a score of row r an exponent of 2.
+  __device__ __forceinline__ float scale2(int r) const {
+    if constexpr (Tr::kNarrow) return has_terms() ? a.scale2 : a.scale2 * q_scale[r];
+    return a.scale2;
   }
-  // Scores of a cache's keys to what the softmax takes. `scales`: of the tile's keys.
-  __device__ __forceinline__ void finish_scores(int tile, const float* scales) {
+  __device__ __forceinline__ bool has_terms() const { return a.softcap != 0 || a.slopes.data; }
+  // Scores of a cache's keys to what the softmax takes.
+  __device__ __forceinline__ void finish_scores(int tile, int slot) {
+    if constexpr (Tr::kNarrow) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int key = lane / 4 + e / 2 * 8;
-      if constexpr (Tr::kNarrow) s[e] *= scales[key] * q_scale[e % 2];
-      if (a.softcap == 0 && !a.slopes.data) continue;
+      for (int e = 0; e < 4 * Tr::kHalves; ++e) s[e] *= scales(slot)[lane / 4 - lane + e / 2 * 8];
+    }
+    if (!has_terms()) return;
+#pragma unroll
+    for (int e = 0; e < 4 * Tr::kHalves; ++e) {
+      if constexpr (Tr::kNarrow) s[e] *= q_scale[e % 2];
       s[e] *= a.scale;
       if (a.softcap > 0) s[e] = capped(s[e], a.softcap);
-      s[e] = fmaf(-slope[e % 2], fabsf(place[e % 2] - static_cast<float>(tile * kDecodeKeys + key)), s[e]);
+      const int key = tile * Tr::kTile + lane / 4 + e / 2 * 8;
+      s[e] = fmaf(-slope[e % 2], fabsf(place[e % 2] - static_cast<float>(key)), s[e]);
     }
   }
   __device__ __forceinline__ void hide(int tile) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int key = tile * kDecodeKeys + lane / 4 + e / 2 * 8;
+    for (int e = 0; e < 4 * Tr::kHalves; ++e) {
+      const int key = tile * Tr::kTile + lane / 4 + e / 2 * 8;
       if (key < seen[e % 2].lo || key >= seen[e % 2].hi) s[e] = -INFINITY;
     }
+  }
+  // The largest of the lane's numbers of row r, and of all lanes' that have this row.
+  __device__ __forceinline__ static float largest(const float (&x)[4 * Tr::kHalves], int r) {
+    float most = fmaxf(x[r], x[r + 2]);
+    if constexpr (Tr::kHalves > 1) most = fmaxf(most, fmaxf(x[r + 4], x[r + 6]));
+    return most;
+  }
+  __device__ __forceinline__ static float largest_of_row(float most) {
+    for (int n = 4; n < 32; n *= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, n));
+    return most;
   }
   // The largest score so far to what the weights are against. Results so far follow.
   __device__ __forceinline__ void raise() {
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float most = fmaxf(s[r], s[r + 2]);
-      for (int n = 4; n < 32; n *= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, n));
-      most = fmaxf(most, top[r]);
-      factor[r] = most == top[r] ? 1.0F : exp2_fast((top[r] - most) * a.scale2);
+      const float most = fmaxf(largest_of_row(largest(s, r)), top[r]);
+      factor[r] = most == top[r] ? 1.0F : exp2_fast((top[r] - most) * scale2(r));
       top[r] = most, sum[r] *= factor[r];
     }
 #pragma unroll
@@ -244,14 +255,15 @@ struct DecodeWarp {
   }
   // Scores to weights. They stay against the same score until one is 2^8 above it: the sums hold it.
   __device__ __forceinline__ void weights() {
-    const bool above = (fmaxf(s[0], s[2]) - top[0]) * a.scale2 > 8.0F || (fmaxf(s[1], s[3]) - top[1]) * a.scale2 > 8.0F;
+    const bool above = (largest(s, 0) - top[0]) * scale2(0) > 8.0F || (largest(s, 1) - top[1]) * scale2(1) > 8.0F;
     if (__any_sync(~0U, above)) raise();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float base = top[r] == -INFINITY ? 0.0F : top[r] * a.scale2;
-      s[r] = exp2_fast(fmaf(s[r], a.scale2, -base));
-      s[r + 2] = exp2_fast(fmaf(s[r + 2], a.scale2, -base));
+      const float by = scale2(r), base = top[r] == -INFINITY ? 0.0F : top[r] * by;
+#pragma unroll
+      for (int e = r; e < 4 * Tr::kHalves; e += 2) s[e] = exp2_fast(fmaf(s[e], by, -base));
       sum[r] += s[r] + s[r + 2];
+      if constexpr (Tr::kHalves > 1) sum[r] += s[r + 4] + s[r + 6];
     }
   }
   __device__ __forceinline__ void load_values(std::uint32_t (&v)[kAtOnce][4], std::uint32_t from, int first) const {
@@ -272,74 +284,112 @@ struct DecodeWarp {
         multiply<T>(*reinterpret_cast<float(*)[4]>(o + 4 * n), v[n - first], low, high);
     }
   }
-  // The same of 8-bit values, whose scales go to the weights: of every 16 dims the even ones become rows 0 to 7.
-  __device__ __forceinline__ void add_narrow_values(std::uint32_t from, const float* scales) {
-    using Stored = typename Tr::Stored;
+  // The same of 8-bit values. Their scales go to the weights, which are f16 then: a power of two for each row keeps the
+  // largest of them below 2^14. What is 2^-30 of it is lost.
+  static constexpr float kLargestUnit = 0x1p126F;
+  __device__ __forceinline__ void narrow_values(std::uint32_t from, int slot) {
+    float p[8];
 #pragma unroll
-    for (int e = 0; e < 4; ++e)  // a hidden key has none, whatever its scale
-      s[e] = s[e] == 0 ? 0.0F : s[e] * scales[kDecodeKeys + lane / 4 + e / 2 * 8];
-    std::uint32_t pairs[2] = {pack<T>(s[0], s[1]), pack<T>(s[2], s[3])}, rest[2] = {0, 0};
-    if (a.fine) {
+    for (int e = 0; e < 8; ++e)  // a hidden key has none, whatever its scale
+      p[e] = s[e] == 0 ? 0.0F : s[e] * scales(slot)[Tr::kTile + lane / 4 - lane + e / 2 * 8];
+    float size[8];
 #pragma unroll
-      for (int e = 0; e < 2; ++e)
-        rest[e] = transposed(pack<T>(s[2 * e] - low_float(pairs[e]), s[2 * e + 1] - high_float(pairs[e])));
+    for (int e = 0; e < 8; ++e) size[e] = fabsf(p[e]);
+    const bool above = largest(size, 0) * unit[0] > 0x1p14F || largest(size, 1) * unit[1] > 0x1p14F;
+    if (__any_sync(~0U, above)) choose_units(size);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) p[e] *= unit[e % 2];
+    add_narrow_values<typename Tr::Stored, Tr::D, Tr::chunk_bytes>(o, from, p, lane);
+  }
+  __device__ __forceinline__ float inverse_unit(int r) const {
+    return __uint_as_float((254U << 23) - __float_as_uint(unit[r]));
+  }
+  __device__ __forceinline__ void choose_units(const float (&size)[8]) {
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float most = largest_of_row(largest(size, r));
+      factor[r] = 1.0F;
+      if (!(most * unit[r] > 0x1p14F)) continue;
+      const int exponent = smaller(253, 127 + 127 + 6 - static_cast<int>(__float_as_uint(most) >> 23));
+      const float chosen = __uint_as_float(static_cast<std::uint32_t>(exponent) << 23);
+      factor[r] = chosen * inverse_unit(r), unit[r] = chosen;
     }
-    pairs[0] = transposed(pairs[0]), pairs[1] = transposed(pairs[1]);
-    const int key = lane % 8 + lane / 16 * 8;
 #pragma unroll
-    for (int n = 0; n < Tr::D / 32; ++n) {
-      std::uint32_t v[4];
-      load_transposed(v,
-                      from + n / 4 * Tr::chunk_bytes + key * kRowBytes + ((n % 4 * 2 + lane / 8 % 2) ^ (key & 7)) * 16);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t wide[4] = {narrow_values<Stored, 0>(v[half]), narrow_values<Stored, 1>(v[half]),
-                                       narrow_values<Stored, 0>(v[half + 2]), narrow_values<Stored, 1>(v[half + 2])};
-        float(&to)[4] = *reinterpret_cast<float(*)[4]>(o + 8 * n + 4 * half);
-        multiply<T>(to, wide, pairs[0], pairs[1]);
-        if (a.fine) multiply<T>(to, wide, rest[0], rest[1]);
-      }
-    }
+    for (int n = 0; n < Tr::D / 4; ++n) o[n] *= factor[n % 2];
   }
   // The last tile of a sequence: what its page holds behind the end is anybody's, and must not meet a weight of 0.
   __device__ __forceinline__ void clear_values(char* values, int rows) {
-    for (int n = rows * 8 + lane; n < kDecodeKeys * 8; n += 32)
+    for (int n = rows * 8 + lane; n < Tr::kTile * 8; n += 32)
       for (int c = 0; c < Tr::chunks; ++c)
         *reinterpret_cast<uint4*>(values + c * Tr::chunk_bytes + n * 16) = make_uint4(0, 0, 0, 0);
     fence_async();  // before the copies that will come here
     __syncwarp();
   }
 
+  // The warp's next tile, and what it asks for in its place.
+  __device__ __forceinline__ void take_tile(const Cursor& of, int tile, int step) {
+    const int stage = step % Tr::kStages, slot = warp * Tr::kStages + stage;
+    const std::uint32_t keys = shared_address(mem.ring) + slot * 2 * Tr::key_bytes;
+    mem.full[slot].wait(step / Tr::kStages & 1);
+    __syncwarp();
+    if constexpr (Tr::kCached)
+      if ((tile + 1) * Tr::kTile > of.length)
+        clear_values(mem.ring + slot * 2 * Tr::key_bytes + Tr::key_bytes, of.length - tile * Tr::kTile);
+    std::uint32_t v[kAtOnce][4];
+    scores(keys);
+    if constexpr (!Tr::kNarrow) load_values(v, keys + Tr::key_bytes, 0);
+    if constexpr (Tr::kCached) finish_scores(tile, slot);
+    // Tiles that every row sees whole need no comparison.
+    if (tile * Tr::kTile < whole.lo || (tile + 1) * Tr::kTile > whole.hi) hide(tile);
+    weights();
+    if constexpr (Tr::kNarrow)
+      narrow_values(keys + Tr::key_bytes, slot);
+    else
+      values(v, keys + Tr::key_bytes);
+    __syncwarp();
+    ask(stage);
+  }
+
   // What the warp has of an item, for the others.
-  __device__ __forceinline__ void leave() {
-    float* const to = mem.sums + warp * kDecodeRows * Tr::kRowFloats;
+  __device__ __forceinline__ void leave(const Cursor& of, int buffer) {
+    float* const to = mem.sums + (buffer * mem.kRows + warp * kDecodeRows) * Tr::kRowFloats;
+    float2* const tops = mem.tops + buffer * mem.kRows + warp * kDecodeRows;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       for (int n = 4; n < 32; n *= 2) sum[r] += __shfl_xor_sync(~0U, sum[r], n);
       const int row = lane % 4 * 2 + r;
-      if (lane < 4) mem.tops[warp * kDecodeRows + row] = make_float2(top[r] * a.scale2, sum[r]);
+      if (lane < 4) tops[row] = make_float2(top[r] * scale2(r), sum[r]);
+      if (row >= of.rows(a)) continue;
+      if constexpr (Tr::kNarrow) {
+        const float inverse = inverse_unit(r);
 #pragma unroll
-      for (int n = 0; n < Tr::D / 8; ++n) {
-        const int d = Tr::kNarrow ? n / 2 * 16 + lane / 4 * 2 + n % 2 : 8 * n + lane / 4;
-        to[row * Tr::kRowFloats + d] = o[4 * (n / 2) + n % 2 * 2 + r];
+        for (int n = 0; n < Tr::D / 16; ++n)
+          *reinterpret_cast<float2*>(to + row * Tr::kRowFloats + n * 16 + lane / 4 * 2) =
+              make_float2(o[4 * n + r] * inverse, o[4 * n + 2 + r] * inverse);
+      } else {
+#pragma unroll
+        for (int n = 0; n < Tr::D / 8; ++n)
+          to[row * Tr::kRowFloats + 8 * n + lane / 4] = o[4 * (n / 2) + n % 2 * 2 + r];
       }
     }
   }
   // Four columns of a row for each thread, of all warps.
-  __device__ __forceinline__ void join(const Cursor& of) {
+  __device__ __forceinline__ void join(const Cursor& of, int buffer) {
     const KeyParts& parts = a.parts;
     const int part = of.part;
     const bool mine = Tr::kFolds && of.has_whole_head(a);
     if constexpr (Tr::kCached)
       if (part == 0 && threadIdx.x == 0 && a.lengths.folded) a.lengths.folded[of.b * of.heads(a) + of.head] = mine;
     for (int n = static_cast<int>(threadIdx.x); n < of.rows(a) * (Tr::D / 4); n += Tr::kThreads) {
-      const int row = n / (Tr::D / 4), column = n % (Tr::D / 4) * 4, all = of.first_row() + row, i = all / a.G;
+      const int row = n / (Tr::D / 4), column = n % (Tr::D / 4) * 4, all = of.first_row() + row;
+      const int i = query_of(a, all);
       const int h = of.hk * a.G + all - i * a.G;
       float2 tops[Tr::kWarps];
       float top2 = -INFINITY;
 #pragma unroll
       for (int m = 0; m < Tr::kWarps; ++m) {
-        tops[m] = mem.tops[m * kDecodeRows + row];
+        tops[m] = mem.tops[buffer * mem.kRows + m * kDecodeRows + row];
         top2 = fmaxf(top2, tops[m].x);
       }
       const float base = top2 == -INFINITY ? 0.0F : top2;
@@ -347,7 +397,8 @@ struct DecodeWarp {
       float4 x = make_float4(0, 0, 0, 0);
 #pragma unroll
       for (int m = 0; m < Tr::kWarps; ++m) {
-        const float4 y = *reinterpret_cast<const float4*>(mem.sums + (m * kDecodeRows + row) * Tr::kRowFloats + column);
+        const float4 y = *reinterpret_cast<const float4*>(
+            mem.sums + (buffer * mem.kRows + m * kDecodeRows + row) * Tr::kRowFloats + column);
         const float weight = exp2_fast(tops[m].x - base);
         weights_sum = fmaf(weight, tops[m].y, weights_sum);
         x.x = fmaf(weight, y.x, x.x), x.y = fmaf(weight, y.y, x.y);
@@ -396,55 +447,55 @@ __device__ __forceinline__ void attention_decode(const typename Tr::Args& a) {
   extern __shared__ __align__(1024) char raw[];
   if ((shared_address(raw) & 1023) != 0) __trap();
   const DecodeMemory<Tr> mem(raw);
-  DecodeWarp<Tr> group(a, mem);
-  const int warp = group.warp;
-  typename Tr::Cursor now = group.ahead;
-  const int first = now.item;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  // Before the work is looked for, which takes its time over a cache.
   if (threadIdx.x == 0) prefetch_map(&a.k), prefetch_map(&a.v);
-  if (group.lane == 0)
+  if (lane == 0)
     for (int s = 0; s < Tr::kStages; ++s) mem.full[warp * Tr::kStages + s].init(Tr::kNarrow ? 33 : 1);
-  if constexpr (Tr::kNarrow)
-    if (!group.my_scales().data)
-      for (int s = 0; s < Tr::kStages; ++s) mem.scales[(warp * Tr::kStages + s) * 32 + group.lane] = 1.0F;
+  if constexpr (Tr::kBuffers == 2)
+    if (threadIdx.x == 0) mem.left[0].init(Tr::kThreads), mem.left[1].init(Tr::kThreads);
   fence_barrier_init();
+  DecodeWarp<Tr> group(a, mem);
+  typename Tr::Cursor now = group.ahead;
+  if constexpr (Tr::kNarrow)
+    for (int s = 0; s < Tr::kStages; ++s) {
+      float* const scales = group.scales(warp * Tr::kStages + s);
+      if (!a.k_scales.data) scales[0] = 1.0F;
+      if (!a.v_scales.data) scales[Tr::kTile] = 1.0F;
+    }
   __syncwarp();
   group.ahead.enter(a, warp);
   group.ahead.settle(a, warp);
   for (int s = 0; s < Tr::kStages; ++s) group.ask(s);
-  now.find(a);
-  group.load_queries(now);
   let_next_kernel_begin();
-  int step = 0;
-  for (; now.item < now.end; now.to_next(a)) {
-    now.enter(a, warp);
-    group.begin(now);
-    group.load_queries(now.next(a));      // early: they come behind all that is asked for
-    const Interval whole = now.whole(a);  // tiles that every row sees whole need no comparison
-    for (int tile = now.tile; tile <= now.last; tile += Tr::kWarps, ++step) {
-      const int stage = step % Tr::kStages, slot = warp * Tr::kStages + stage;
-      const std::uint32_t keys = shared_address(mem.ring) + slot * 2 * Tr::key_bytes;
-      mem.full[slot].wait(step / Tr::kStages & 1);
-      __syncwarp();
-      if constexpr (Tr::kCached)
-        if ((tile + 1) * kDecodeKeys > now.length)
-          group.clear_values(mem.ring + slot * 2 * Tr::key_bytes + Tr::key_bytes, now.length - tile * kDecodeKeys);
-      std::uint32_t v[DecodeWarp<Tr>::kAtOnce][4];
-      group.scores(keys);
-      if constexpr (!Tr::kNarrow) group.load_values(v, keys + Tr::key_bytes, 0);
-      if constexpr (Tr::kCached) group.finish_scores(tile, mem.scales + slot * 32);
-      if (tile * kDecodeKeys < whole.lo || (tile + 1) * kDecodeKeys > whole.hi) group.hide(tile);
-      group.weights();
-      if constexpr (Tr::kNarrow)
-        group.add_narrow_values(keys + Tr::key_bytes, mem.scales + slot * 32);
-      else
-        group.values(v, keys + Tr::key_bytes);
-      __syncwarp();
-      group.ask(stage);
+  if constexpr (Tr::kBuffers == 2) __syncthreads();  // the barriers that warps share are there
+  typename Tr::Cursor before = now;
+  for (int step = 0, items = 0;; now.to_next(a), ++items) {
+    const bool is_item = now.item < now.end;
+    if (is_item) {
+      now.enter(a, warp);
+      if (items == 0 || now.part == 0) group.begin_head(now);
+      group.begin();
+      for (int tile = now.tile; tile <= now.last; tile += Tr::kWarps, ++step) group.take_tile(now, tile, step);
     }
-    if (now.item != first) __syncthreads();  // the item before has been joined
-    group.leave();
-    __syncthreads();
-    group.join(now);
+    if constexpr (Tr::kBuffers == 1) {
+      if (!is_item) break;
+      if (items > 0) __syncthreads();  // the item before has been joined
+      group.leave(now, 0);
+      __syncthreads();
+      group.join(now, 0);
+    } else {
+      // An item is joined when the warp is through with the next one: the others have left theirs by then. Their places
+      // are free again: whoever left an item had joined the one two before it.
+      if (items > 0) {
+        mem.left[(items - 1) % 2].wait((items - 1) / 2 & 1);
+        group.join(before, (items - 1) % 2);
+      }
+      if (!is_item) break;
+      group.leave(now, items % 2);
+      mem.left[items % 2].arrive();
+      before = now;
+    }
   }
 }
 

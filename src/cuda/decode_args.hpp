@@ -7,16 +7,21 @@ namespace attend::cuda {
 
 // Up to 8 rows of a KV head: its query heads, and few queries. The keys are cut into parts, a part into tiles, which
 // the warps of a block take in turn.
-constexpr int kDecodeRows = 8, kDecodeKeys = 16;
+constexpr int kDecodeRows = 8;
+constexpr int kDecodeKeys = 16;  // the keys of a page are a multiple of it, and so are those of a tile
 constexpr int kLeastKeys = 128;  // of a part
 constexpr int kMostParts = 32;
 
 // Keys of a part: by their number alone, so that bits do not depend on the batch. Up to 16 parts of 128 to 512, or up
 // to 32.
+ATTEND_HOST_DEVICE int decode_part_bits(int N) {
+  if (N <= 16 * 512) return N <= 16 * kLeastKeys ? 7 : N <= 16 * 256 ? 8 : 9;
+  int bits = 9;
+  while (kMostParts << bits < N) ++bits;
+  return bits;
+}
 ATTEND_HOST_DEVICE int decode_part_keys(int N) {
-  int keys = kLeastKeys;
-  while (keys * (keys < 512 ? 16 : kMostParts) < N) keys *= 2;
-  return keys;
+  return 1 << decode_part_bits(N);
 }
 
 struct DecodeShape {
@@ -24,14 +29,15 @@ struct DecodeShape {
   int warps;   // each with tiles of its own
   int stages;  // tiles of a warp under way
   int bytes;   // of a number of the keys and values
+  int keys;    // of a tile
 };
-constexpr DecodeShape kDecode64{64, 8, 6, 2}, kDecode128{128, 8, 3, 2}, kDecode256{256, 4, 3, 2};
-constexpr DecodeShape kNarrow64{64, 8, 5, 1}, kNarrow128{128, 8, 5, 1}, kNarrow256{256, 4, 5, 1};
+constexpr DecodeShape kDecode64{64, 8, 6, 2, 16}, kDecode128{128, 8, 3, 2, 16}, kDecode256{256, 4, 3, 2, 16};
+constexpr DecodeShape kNarrow64{64, 8, 3, 1, 32}, kNarrow128{128, 8, 2, 1, 32}, kNarrow256{256, 4, 2, 1, 32};
 
 constexpr int kRowBytes = 128;  // of a tile's rows in shared memory: as many of their numbers as that holds, the next
                                 // ones behind all rows
 constexpr int side_bytes(const DecodeShape& s) {
-  return kDecodeKeys * (s.D * s.bytes < kRowBytes ? kRowBytes : s.D * s.bytes);  // the keys or the values of a tile
+  return s.keys * (s.D * s.bytes < kRowBytes ? kRowBytes : s.D * s.bytes);  // the keys or the values of a tile
 }
 constexpr int ring_bytes(const DecodeShape& s) {
   return s.warps * s.stages * 2 * side_bytes(s);
@@ -39,10 +45,19 @@ constexpr int ring_bytes(const DecodeShape& s) {
 constexpr int row_floats(const DecodeShape& s) {
   return s.D + 4;  // four more: lanes write to different banks
 }
+// What the warps leave of an item, for all to join. Two of these, where there is room, save a wait for the item before.
+constexpr int sums_bytes(const DecodeShape& s) {
+  return s.warps * kDecodeRows * (row_floats(s) * 4 + 8);
+}
+constexpr int shared_bytes(const DecodeShape& s, int buffers) {
+  const int scales = s.bytes == 1 ? s.warps * s.stages * 2 * s.keys * 4 : 0;
+  return ring_bytes(s) + buffers * sums_bytes(s) + (s.warps * s.stages + 2) * 8 + scales;
+}
+constexpr int sums_buffers(const DecodeShape& s) {
+  return shared_bytes(s, 2) <= 227 * 1024 ? 2 : 1;
+}
 constexpr int shared_bytes(const DecodeShape& s) {
-  const int sums = s.warps * kDecodeRows * row_floats(s) * 4, tops = s.warps * kDecodeRows * 8;
-  const int scales = s.bytes == 1 ? s.warps * s.stages * 2 * kDecodeKeys * 4 : 0;
-  return ring_bytes(s) + sums + tops + s.warps * s.stages * 8 + scales;
+  return shared_bytes(s, sums_buffers(s));
 }
 
 // Whether a block that has all parts of a head folds them itself: its threads have one place of the results at most.
@@ -71,8 +86,8 @@ struct CacheLengths {
 };
 // How many parts a sequence has: at least one, which may be empty.
 ATTEND_HOST_DEVICE int cache_part_count(int length) {
-  const int keys = decode_part_keys(length);
-  return length <= keys ? 1 : (length + keys - 1) / keys;
+  const int bits = decode_part_bits(length), count = (length + (1 << bits) - 1) >> bits;
+  return count > 1 ? count : 1;
 }
 // The most parts that a length up to `most` can have.
 constexpr int most_cache_parts(int most) {
@@ -91,6 +106,7 @@ struct CacheArgs {
   const int* table = nullptr;  // [B][table_pages]: which page; null: sequence b has page b alone
   std::int64_t table_stride = 0;
   int page_tokens = 0, page_tiles = 0;  // with a table of several pages whole tiles
+  int page_bits = -1;                   // a page has 2^page_bits tiles; -1: another number of them
   int pages = 0;                        // all that there are: others are not read
   int cost_shift = 0;                   // costs of items are in units of 2^cost_shift tiles
   float scale = 1;                      // a score's factor, where there is a soft-cap or slopes
@@ -99,7 +115,8 @@ struct CacheArgs {
   int B = 0, Hk = 0, G = 1, M = 0, D = 0;
   int left = 0, right = 0;  // keys that a query sees before its own and after it; the last query stands at the last key
   int once = 0;             // 1: keys and values do not fit the L2
-  int fine = 0;             // 1: f16 queries over 8 bits, whose weights are multiplied in two parts
+  int fine = 0;             // 1: queries are f16
+  int half_boxes = 0;       // 1: a page may end inside of a tile, whose halves are copied by themselves
 };
 
 // What joins the parts of a cache's sequences.

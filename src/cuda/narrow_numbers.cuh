@@ -1,4 +1,4 @@
-// Numbers of 8 bits as pairs of f16 or bf16, both of which hold them exactly: of four bytes two at a time.
+// Numbers of 8 bits as pairs of f16, which holds them exactly: of four bytes two at a time.
 #pragma once
 
 #include "cuda/ptx.cuh"
@@ -33,18 +33,13 @@ __device__ __forceinline__ void order_queries(std::uint32_t& first, std::uint32_
   }
 }
 
-// Values: the even or the odd ones of four bytes as bf16, whose range weights and scales need.
+// Values: the even or the odd ones of four bytes.
 template <class Stored, int kOdd>
 __device__ __forceinline__ std::uint32_t narrow_values(std::uint32_t four) {
-  if constexpr (std::is_same_v<Stored, Int8>) {
-    // x = (x & 127) - (x & 128), both behind the exponent of 128.
-    const std::uint32_t bytes = kOdd ? four >> 8 : four;
-    return subtract_pairs(mask_and_flip(bytes, 0x007F007FU, 0x43004300U),
-                          mask_and_flip(bytes, 0x00800080U, 0x43004300U));
-  } else {
-    const std::uint32_t halves = widen_e4m3(static_cast<std::uint16_t>(__byte_perm(four, 0, kOdd ? 0x4431 : 0x4420)));
-    return pack<Bf16>(float_of_half(halves), float_of_half(halves >> 16));
-  }
+  if constexpr (std::is_same_v<Stored, Int8>)
+    return narrow_keys<Stored, kOdd>(four);
+  else
+    return widen_e4m3(static_cast<std::uint16_t>(__byte_perm(four, 0, kOdd ? 0x4431 : 0x4420)));
 }
 
 }  // namespace attend::cuda

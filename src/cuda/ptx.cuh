@@ -278,13 +278,7 @@ __device__ __forceinline__ float low_float(std::uint32_t pair) {
 __device__ __forceinline__ float high_float(std::uint32_t pair) {
   return __uint_as_float(pair & 0xFFFF0000U);
 }
-// a - b, of two pairs of bf16.
-__device__ __forceinline__ std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t r;
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-// The same of f16.
+// a - b, of two pairs of f16.
 __device__ __forceinline__ std::uint32_t subtract_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));

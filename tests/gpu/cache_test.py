@@ -77,10 +77,13 @@ class Cache:
 
 
 def cache_case(name, H, Hk, M, D, lengths, E=None, dtype=torch.bfloat16, stored=None, page=64, window=(-1, -1),
-               causal=False, softcap=0.0, slopes=None, room=0, by_head=False):
+               causal=False, softcap=0.0, slopes=None, room=0, by_head=False, far=None):
     name, B, stored = f"D{D} {name}{NAMES.get(stored, '')}", len(lengths), stored or dtype
     q, k, v = draw(B, M, H, D, dtype=dtype), draw(B, max(lengths), Hk, D, dtype=dtype), draw(B, max(lengths), Hk, E or D, dtype=dtype)
     cache = Cache(k, v, lengths, page, stored, room, by_head)
+    if far is not None:  # the values' scales lie far apart, around 2^far, and are of both signs
+        cache.scales[1] *= torch.exp2(far + torch.randint(-8, 9, cache.scales[1].shape, device="cuda"))
+        cache.scales[1][:, ::7] *= -1
     options = dict(window_size=window, causal=causal, softcap=softcap, alibi_slopes=slopes)
     at = torch.tensor(lengths, dtype=torch.int32, device="cuda")
     out, lse = cache.call(q, at, **options)
@@ -115,6 +118,9 @@ def cases():
             cache_case("rows in groups", 24, 2, 5, D, [900, 3], stored=stored, causal=True)
             cache_case("soft cap and ALiBi", 8, 2, 1, D, [900, 0], stored=stored, softcap=3.0,
                        slopes=torch.rand(8, device="cuda"))
+        for far in (-80, 0, 70):
+            for stored in (INT8, FP8):
+                cache_case("scales far apart", 8, 2, 1, D, [3000, 77], stored=stored, far=far)
         cache_case("a scale for each head", 8, 2, 1, D, [900, 77], stored=FP8, by_head=True)
     for D, E in ((40, 72), (192, 128), (64, 256), (8, 8)):
         for stored in (None, INT8, FP8):

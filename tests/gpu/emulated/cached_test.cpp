@@ -68,6 +68,7 @@ struct Case {
   float softcap = 0;
   bool slopes = false, sinks = false;
   int room = 0;  // tokens beyond the longest
+  int far = 0;   // the values' scales lie far apart, around 2^far; 0: they do not
 };
 
 // A cache whose every unused place holds something that would be seen: NaN, or pages far outside.
@@ -152,6 +153,17 @@ struct Cache {
       }
       lengths[static_cast<std::size_t>(b)] = n;
     }
+  }
+  // Scales that rise by 2^16 from the first key to the last, and up and down on the way, of both signs.
+  void spread_scales(const Case& c) {
+    for (int b = 0; b < c.B; ++b)
+      for (int h = 0; h < c.Hk; ++h)
+        for (int j = 0; j < c.lengths[static_cast<std::size_t>(b)]; ++j) {
+          const std::int64_t p = view.table[b * view.table_stride + j / page];
+          float& scale = v_scales[static_cast<std::size_t>((p * c.Hk + h) * page + j % page)];
+          const int exponent = c.far + j * 16 / c.lengths[static_cast<std::size_t>(b)] + j % 5 - 2;
+          scale = std::ldexp(j % 7 == 3 ? -scale : scale, exponent);
+        }
   }
   // What the cache holds, as numbers.
   double value(const cuda::CachePages& side, int b, int h, std::int64_t j, std::int64_t d, DType dtype) const {
@@ -257,7 +269,8 @@ void test(Case c) {
   std::vector<float> slopes, sinks;
   for (int h = 0; h < c.H; ++h)
     slopes.push_back(0.01F * static_cast<float>(h + 1)), sinks.push_back(0.5F * static_cast<float>(h) - 1);
-  const Cache cache(c, k, v);
+  Cache cache(c, k, v);
+  if (c.far != 0) cache.spread_scales(c);
   const Result got = run(c, q, cache, slopes, sinks);
   compare(c, q, cache, got, slopes, sinks);
   const int before = emulated_allocations();
@@ -452,6 +465,9 @@ int main(int argc, char** argv) {
     add("soft cap, ALiBi, sinks", [](Case& c) { c.softcap = 2, c.slopes = c.sinks = true, c.lengths = {300, 0}; });
     add("value dim", [](Case& c) { c.D = 128, c.E = 64, c.lengths = {200}; });
     add("dims of 40", [](Case& c) { c.D = 40, c.E = 72, c.lengths = {200}; });
+    if (format != CacheFormat::plain)
+      for (const int far : {-80, 1, 70})
+        add("scales far apart", [&](Case& c) { c.far = far, c.M = 2, c.lengths = {700, 90}; });
     add("a wide window", [](Case& c) { c.left = 100, c.right = 20, c.M = 2, c.lengths = {300}; });
   }
   cases.push_back(

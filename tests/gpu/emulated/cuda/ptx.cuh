@@ -227,9 +227,6 @@ template <class T>
 std::uint32_t difference(std::uint32_t a, std::uint32_t b) {
   return pack<T>(half_of<T>(a, 0) - half_of<T>(b, 0), half_of<T>(a, 1) - half_of<T>(b, 1));
 }
-inline std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
-  return difference<Bf16>(a, b);
-}
 inline std::uint32_t subtract_halves(std::uint32_t a, std::uint32_t b) {
   return difference<Half>(a, b);
 }
