@@ -193,9 +193,10 @@ void check_projections(const View& x, std::span<const Projection> projections) {
   }
 }
 
-// A row of a view of [1, 1, L, n]. A dimension of one element takes no step, whatever its stride says.
+// A row of a view of [1, 1, L, n]. A dimension of one element takes no step, and rows of none lie nowhere, whatever
+// their stride says.
 std::int64_t row_stride(const View& x) {
-  return x.length() > 1 ? x.strides[2] : 0;
+  return x.length() > 1 && x.dim() > 0 ? x.strides[2] : 0;
 }
 const char* row_of(const View& x, std::int64_t row) {
   return static_cast<const char*>(x.data) + row * row_stride(x) * std::int64_t{sizeof(float)};

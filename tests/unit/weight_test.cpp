@@ -200,6 +200,13 @@ TEST(Project, EmptySizes) {
   Projection p{.weight = &no_columns, .bias = view_of(bias.data(), {1, 1, 1, 3}), .y = view_of(y.data(), {1, 1, 1, 3})};
   project(view_of(x.data(), {1, 1, 1, 0}), {&p, 1});
   EXPECT_EQ(y, bias);
+  for (const WeightFormat format : {WeightFormat::q8_0, WeightFormat::f32}) {  // many rows of no columns lie nowhere
+    const Weight empty(format, 3, 0, {});
+    std::vector<float> rows(9, -1.0F);
+    p = {.weight = &empty, .bias = view_of(bias.data(), {1, 1, 1, 3}), .y = view_of(rows.data(), {1, 1, 3, 3})};
+    project({DType::f32, x.data(), {1, 1, 3, 0}, {kMax, kMax, kMax, kMax}}, {&p, 1});
+    EXPECT_EQ(rows, (std::vector<float>{1, 2, 3, 1, 2, 3, 1, 2, 3}));
+  }
   p = {.weight = &no_rows, .y = view_of(y.data(), {1, 1, 1, 0})};
   project(view_of(x.data(), {1, 1, 1, 64}), {&p, 1});
   p = {.weight = &none, .y = view_of(y.data(), {1, 1, 1, 0})};
