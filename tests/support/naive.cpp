@@ -377,6 +377,9 @@ class Naive {
     const double score = m_->score[at(row)] + (std::isinf(lse) ? 0 : std::abs(lse));
     double row_sum = 0;
     double row_delta = 0;
+    // One delta is in every key of the row: where they share an element of the bias, its error does not average out.
+    const bool shared = !p_.bias.empty() && p_.bias_shape[3] == 1;
+    double bias_delta = 0;
     for (int64_t j = first; j < last; ++j) {
       const double weight = static_cast<double>(prob_(t, j));
       const double term = std::abs(static_cast<double>(keep_(t, j) * dw_(t, j))) + std::abs(static_cast<double>(delta));
@@ -384,7 +387,10 @@ class Naive {
       const double x_delta = weight * product_norm;
       if (!p_.bias.empty()) {
         m_->dbias[bias_index(b, h, i, j)] += x * x;
-        m_->dbias_delta[bias_index(b, h, i, j)] += x_delta * x_delta;
+        if (shared)
+          bias_delta += x_delta;
+        else
+          m_->dbias_delta[bias_index(b, h, i, j)] += x_delta * x_delta;
       }
       const double chain = std::abs(static_cast<double>(slope[at(j)] * cap_slope(t, j))) * scale;
       row_sum += chain * x * chain * x;
@@ -395,6 +401,7 @@ class Naive {
       const double v_term = score * static_cast<double>(w_(t, j)) * do_max;
       m_->dv[at(key + j)] += v_term * v_term;
     }
+    if (shared) m_->dbias_delta[bias_index(b, h, i, 0)] += bias_delta * bias_delta;
     m_->dq[at(row)] = std::sqrt(row_sum) * static_cast<double>(k_max_);
     m_->dq_delta[at(row)] = std::sqrt(row_delta) * static_cast<double>(k_max_);
     if (!p_.sinks.empty()) {
