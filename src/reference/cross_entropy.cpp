@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/checked.hpp"
 #include "base/elements.hpp"
 #include "reference/rows.hpp"
 
@@ -24,11 +25,13 @@ struct Row {
 template <class F, class G>
 void for_each_loss(const View& hidden, const View& weight, std::span<const std::int64_t> targets,
                    const CrossEntropyOptions& options, const F& f, const G& g) {
-  std::vector<double> p(at(weight.length()));
+  std::vector<double> p;  // made where a row counts: a vocabulary of no numbers can be as large as a number can say
   std::int64_t n = 0;
   for_each_row({hidden.batch(), hidden.heads(), hidden.length(), 1}, [&](auto b, auto h, auto i) {
     const Row row{b, h, i, targets[at(n++)]};
     if (row.target == options.ignore_index) return g(row);
+    checked_product("cross_entropy: bytes of a row's logits", {weight.length(), std::int64_t{sizeof(double)}});
+    p.resize(at(weight.length()));
     for (std::int64_t v = 0; v < weight.length(); ++v) {
       p[at(v)] = 0;
       for (std::int64_t d = 0; d < weight.dim(); ++d) p[at(v)] += load(hidden, b, h, i, d) * load(weight, 0, 0, v, d);
@@ -76,7 +79,7 @@ void cross_entropy_backward(const View& dloss, const View& hidden, const View& w
         give(row, value);
       },
       [&](const Row& row) { give(row, 0); });
-  for (std::int64_t v = 0; gradients.dweight && v < V; ++v)
+  for (std::int64_t v = 0; gradients.dweight && D > 0 && v < V; ++v)
     for (std::int64_t d = 0; d < D; ++d) store(*gradients.dweight, 0, 0, v, d, dweight[at(v * D + d)]);
 }
 
