@@ -12,6 +12,12 @@
 
 namespace emulated {
 
+// What may be done to the scores of a case.
+struct Terms {
+  double softcap = 0, scale = 0, dropout = 0;
+  bool bias = false, alibi = false, sinks = false;
+};
+
 using namespace attend;
 
 inline int checks = 0, failed = 0;

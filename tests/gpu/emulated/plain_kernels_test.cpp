@@ -21,10 +21,6 @@ using namespace emulated;
 
 std::string wanted;
 
-struct Terms {
-  double softcap = 0, scale = 0, dropout = 0;
-  bool bias = false, alibi = false, sinks = false;
-};
 struct Case {
   std::string name;
   std::int64_t B, H, Hk, M, N, D, E;
