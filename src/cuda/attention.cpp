@@ -45,7 +45,9 @@ Choice choose(const DeviceCall& call, bool few) {
   }
   if (call.has_bits) return {call.has_terms ? "forward_bits" : "forward_holes", by_dim(kTerms64, kTerms128, kTerms256)};
   if (few) return {call.has_terms ? "forward_fewterms" : "forward_few", by_dim(kFew64, kFew128, kFew256)};
-  if (call.has_terms) return {"forward_terms", by_dim(kTerms64, kTerms128, kTerms256)};
+  // Soft-cap and ALiBi alone have a kernel without the code of the other terms.
+  const bool light = call.terms.bias.data == nullptr && call.terms.dropout_threshold == 0;
+  if (call.has_terms) return {light ? "forward_light" : "forward_terms", by_dim(kTerms64, kTerms128, kTerms256)};
   return {"forward_plain", by_dim(kPlain64, kPlain128, kPlain256)};
 }
 
@@ -131,6 +133,18 @@ int packed_heads(const DeviceCall& on, bool few, int tile_rows) {
   return few || p.M < tile_rows ? static_cast<int>(p.G) : 1;
 }
 
+// How many keys a head's neighbouring queries see, at most: those that should stay in the L2.
+std::int64_t reach_of(const MaskPlan& mask) {
+  std::int64_t reach = mask.N;
+  for (const IntervalRule& r : mask.intervals)
+    if (r.from == IntervalRule::From::position && r.left != kUnlimited && r.right != kUnlimited && !r.prefix)
+      reach = std::min(reach, std::min(r.left, mask.N) + std::min(r.right, mask.N) + 1);
+  if (!mask.segment_keys) return reach;
+  std::int64_t longest = 0, before = 0;
+  for (const std::int64_t end : *mask.segment_keys) longest = std::max(longest, end - before), before = end;
+  return std::min(reach, longest);
+}
+
 // What all kernels are given; tiles of `tile_tokens` queries, `packed` heads each. `split_keys` 0: they are not split.
 ForwardArgs describe(const DeviceCall& on, const MutableView& out, const AttentionExtras& extras, int packed,
                      int tile_tokens, int split_keys, std::unique_ptr<Workspace>& memory) {
@@ -147,7 +161,7 @@ ForwardArgs describe(const DeviceCall& on, const MutableView& out, const Attenti
   a.row_tiles = static_cast<int>(divide_up(p.M, tile_tokens));
   const bool longest_first = std::any_of(on.call.mask.intervals.begin(), on.call.mask.intervals.end(),
                                          [](const IntervalRule& r) { return r.from == IntervalRule::From::position; });
-  const std::int64_t head_bytes = std::max<std::int64_t>(1, p.N * (p.D + p.E) * 2);
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, reach_of(on.call.mask) * (p.D + p.E) * 2);
   const std::int64_t section = std::max<std::int64_t>(1, kSectionBytes / head_bytes) * a.group;
   a.section = longest_first ? static_cast<int>(std::min<std::int64_t>(section, std::int64_t{a.B} * a.H)) : 1;
   if (split_keys > 0) {

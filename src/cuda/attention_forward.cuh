@@ -11,14 +11,15 @@ namespace attend::cuda {
 // D, E: dims of keys and values, in steps of 64; kKeys a tile; kGroups warpgroups of 64 rows; kStages tiles of keys and
 // of values under way; kQueryStages tiles of queries.
 template <class Element, int kD, int kE, int kKeys_, int kGroups_, int kStages_, int kQueryStages_, bool kHoldQuery_,
-          bool kTerms_, bool kBits_, bool kWatch_>
+          bool kTerms_, bool kBits_, bool kWatch_, bool kAllTerms_>
 struct ForwardTraits {
   using T = Element;
   static constexpr int D = kD, E = kE, kKeys = kKeys_, kGroups = kGroups_, kStages = kStages_;
   static constexpr int kQueryStages = kQueryStages_;
   static constexpr bool kHoldQuery = kHoldQuery_;  // queries stay in registers: their memory is free for the next tile
   static constexpr bool kTerms = kTerms_, kBits = kBits_, kWatch = kWatch_;  // kWatch: statistics are wanted
-  static constexpr bool kParts = kGroups == 1;                               // an item has a part of the keys
+  static constexpr bool kAllTerms = kAllTerms_;  // else no bias and no dropout, whose code takes registers
+  static constexpr bool kParts = kGroups == 1;   // an item has a part of the keys
   static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
   static constexpr int query_bytes = 64 * D * 2, out_bytes = 64 * E * 2;  // of a warpgroup
   static constexpr int key_bytes = kKeys * D * 2, value_bytes = kKeys * E * 2;
@@ -39,6 +40,10 @@ struct ForwardItem {
 struct BlockRange {
   int first, last;
 };
+// The blocks that a tile of queries visits, and those of them that a warpgroup's rows all see whole.
+struct TileView {
+  BlockRange all, whole;
+};
 
 template <class Tr>
 struct ForwardShared {
@@ -56,11 +61,11 @@ __device__ __forceinline__ ForwardItem forward_item(const ForwardArgs& a, int t)
   return {a.row_tiles - 1 - r / width, head % a.H, head / a.H, split};
 }
 
-// The blocks of keys that a tile of queries visits: never none.
+// The blocks of keys that a tile of queries visits, whose first sees keys from lo on, and whose last those before hi:
+// never none.
 template <class Tr>
-__device__ __forceinline__ BlockRange visited(const ForwardArgs& a, const ForwardItem& item, int tokens) {
-  const int i0 = item.m * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
-  int lo = larger(seen_by(a.mask, item.b, i0).lo, 0), hi = smaller(seen_by(a.mask, item.b, i1).hi, a.N);
+__device__ __forceinline__ BlockRange visited(const ForwardArgs& a, const ForwardItem& item, int lo, int hi) {
+  lo = larger(lo, 0), hi = smaller(hi, a.N);
   if constexpr (Tr::kParts) {
     lo = larger(lo, item.split * a.split_keys);
     hi = smaller(hi, (item.split + 1) * a.split_keys);
@@ -104,7 +109,8 @@ __device__ __forceinline__ void forward_copy(const ForwardArgs& a, ForwardShared
       for (int c = 0; c < Tr::D / 64; ++c)
         load_box(sq + (qs * Tr::kGroups + g) * Tr::query_bytes + c * 8192, &a.q, &sh.query_full[qs], c * 64, 0,
                  (item.m * Tr::kGroups + g) * tokens, item.h, item.b);
-    const BlockRange range = visited<Tr>(a, item, tokens * Tr::kGroups);
+    const int i0 = item.m * tokens * Tr::kGroups, i1 = smaller(a.M, i0 + tokens * Tr::kGroups) - 1;
+    const BlockRange range = visited<Tr>(a, item, seen_by(a.mask, item.b, i0).lo, seen_by(a.mask, item.b, i1).hi);
     const int hk = item.h / a.group;
     int next = range.last;
     if constexpr (Tr::kBits)
@@ -241,14 +247,38 @@ struct ForwardGroup {
           if ((of_row[i / 4] >> (8 * (i % 4) + e) & 1) == 0) s[4 * i + 2 * r + e] = -INFINITY;
     }
   }
+  // Scores to logits: cap * tanh(score * scale / cap). Where all of a warp's are small beside the cap, as most are,
+  // without an exponential.
+  __device__ __forceinline__ void cap_scores() {
+    const float cap = a.terms.softcap, ratio = __fdividef(a.scale, cap);
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 2; ++i) most = fmaxf(most, fabsf(s[i]));
+    if (__all_sync(~0U, most * fabsf(ratio) <= kSmallAngle && fabsf(ratio) >= 0x1p-12F)) {
+      const SmallTanh tanh(ratio, a.scale);
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = tanh(s[i]);
+    } else {
+      const float power = 2.0F * kLog2E * ratio;
+#pragma unroll
+      for (int i = 0; i < Tr::kKeys / 2; ++i)
+        s[i] = fmaf(-2.0F * cap, inverse_fast(1.0F + exp2_fast(power * s[i])), cap);
+    }
+  }
   __device__ __forceinline__ void add_terms(const ForwardItem& item, int w, int j) {
     const int col = j * Tr::kKeys + col0;
-#pragma unroll
-    for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] *= a.scale;
+    const bool alibi = a.terms.alibi.data != nullptr;
+    // Where a warp's rows all stand behind the tile, ALiBi is linear in the key, and one addition with the scale.
+    const auto last = static_cast<float>(j * Tr::kKeys + Tr::kKeys - 1);
+    const bool linear = alibi && __all_sync(~0U, slopes[0].position >= last && slopes[1].position >= last);
+    const bool bias = Tr::kAllTerms && a.terms.bias.data != nullptr;
+    const bool with_scale = linear && !bias && a.terms.softcap <= 0;
     if (a.terms.softcap > 0)
+      cap_scores();
+    else if (!with_scale)
 #pragma unroll
-      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = capped(s[i], a.terms.softcap);
-    if (a.terms.bias.data) {
+      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] *= a.scale;
+    if (bias) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const RowPlace row = place(item, w, r);
@@ -258,7 +288,19 @@ struct ForwardGroup {
           for (int e = 0; e < 2; ++e) s[4 * i + 2 * r + e] += bias_of(a.terms, a.mask, row, col + 8 * i + e);
       }
     }
-    if (a.terms.alibi.data) {
+    if (linear) {
+      const float factor = with_scale ? a.scale : 1.0F;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float first = slopes[r].slope * (static_cast<float>(col) - slopes[r].position);
+#pragma unroll
+        for (int i = 0; i < Tr::kKeys / 8; ++i)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            s[4 * i + 2 * r + e] =
+                fmaf(s[4 * i + 2 * r + e], factor, fmaf(slopes[r].slope, static_cast<float>(8 * i + e), first));
+      }
+    } else if (alibi) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float distance = slopes[r].position - static_cast<float>(col);
@@ -327,7 +369,13 @@ struct ForwardGroup {
       soft.sum[r] = fmaf(soft.sum[r], soft.factor[r], sum);
     }
     if constexpr (Tr::kTerms && !Tr::kWatch)
-      if (a.terms.dropout_threshold != 0) drop(item, w, j);
+      if (Tr::kAllTerms && a.terms.dropout_threshold != 0) drop(item, w, j);
+  }
+  // Where it pays, the exponentials do not wait for products that they have nothing to do with, as the compiler would
+  // have it: it moves nothing over a branch, and no sum of weights is negative.
+  __device__ __forceinline__ void weights_before_products() {
+    if constexpr (Tr::kGroups == 2 && Tr::E == 128 && !Tr::kTerms && !Tr::kBits && !Tr::kWatch)
+      if (soft.sum[0] < 0 || soft.sum[1] < 0) __trap();
   }
   // Statistics of the packed weights of block j. What few blocks need, while there are registers for it:
   __device__ __forceinline__ void see_some(const ForwardItem& item, int j, bool near) {
@@ -412,18 +460,28 @@ struct ForwardGroup {
                      pack<T>(o[4 * i], o[4 * i + 1]), pack<T>(o[4 * i + 2], o[4 * i + 3]),
                      pack<T>(o[4 * i + 4], o[4 * i + 5]), pack<T>(o[4 * i + 6], o[4 * i + 7]));
   }
-  // The rows a thread holds: packed heads lie one after another within a token.
+  // The rows a thread holds, and row n of the warpgroup's: packed heads lie one after another within a token.
   __device__ __forceinline__ RowPlace place(const ForwardItem& item, int w, int r) const {
-    const int n = warp * 16 + lane / 4 + 8 * r;
+    return place_of(item, w, warp * 16 + lane / 4 + 8 * r);
+  }
+  __device__ __forceinline__ RowPlace place_of(const ForwardItem& item, int w, int n) const {
     if (a.packed == 1) return {item.b, item.h, smaller((item.m * Tr::kGroups + w) * 64 + n, a.M)};
     const int tokens = 64 / a.packed, token = n / a.packed, i = (item.m * Tr::kGroups + w) * tokens + token;
     return {item.b, item.h * a.packed + n % a.packed, token < tokens && i < a.M ? i : a.M};
   }
-  __device__ __forceinline__ void see(const ForwardItem& item, int w) {
+  // What the rows see. Each lane asks for one query: the warp's sixteen rows, then the first and the last of the tile
+  // and of the warpgroup.
+  __device__ __forceinline__ TileView see(const ForwardItem& item, int w) {
+    const int tokens = 64 / a.packed, i0 = (item.m * Tr::kGroups + (lane < 18 ? 0 : w)) * tokens;
+    const int last = smaller(a.M, i0 + (lane < 18 ? tokens * Tr::kGroups : tokens)) - 1;
+    const int i = lane < 16 ? place_of(item, w, warp * 16 + lane).i : lane % 2 == 0 ? smaller(i0, a.M - 1) : last;
+    const Interval keys = i < a.M ? seen_by(a.mask, item.b, i) : Interval{0, 0};
+    const auto low = [&](int of) { return __shfl_sync(~0U, keys.lo, of); };
+    const auto high = [&](int of) { return __shfl_sync(~0U, keys.hi, of); };
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const RowPlace row = place(item, w, r);
-      seen[r] = row.i < a.M ? seen_by(a.mask, row.b, row.i) : Interval{0, 0};
+      seen[r] = {low(lane / 4 + 8 * r), high(lane / 4 + 8 * r)};
       if constexpr (Tr::kParts) {
         seen[r].lo = larger(seen[r].lo, item.split * a.split_keys);
         seen[r].hi = smaller(seen[r].hi, (item.split + 1) * a.split_keys);
@@ -431,6 +489,8 @@ struct ForwardGroup {
       if constexpr (Tr::kTerms) slopes[r] = row_slope(a.mask, a.terms, row);
       if constexpr (Tr::kWatch) watch.stand(a.statistics, a.mask, r, row.b, smaller(row.i, a.M - 1));
     }
+    return {visited<Tr>(a, item, low(16), high(17)),
+            {(larger(0, low(19)) + Tr::kKeys - 1) / Tr::kKeys, smaller(high(18), a.N) / Tr::kKeys - 1}};
   }
   // Where a row lies among those of all parts.
   __device__ __forceinline__ std::int64_t part_row(const ForwardItem& item, const RowPlace& row) const {
@@ -507,7 +567,6 @@ __device__ __forceinline__ void forward_multiply(const ForwardArgs& a, ForwardSh
       group.hold_query(my_q);
       arrive(sh.query_empty[qs]);
     }
-    group.see(item, w);
     group.begin();
 
     int st = step % Tr::kStages, add = 0;
@@ -515,7 +574,7 @@ __device__ __forceinline__ void forward_multiply(const ForwardArgs& a, ForwardSh
     take_turn();
     group.scores(my_q, sk + st * Tr::key_bytes);
     give_turn();
-    const BlockRange range = visited<Tr>(a, item, tokens * Tr::kGroups);
+    const auto [range, whole] = group.see(item, w);
     int j = range.last, flags = 0;
     if constexpr (Tr::kBits) j = sh.blocks[st].x, flags = sh.blocks[st].y;
     products_wait<0>();
@@ -540,6 +599,7 @@ __device__ __forceinline__ void forward_multiply(const ForwardArgs& a, ForwardSh
       products_wait<1>();
       arrive(sh.key_empty[st2]);
       group.template weights<decltype(hide)::value>(item, w, block, flags & 2);
+      group.weights_before_products();
       products_wait<0>();
       arrive(sh.value_empty[st]);
       group.add_seen(before);
@@ -552,13 +612,10 @@ __device__ __forceinline__ void forward_multiply(const ForwardArgs& a, ForwardSh
       while ((flags & 1) == 0) visit(std::true_type{}, 0);
     } else {
       // Blocks that every row of this warpgroup sees whole need no comparison.
-      const int i0 = (item.m * Tr::kGroups + w) * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
-      const int whole_to = smaller(seen_by(a.mask, item.b, smaller(i0, a.M - 1)).hi, a.N) / Tr::kKeys - 1;
-      const int whole_from = (larger(0, seen_by(a.mask, item.b, i1).lo) + Tr::kKeys - 1) / Tr::kKeys;
       --j;
       while (j >= range.first) {
-        for (; j >= range.first && (j > whole_to || j < whole_from); --j) visit(std::true_type{}, j);
-        for (; j >= range.first && j >= whole_from; --j) visit(std::false_type{}, j);
+        for (; j >= range.first && (j > whole.last || j < whole.first); --j) visit(std::true_type{}, j);
+        for (; j >= range.first && j >= whole.first; --j) visit(std::false_type{}, j);
       }
     }
     if constexpr (!Tr::kHoldQuery && Tr::kOutApart) arrive(sh.query_empty[qs]);

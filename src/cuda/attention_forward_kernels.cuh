@@ -6,9 +6,9 @@
 
 namespace attend::cuda {
 
-template <class T, ForwardShape S, bool kTerms, bool kBits, bool kWatch = false>
-struct TraitsOf
-    : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query_stages, S.hold_query, kTerms, kBits, kWatch> {
+template <class T, ForwardShape S, bool kTerms, bool kBits, bool kWatch = false, bool kAllTerms = true>
+struct TraitsOf : ForwardTraits<T, S.D, S.D, S.keys, S.groups, S.stages, S.query_stages, S.hold_query, kTerms, kBits,
+                                kWatch, kAllTerms> {
   static_assert(TraitsOf::ForwardTraits::shared_bytes == attend::cuda::shared_bytes(S, kWatch));
 };
 
@@ -22,6 +22,8 @@ struct TraitsOf
 #define ATTEND_FORWARD_KERNELS(NAME, T, D)                                                                  \
   ATTEND_FORWARD_KERNEL(forward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kPlain##D, false, false) \
   ATTEND_FORWARD_KERNEL(forward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, true, false)  \
+  ATTEND_FORWARD_KERNEL(forward_light_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, true, false,  \
+                        false, false)                                                                       \
   ATTEND_FORWARD_KERNEL(forward_bits_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, true, true)    \
   ATTEND_FORWARD_KERNEL(forward_holes_##D##_##NAME, attend::cuda::T, attend::cuda::kTerms##D, false, true)  \
   ATTEND_FORWARD_KERNEL(forward_few_##D##_##NAME, attend::cuda::T, attend::cuda::kFew##D, false, false)     \
