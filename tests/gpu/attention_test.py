@@ -261,6 +261,18 @@ def forward_cases():
         forward_case(f"D{D} E{E} one query", 2, 8, 4, 1, 1500, D, E)
 
 
+def score_cases():
+    """Scores that are small beside the cap, and rows that stand behind whole tiles: both have ways of their own."""
+    for D in (64, 128, 256):
+        for dtype in (torch.bfloat16, torch.float16):
+            what = dict(dtype=dtype, slopes=torch.rand(2, device="cuda") * 0.1)
+            forward_case(f"D{D} {dtype} soft cap, small scores", 1, 2, 2, 300, 500, D, dtype=dtype, softcap=30.0)
+            forward_case(f"D{D} {dtype} long ALiBi", 1, 2, 2, 700, 900, D, causal="last_key", **what)
+            forward_case(f"D{D} {dtype} ALiBi and soft cap", 1, 2, 2, 400, 400, D, softcap=20.0, window=(200, 90), **what)
+            forward_case(f"D{D} {dtype} ALiBi, soft cap and bias", 1, 2, 2, 400, 400, D, softcap=20.0,
+                         bias=torch.randn(1, 2, 400, 400, device="cuda"), **what)
+
+
 def gradient_cases():
     for D in (32, 64, 96, 128, 192, 256):
         gradient_case(f"D{D} full gradients", 2, 2, 2, 333, 500, D)
@@ -440,6 +452,7 @@ if __name__ == "__main__":
             if not plain:
                 same_bits_of_statistics(D, repeats // 10)
         training()
+        score_cases()
     kernels = "plain" if plain else "Hopper's"
     print(f"{count} checks on {torch.cuda.get_device_name()}, {kernels} kernels, {len(failures)} failed")
     sys.exit(bool(failures))
