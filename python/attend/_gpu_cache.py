@@ -24,7 +24,8 @@ def _whole_numbers(x, name, shape, q):
     if x.device != q.device:
         raise Invalid(f"{name} is on {x.device}, expected {q.device}, where q is: the kernels read it there")
     x = x.to(torch.int32)
-    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+    apart = x.dim() == 1 or x.shape[0] <= 1 or x.stride(0) >= x.shape[1]  # not so in an expanded table
+    return x if apart and (x.stride(-1) == 1 or x.shape[-1] <= 1) else x.contiguous()
 
 
 def _lengths(cache_seqlens, q):
