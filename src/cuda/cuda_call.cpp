@@ -185,7 +185,7 @@ DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on
   terms.dropout_scale = p.dropout_threshold != 0 ? p.dropout_scale : 1.0F;
   has_bits = !call.mask.blocks.empty() || !call.mask.denses.empty();
   has_terms = terms.softcap > 0 || terms.bias.data != nullptr || terms.alibi.data != nullptr ||
-              terms.dropout_threshold != 0 || !(p.scale > 0);
+              terms.dropout_threshold != 0 || !scale_fits_exponents(p.scale);
   if (wanted) lower_statistics(*wanted);
   if (ints_.size() <= kInlineInts) {
     std::copy(ints_.begin(), ints_.end(), mask.ints);

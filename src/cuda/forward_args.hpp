@@ -44,6 +44,7 @@ struct StatisticsArgs {
 // The results of several parts of the keys, and what they are joined to.
 struct KeyParts {
   int count = 1;
+  int has_rest = 0;             // 1: behind all LSEs, for each what of a large one f32 does not hold
   float* out = nullptr;         // [count][B][H][M][row_floats]
   float* lse = nullptr;         // [count][B][H][M]
   float* statistics = nullptr;  // [count][B][H][M][kStatisticColumns], where they are wanted
@@ -55,6 +56,9 @@ struct KeyParts {
   DeviceOperand joined, joined_statistics;  // written
   float* joined_lse = nullptr;
   std::int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
+
+  ATTEND_HOST_DEVICE std::int64_t rows() const { return static_cast<std::int64_t>(B) * H * M; }
+  ATTEND_HOST_DEVICE float* rest() const { return lse + count * rows(); }
 };
 
 struct ForwardArgs {

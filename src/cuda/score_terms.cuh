@@ -9,7 +9,19 @@ namespace attend::cuda {
 
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
+constexpr float kLargestFloat = 3.402823466e38F;
 
+// An LSE in f32 moves the weights of its row by up to |LSE| * 2^-24 of themselves: up to here by 2^-14. As on the CPU
+// (core/softmax_state.hpp), beyond it the row's largest logit and the sum are kept apart, or made again. A NaN
+// suffices, it stays one, and so does -inf: such a row saw nothing.
+constexpr float kLargestLse = 1024.0F;
+__device__ __forceinline__ bool lse_suffices(float lse) {
+  return !(fabsf(lse) > kLargestLse) || lse == -INFINITY;
+}
+// What an LSE of max + log(sum) does not hold of it, where it does not suffice.
+__device__ __forceinline__ float lse_rest(float max, float sum, float lse) {
+  return lse_suffices(lse) ? 0.0F : fmaf(__log2f(sum), kLn2, max - lse);
+}
 __device__ __forceinline__ float load_float(const DeviceOperand& x, std::int64_t at) {
   if (x.dtype == 0) return static_cast<const float*>(x.data)[at];
   if (x.dtype == 1) return widen(static_cast<const Half*>(x.data)[at]);
