@@ -22,6 +22,12 @@ __device__ __forceinline__ bool lse_suffices(float lse) {
 __device__ __forceinline__ float lse_rest(float max, float sum, float lse) {
   return lse_suffices(lse) ? 0.0F : fmaf(__log2f(sum), kLn2, max - lse);
 }
+// The exponent of 2 of a weight, from its logit, the row's `top` and what log2(sum) is beside it: 0 and the LSE of base
+// 2 where that suffices. No weight is above 1, though a large score may be, if it was made another way than the top.
+__device__ __forceinline__ float weight_exponent(float logit, float top, float rest2) {
+  return smaller_or_nan(fmaf(logit - top, kLog2E, -rest2), 0.0F);
+}
+
 __device__ __forceinline__ float load_float(const DeviceOperand& x, std::int64_t at) {
   if (x.dtype == 0) return static_cast<const float*>(x.data)[at];
   if (x.dtype == 1) return widen(static_cast<const Half*>(x.data)[at]);
