@@ -156,6 +156,7 @@ ForwardArgs describe(const DeviceCall& on, const MutableView& out, const Attenti
   a.packed = packed;
   a.mask = on.mask, a.terms = on.terms, a.statistics = on.statistics;
   a.scale = p.scale, a.scale2 = p.scale * kLog2E;
+  if (p.softcap > 0) a.cap = SmallTanh(p.scale, p.softcap);
   a.sinks = device_operand(on.call.options.sinks);
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;

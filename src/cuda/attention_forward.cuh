@@ -248,23 +248,27 @@ struct ForwardGroup {
           if ((of_row[i / 4] >> (8 * (i % 4) + e) & 1) == 0) s[4 * i + 2 * r + e] = -INFINITY;
     }
   }
-  // Scores to logits: cap * tanh(score * scale / cap). Where all of a warp's are small beside the cap, as most are,
-  // without an exponential.
+  // Scores to logits: cap * tanh(score * scale / cap), of small angles without an exponential. Each score decides for
+  // itself, so that its bits follow from it alone; where all of a warp's are small, as most are, none is made.
   __device__ __forceinline__ void cap_scores() {
-    const float cap = a.terms.softcap, ratio = __fdividef(a.scale, cap);
+    const SmallTanh& cap = a.cap;
     float most = 0;
 #pragma unroll
     for (int i = 0; i < Tr::kKeys / 2; ++i) most = fmaxf(most, fabsf(s[i]));
-    if (__all_sync(~0U, most * fabsf(ratio) <= kSmallAngle && fabsf(ratio) >= 0x1p-12F)) {
-      const SmallTanh tanh(ratio, a.scale);
+    if (__all_sync(~0U, most * fabsf(cap.ratio) <= cap.angle)) {
 #pragma unroll
-      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = tanh(s[i]);
-    } else {
-      const float power = 2.0F * kLog2E * ratio;
-#pragma unroll
-      for (int i = 0; i < Tr::kKeys / 2; ++i)
-        s[i] = fmaf(-2.0F * cap, inverse_fast(1.0F + exp2_fast(power * s[i])), cap);
+      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = cap(s[i]);
+      return;
     }
+    std::uint64_t large = 0;  // in two steps, for there are few registers
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 2; ++i)
+      if (!(fabsf(s[i]) * fabsf(cap.ratio) <= cap.angle)) {
+        s[i] = fmaf(cap.twice, inverse_fast(1.0F + exp2_fast(cap.power * s[i])), cap.cap);
+        large |= 1ULL << i;
+      }
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = large >> i & 1 ? s[i] : cap(s[i]);
   }
   __device__ __forceinline__ void add_terms(const ForwardItem& item, int w, int j) {
     const int col = j * Tr::kKeys + col0;

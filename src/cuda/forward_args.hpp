@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/device_mask.hpp"
+#include "cuda/small_tanh.hpp"
 
 namespace attend::cuda {
 
@@ -82,6 +83,7 @@ struct ForwardArgs {
   KeyParts parts;                                  // where there are splits
   int* counter = nullptr;                          // zero before the launch and after it
   DeviceOperand q_rows, k_rows, v_rows, out_rows;  // for the plain kernels, which use no maps
+  SmallTanh cap;                                   // where there is a soft-cap
 };
 
 }  // namespace attend::cuda

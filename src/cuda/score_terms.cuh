@@ -51,7 +51,7 @@ __device__ __forceinline__ Interval seen_in(const DeviceMask& mask, int b, int i
   return mask.simple.is ? seen_simply(mask.simple, i) : seen_by_rules(mask, b, i);
 }
 
-// tanh to about 1e-7, absolute: that is what counts in a logit.
+// tanh to about 1e-7, absolute.
 __device__ __forceinline__ float tanh_exact(float x) {
   return fmaf(-2.0F, inverse_fast(1.0F + exp2_fast(2.0F * kLog2E * x)), 1.0F);
 }
@@ -86,28 +86,12 @@ __device__ __forceinline__ RowSlope row_slope(const DeviceMask& mask, const Scor
           static_cast<float>(row.i + offset)};
 }
 
+// cap * tanh(x / cap); small beside the cap by the series, right to a part of x however large the cap is.
 __device__ __forceinline__ float capped(float x, float cap) {
-  return cap * tanh_exact(__fdividef(x, cap));
+  const float y = __fdividef(x, cap), square = y * y;
+  const float small = x * fmaf(square, fmaf(square, 0.13333333F, -0.33333333F), 1.0F);
+  return fabsf(y) <= 0x1p-5F ? small : cap * tanh_exact(y);
 }
-// cap * tanh(x * ratio), where ratio is scale / cap and |x * ratio| at most kSmallAngle: tanh(y) / y as a polynomial of
-// y * y, to 7e-8 of it, in six instructions and no exponential.
-constexpr float kSmallAngle = 0.6F;
-struct SmallTanh {
-  float c0, c1, c2, c3, c4;
-
-  __device__ __forceinline__ SmallTanh(float ratio, float scale) {
-    const float square = ratio * ratio;
-    c0 = scale * 0.999999928F, scale *= square;
-    c1 = scale * -0.333323234F, scale *= square;
-    c2 = scale * 0.13310358F, scale *= square;
-    c3 = scale * -0.0521096245F, scale *= square;
-    c4 = scale * 0.0154866904F;
-  }
-  __device__ __forceinline__ float operator()(float x) const {
-    const float square = x * x;
-    return x * fmaf(fmaf(fmaf(fmaf(c4, square, c3), square, c2), square, c1), square, c0);
-  }
-};
 // The slope of capped. It is 1 - tanh^2, of which no digits are left near the cap; with z = exp(-2 |x / cap|) it is
 // 4 z / (1 + z)^2.
 __device__ __forceinline__ float cap_slope(float x, float cap) {
