@@ -53,8 +53,9 @@ struct MapView {
 
 // As Lens::map, for one head of views of device memory: a second sweep over QK^T with the LSE known, [B, H, M, 1], f32,
 // as attention() gave it for the same options. Masks and scores are attention()'s, on all cards, D a multiple of 8;
-// dropout is left out. Memory beyond the arguments: 8 bytes for every row of cells and 32 keys, cut to 256 MB or what
-// one row of cells needs. Sums have one order: the same bits every time.
+// dropout is left out. Memory beyond the arguments: 8 bytes for each piece of a row of cells (as many as it has cells,
+// and one for every 32 keys), cut to 256 MB or what one row of cells needs; 20 bytes for each query; and with blocks()
+// or dense() a bit for each query and key of the head. Sums have one order: the same bits every time.
 ATTEND_API void map(View q, View k, View lse, LensHead head, const MapView& map, const AttentionOptions& options = {},
                     Stream stream = nullptr);
 
