@@ -74,14 +74,16 @@ class DeviceCall {
   StatisticsArgs statistics;
   DeviceMask mask;
   bool has_terms = false, has_bits = false;
-  bool bits_by_head = false;
 
-  // Makes the bits, for tiles of these sizes.
-  void make_bits(int tile_queries, int tile_keys);
+  // Makes the bits, for tiles of these sizes; of one head of a batch alone, where it is given.
+  struct OneHead {
+    std::int64_t batch, head;
+  };
+  void make_bits(int tile_queries, int tile_keys, const std::optional<OneHead>& only = {});
 
  private:
   void lower_statistics(const RowStatistics& wanted);
-  void lower_holes();
+  void lower_holes(const std::optional<OneHead>& only);
   const std::uint8_t* upload(const std::uint8_t* data, std::size_t bytes);
   std::vector<int> ints_;
   MaskBitsArgs bits_;

@@ -76,7 +76,7 @@ void run(DeviceCall& on, const View& lse, LensHead head, const LensArea& area, c
   const std::int64_t D = on.call.q.dim();
   const PlainShape shape = D <= 64 ? kLens64 : D <= 128 ? kLens128 : kLens256;
   const int tile_keys = lens_rows(shape);
-  if (on.has_bits) on.make_bits(shape.columns, tile_keys);
+  if (on.has_bits) on.make_bits(shape.columns, tile_keys, DeviceCall::OneHead{head.batch, head.head});
   LensArgs a = describe(on, lse, head, area, map);
   const int end_key = static_cast<int>(area.first_key + area.keys);
   a.first_tile = static_cast<int>(area.first_key) / tile_keys;
