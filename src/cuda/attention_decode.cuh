@@ -254,6 +254,7 @@ struct DecodeWarp {
       if (!is_far(most, r)) most = top[r];
       factor[r] = most == top[r] ? 1.0F : exp2_fast((top[r] - most) * scale2(r));
       top[r] = most, sum[r] *= factor[r];
+      if constexpr (Tr::kNarrow) factor[r] = raise_unit(r, factor[r]);
     }
 #pragma unroll
     for (int n = 0; n < Tr::D / 4; ++n) o[n] *= factor[n % 2];
@@ -309,6 +310,15 @@ struct DecodeWarp {
   }
   __device__ __forceinline__ float inverse_unit(int r) const {
     return __uint_as_float((254U << 23) - __float_as_uint(unit[r]));
+  }
+  // The results so far fall by a factor: the power of two rises against it, so that it follows the largest of what they
+  // are made of. Returns what they are multiplied by then.
+  __device__ __forceinline__ float raise_unit(int r, float factor) {
+    if (factor == 1.0F) return factor;
+    const std::uint32_t exponent = 253U - (__float_as_uint(factor) >> 23);
+    const float raised = fminf(unit[r] * __uint_as_float(exponent << 23), kLargestUnit), inverse = inverse_unit(r);
+    unit[r] = factor == 0 ? kLargestUnit : raised;
+    return factor == 0 ? 0.0F : factor * (raised * inverse);
   }
   __device__ __forceinline__ void choose_units(const float (&size)[8]) {
     float factor[2];

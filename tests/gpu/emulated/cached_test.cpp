@@ -70,7 +70,7 @@ struct Case {
   bool slopes = false, sinks = false;
   int room = 0;   // tokens beyond the longest
   int far = 0;    // the values' scales lie far apart, around 2^far; 0: they do not
-  int rise = 16;  // so many powers of 2 they rise from the first key to the last
+  int rise = 16;  // so many powers of 2 they rise from the first key to the last; or fall after every other 256
 };
 
 // A cache whose every unused place holds something that would be seen: NaN, or pages far outside.
@@ -158,14 +158,15 @@ struct Cache {
       lengths[static_cast<std::size_t>(b)] = n;
     }
   }
-  // Scales that rise from the first key to the last, and up and down on the way, of both signs.
+  // Scales that rise or fall, and up and down on the way, of both signs.
   void spread_scales(const Case& c) {
     for (int b = 0; b < c.B; ++b)
       for (int h = 0; h < c.Hk; ++h)
         for (int j = 0; j < c.lengths[static_cast<std::size_t>(b)]; ++j) {
           const std::int64_t p = view.table[b * view.table_stride + j / page];
           float& scale = v_scales[static_cast<std::size_t>((p * c.Hk + h) * page + j % page)];
-          const int exponent = c.far + j * c.rise / c.lengths[static_cast<std::size_t>(b)] + j % 5 - 2;
+          const int rise = c.rise > 0 ? j * c.rise / c.lengths[static_cast<std::size_t>(b)] : j / 256 % 2 * c.rise;
+          const int exponent = c.far + rise + j % 5 - 2;
           scale = std::ldexp(j % 7 == 3 ? -scale : scale, exponent);
         }
   }
@@ -258,7 +259,8 @@ void compare(const Case& c, const Halves& q, const Cache& cache, const Result& g
           }
         for (int e = 0; e < E; ++e) {
           const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11, x = right[static_cast<std::size_t>(e)];
-          const double bound = unit * (std::abs(x) + spread[static_cast<std::size_t>(e)]) + 1e-6 + 0x1p-30 * heaviest;
+          const double bound =
+              unit * (std::abs(x) + spread[static_cast<std::size_t>(e)]) + (c.rise > 0 ? 1e-6 : 0) + 0x1p-30 * heaviest;
           const double error = std::abs(double{got.out.at(b, h, i, e)} - x) / bound;
           worst = std::max(worst, std::isnan(error) ? 1e9 : error);
         }
@@ -513,6 +515,8 @@ int main(int argc, char** argv) {
     if (format != CacheFormat::plain)
       for (const int far : {-80, 1, 70})
         add("scales far apart", [&](Case& c) { c.far = far, c.M = 2, c.lengths = {700, 90}; });
+    if (format != CacheFormat::plain)  // large ones beside small weights, before the first large weight
+      add("scales that fall", [&](Case& c) { c.far = 60, c.rise = -60, c.scale = 30, c.lengths = {5000}; });
     add("a wide window", [](Case& c) { c.left = 100, c.right = 20, c.M = 2, c.lengths = {300}; });
   }
   cases.push_back(
