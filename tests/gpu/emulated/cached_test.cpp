@@ -442,6 +442,18 @@ void hostile() {
   refused("append without lengths", [&] { cuda::append(k.view(), v.view(), bad); });
 }
 
+// One for each stream: no launches on another get it, as many as there may be.
+void stream_counters() {
+  cuda::DeviceState& device = cuda::device_state();
+  const auto of = [&](std::uintptr_t n) { return cuda::take_counter(device, reinterpret_cast<CUstream>(n)); };
+  int* const first = of(0x1000);
+  bool apart = true;
+  for (int n = 0; n < 5000; ++n) apart = apart && of(0x2000) != first;
+  check(apart && of(0x1000) == first, "a counter for each stream");
+  for (std::uintptr_t n = 0; n < 5000; ++n) apart = apart && of(0x10000 + 16 * n) != of(0x10000 + 16 * n + 16);
+  check(apart && of(0x1000) != of(0x2000), "more streams than counters");
+}
+
 // Launches in graphs: each has a counter of its own as long as the graph lives, and any number of graphs may come.
 void counters() {
   cuda::DeviceState& device = cuda::device_state();
@@ -526,7 +538,7 @@ int main(int argc, char** argv) {
   for (const Case& c : cases)
     if (c.name.find(only) != std::string::npos) test(c);
   if (only.empty() || only == "hostile") hostile();
-  if (only.empty() || only == "counters") counters();
+  if (only.empty() || only == "counters") counters(), stream_counters();
   std::printf("%d checks on the emulated driver, %d failed\n", checks, failed);
   return failed != 0;
 }
