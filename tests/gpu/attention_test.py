@@ -285,9 +285,9 @@ def masked_bias(H, M, N, mask, on):
     return torch.zeros(1, H, M, N, device="cuda").masked_fill(where, mask)
 
 
-def large_case(name, M, N, D, dtype, mask=0.0, on=None, scale=0.125, with_sinks=False, H=2, Hk=1):
+def large_case(name, M, N, D, dtype, mask=0.0, on=None, scale=0.125, with_sinks=False, H=2, Hk=1, numbers=quarters):
     """Large scores: docs/numerics.md. Every element is finite, and right over scores as they are held."""
-    q, k, v = (quarters(1, h, n, D, dtype=dtype) for h, n in ((H, M), (Hk, N), (Hk, N)))
+    q, k, v = (numbers(1, h, n, D, dtype=dtype) for h, n in ((H, M), (Hk, N), (Hk, N)))
     bias, sinks = masked_bias(H, M, N, mask, on), torch.randn(H, device="cuda") if with_sinks else None
     options = {"scale": scale, **({} if on is None else {"bias": bias}), **({"sinks": sinks} if with_sinks else {})}
     out, lse = attend.attention(q, k, v, return_lse=True, **options)
@@ -331,6 +331,8 @@ def large_cases():
                 large_case(name, 300, 500, D, dtype, scale=scale)
                 large_case(f"{name}, one query", 1, 2000, D, dtype, scale=scale, H=8, Hk=2)
                 large_case(f"{name} and a mask", 300, 500, D, dtype, -1e9, "whole rows", scale=scale)
+            # Products that are rounded: those of row_softmax and of the kernels must agree on the largest.
+            large_case(f"D{D} {dtype} scale 1e9, any numbers", 300, 500, D, dtype, scale=1e9, numbers=draw)
         if not plain:  # with statistics, whose rows are the same
             q, k, v = (quarters(1, 2, n, D, dtype=torch.bfloat16) for n in (300, 500, 500))
             for on in ("whole rows", "the last keys"):
@@ -525,6 +527,9 @@ def cover():
     for D in (64, 128, 256):
         forward_case(f"D{D} one query", 1, 8, 2, 1, 1100, D, window=(800, 0))
     forward_case("soft cap", 1, 1, 1, 130, 140, 64, softcap=3.0)
+    for D, dtype in ((64, torch.bfloat16), (128, torch.float16)):
+        large_case(f"D{D} large scores", 40, 150, D, dtype, -1e9, "whole rows")
+        large_case(f"D{D} large scores, few queries", 3, 1100, D, dtype, -1e9, "whole rows", H=8, Hk=2)
     if not plain:
         for D in (64, 128, 256):
             statistics_case(f"D{D} statistics", 1, 2, 1, 200, 300, D, vocabulary=5, causal="last_key")
