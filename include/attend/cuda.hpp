@@ -98,8 +98,8 @@ ATTEND_API std::int64_t working_bytes(View q, const CacheView& cache);
 // stands at its last key; masks are causal() and window(), counted from there. Scale, soft-cap, ALiBi, sinks and LSE;
 // the rest is refused by name. Nothing is copied from or to the host, nothing waits; with memory of the caller's
 // nothing is allocated. The bits of a row follow from its queries, keys, values and length alone: over bf16 and f16, up
-// to 8 rows of a KV head and more than 128 keys they are attention()'s over as many. Every 8 rows of a KV head (M times
-// the query heads that share it) read the keys once more: for few queries.
+// to 8 rows of a KV head, more than 128 keys, no soft-cap, no ALiBi and a scale up to 64 they are attention()'s over as
+// many. Every 8 rows of a KV head (M times the query heads that share it) read the keys once more: for few queries.
 ATTEND_API void attention(View q, const CacheView& cache, MutableView out, const AttentionOptions& options = {},
                           const AttentionExtras& extras = {}, Stream stream = nullptr, WorkingMemory memory = {});
 
