@@ -53,8 +53,9 @@ struct MapView {
 
 // As Lens::map, for one head of views of device memory: a second sweep over QK^T with the LSE known, [B, H, M, 1], f32,
 // as attention() gave it for the same options. Masks and scores are attention()'s, on all cards, D a multiple of 8;
-// dropout is left out. Memory beyond the arguments: 8 bytes for every row of cells and 32 keys, cut to 256 MB or what
-// one row of cells needs. Sums have one order: the same bits every time.
+// dropout is left out. Memory beyond the arguments: 8 bytes for each piece of a row of cells (as many as it has cells,
+// and one for every 32 keys), cut to 256 MB or what one row of cells needs; 20 bytes for each query; and with blocks()
+// or dense() a bit for each query and key of the head. Sums have one order: the same bits every time.
 ATTEND_API void map(View q, View k, View lse, LensHead head, const MapView& map, const AttentionOptions& options = {},
                     Stream stream = nullptr);
 
@@ -97,8 +98,8 @@ ATTEND_API std::int64_t working_bytes(View q, const CacheView& cache);
 // stands at its last key; masks are causal() and window(), counted from there. Scale, soft-cap, ALiBi, sinks and LSE;
 // the rest is refused by name. Nothing is copied from or to the host, nothing waits; with memory of the caller's
 // nothing is allocated. The bits of a row follow from its queries, keys, values and length alone: over bf16 and f16, up
-// to 8 rows of a KV head and more than 128 keys they are attention()'s over as many. Every 8 rows of a KV head (M times
-// the query heads that share it) read the keys once more: for few queries.
+// to 8 rows of a KV head, more than 128 keys, no soft-cap, no ALiBi and a scale up to 64 they are attention()'s over as
+// many. Every 8 rows of a KV head (M times the query heads that share it) read the keys once more: for few queries.
 ATTEND_API void attention(View q, const CacheView& cache, MutableView out, const AttentionOptions& options = {},
                           const AttentionExtras& extras = {}, Stream stream = nullptr, WorkingMemory memory = {});
 

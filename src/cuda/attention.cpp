@@ -88,9 +88,12 @@ std::unique_ptr<Workspace> part_memory(const DeviceCall& on, KeyParts& parts) {
   const std::int64_t floats = checked_product("parts", {rows, parts.row_floats});
   const std::int64_t watched =
       parts.joined_statistics.data != nullptr ? checked_product("parts", {rows, kStatisticColumns}) : 0;
+  parts.has_rest = on.has_terms || watched > 0 ? 1 : 0;  // kernels of parts with statistics have terms always
+  const std::int64_t numbers = (1 + parts.has_rest) * rows;
   auto memory = std::make_unique<Workspace>(
-      on.device, Workspace::round(rows * 4) + Workspace::round(floats * 4) + Workspace::round(watched * 4), on.stream);
-  parts.lse = memory->part<float>(rows);
+      on.device, Workspace::round(numbers * 4) + Workspace::round(floats * 4) + Workspace::round(watched * 4),
+      on.stream);
+  parts.lse = memory->part<float>(numbers);
   parts.out = memory->part<float>(floats);
   if (watched > 0) parts.statistics = memory->part<float>(watched);
   return memory;
@@ -153,6 +156,7 @@ ForwardArgs describe(const DeviceCall& on, const MutableView& out, const Attenti
   a.packed = packed;
   a.mask = on.mask, a.terms = on.terms, a.statistics = on.statistics;
   a.scale = p.scale, a.scale2 = p.scale * kLog2E;
+  if (p.softcap > 0) a.cap = SmallTanh(p.scale, p.softcap);
   a.sinks = device_operand(on.call.options.sinks);
   const LseStrides lse = lse_of(extras);
   a.lse = lse.data, a.lse_batch_stride = lse.batch, a.lse_head_stride = lse.head, a.lse_row_stride = lse.row;

@@ -67,6 +67,7 @@ BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, c
   a.mask = on.mask, a.terms = on.terms;
   a.out = device_operand(operand_of(out)), a.dout_rows = device_operand(operand_of(dout));
   a.lse = device_operand(operand_of(lse));
+  a.q_rows = device_operand(operand_of(on.call.q)), a.k_rows = device_operand(operand_of(on.call.k));
   a.by_eight = p.E % 8 == 0 && a.out.dtype == a.dout_rows.dtype && in_eights(a.out) && in_eights(a.dout_rows) ? 1 : 0;
   a.dq_by_eight = p.D % 8 == 0 && in_eights(device_operand(operand_of(gradients.dq))) ? 1 : 0;
   a.dq = written(gradients.dq), a.dk = written(gradients.dk), a.dv = written(gradients.dv);
@@ -87,9 +88,13 @@ std::unique_ptr<Workspace> row_memory(const DeviceCall& on, BackwardArgs& a, std
   const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded}), of_batches = std::int64_t{a.B} * a.padded;
   const std::int64_t steps = std::int64_t{a.B} * a.steps;
   const auto bytes = [](std::int64_t count, std::int64_t each) { return Workspace::round(count * each); };
+  const bool terms = on.has_terms || on.has_bits;
   auto memory = std::make_unique<Workspace>(
-      on.device, 2 * bytes(rows, 4) + bytes(of_batches, 8) + bytes(of_batches, 4) + bytes(steps, 8) + more, on.stream);
+      on.device,
+      (terms ? 3 : 2) * bytes(rows, 4) + bytes(of_batches, 8) + bytes(of_batches, 4) + bytes(steps, 8) + more,
+      on.stream);
   a.rows.lse2 = memory->part<float>(rows), a.rows.delta = memory->part<float>(rows);
+  if (terms) a.tops = memory->part<float>(rows);
   a.rows.seen = memory->part<int2>(of_batches);
   float* const positions = memory->part<float>(of_batches);
   a.rows.position = on.terms.alibi.data != nullptr ? positions : nullptr;
@@ -97,11 +102,15 @@ std::unique_ptr<Workspace> row_memory(const DeviceCall& on, BackwardArgs& a, std
   return memory;
 }
 
-// Each query's numbers, and zero to the gradient of a bias.
+// Each query's numbers, of rows with a large LSE those that are made again, and zero to the gradient of a bias.
 void launch_begin(const DeviceCall& on, const BackwardArgs& a) {
   const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded});
   launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kRowThreads / kBeginLanes)), kRowThreads, 0,
          on.stream, &a);
+  if (a.tops != nullptr)
+    launch(rows_kernel(std::string("backward_tops_") + name(on.call.q.dtype)),
+           static_cast<int>(divide_up(checked_product("rows", {a.B, a.H, a.M}), kRowThreads)), kRowThreads, 0,
+           on.stream, &a);
   if (a.dbias.data != nullptr) launch(rows_kernel("backward_clear"), 4096, kRowThreads, 0, on.stream, &a);
 }
 // The gradient of the sinks.

@@ -154,7 +154,7 @@ struct Needed {
         floats(checked_product("parts", {rows, parts.row_floats})),
         flags(checked_product("parts", {parts.B, cache.k.shape[1], lengths.groups})) {}
   std::int64_t bytes() const {
-    return Workspace::round(rows * 4) + Workspace::round(floats * 4) + Workspace::round(flags * 4);
+    return Workspace::round(2 * rows * 4) + Workspace::round(floats * 4) + Workspace::round(flags * 4);
   }
 };
 
@@ -210,7 +210,8 @@ void run(const AttentionCall& call, const CacheView& cache, const KeyParts& part
   a.slopes = device_operand(call.options.alibi_slopes);
   if (call.options.alibi_slopes && call.options.alibi_slopes->batch() == 1) a.slopes.batch_stride = 0;
   a.softcap = p.softcap, a.scale = p.scale;
-  a.scale2 = a.softcap > 0 || a.slopes.data != nullptr ? kLog2E : p.scale * kLog2E;
+  a.terms = a.softcap > 0 || a.slopes.data != nullptr || !scale_fits_exponents(p.scale) ? 1 : 0;
+  a.scale2 = a.terms != 0 ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.D = static_cast<int>(p.D);
   const Window window = window_of(call.mask);
@@ -232,7 +233,7 @@ void run(const AttentionCall& call, const CacheView& cache, const KeyParts& part
   const Needed needed(cache, a.parts, a.lengths);
   Workspace work(device, joins ? needed.bytes() : 0, stream, memory.data);
   if (joins) {
-    a.parts.lse = work.part<float>(needed.rows);
+    a.parts.lse = work.part<float>(2 * needed.rows), a.parts.has_rest = a.terms;
     a.parts.out = work.part<float>(needed.floats);
     a.lengths.folded = work.part<int>(needed.flags);
   }

@@ -12,7 +12,7 @@ namespace {
 template <int kEach>
 __device__ __forceinline__ void join_parts(const KeyParts& a, int count, int b, int h, int i) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t rows = static_cast<std::int64_t>(a.B) * a.H * a.M;
+  const std::int64_t rows = a.rows();
   const std::int64_t row = (static_cast<std::int64_t>(b) * a.H + h) * a.M + i;
   using Several = std::conditional_t<kEach == 2, float2, float4>;
   constexpr int kLoads = kEach * 4 / static_cast<int>(sizeof(Several)), kBatch = kEach > 4 ? 8 : 16;
@@ -28,6 +28,7 @@ __device__ __forceinline__ void join_parts(const KeyParts& a, int count, int b, 
   };
   load(0);  // before anything is waited for
   const float lse = lane < count ? __ldcg(a.lse + lane * rows + row) : -INFINITY;
+  const float rest = lane < count && a.has_rest ? __ldcg(a.rest() + lane * rows + row) : 0.0F;
   const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
   float top = fmaxf(lse, sink);  // of this part and all before it
   for (int n = 1; n < 32; n *= 2) {
@@ -35,7 +36,7 @@ __device__ __forceinline__ void join_parts(const KeyParts& a, int count, int b, 
     if (lane >= n) top = fmaxf(top, other);
   }
   const float before = __shfl_up_sync(~0U, top, 1);
-  const FoldStep mine = fold_step(lane == 0 ? sink : before, lse);
+  const FoldStep mine = fold_step(lane == 0 ? sink : before, lse, rest);
   float total = fold_total(sink), x[kEach] = {};
   for (int first = 0; first < count; first += kBatch) {
     if (first > 0) load(first);
@@ -96,18 +97,18 @@ __device__ __forceinline__ float largest_of_warp(float x) {
 // The statistics of a row from those of its parts, by a warp: a lane has a part.
 __device__ __forceinline__ void join_statistics(const KeyParts& a, int b, int h, int i) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t rows = static_cast<std::int64_t>(a.B) * a.H * a.M;
+  const std::int64_t rows = a.rows();
   const std::int64_t row = (static_cast<std::int64_t>(b) * a.H + h) * a.M + i;
-  float part[kStatisticColumns] = {}, lse = -INFINITY;
+  float part[kStatisticColumns] = {}, lse = -INFINITY, rest = 0;
   if (lane < a.count) {
-    lse = a.lse[lane * rows + row];
+    lse = a.lse[lane * rows + row], rest = a.rest()[lane * rows + row];
 #pragma unroll
     for (int n = 0; n < kStatisticColumns; ++n) part[n] = a.statistics[(lane * rows + row) * kStatisticColumns + n];
   }
   const float sink = a.sinks.data ? load_float(a.sinks, h * a.sinks.head_stride) : -INFINITY;
   const float top = fmaxf(largest_of_warp(lse), sink), base = top == -INFINITY ? 0.0F : top;
-  const float of_keys = sum_of_warp(exp2_fast((lse - base) * kLog2E));
-  const float total = of_keys + exp2_fast((sink - base) * kLog2E), log_share = lse - base - __logf(total);
+  const float of_keys = sum_of_warp(exp2_fast((lse - base + rest) * kLog2E));
+  const float total = of_keys + exp2_fast((sink - base) * kLog2E), log_share = lse - base + rest - __logf(total);
   const float share = lse == -INFINITY ? 0.0F : exp2_fast(log_share * kLog2E), inverse = 1.0F / sum_of_warp(share);
   const float entropy = part[1], mean = part[2], variance = part[3], maximum = part[11], argmax = part[12];
   float joined[kStatisticColumns];

@@ -33,7 +33,7 @@ template <class Tr>
 struct DecodeMemory {
   char* ring;
   float* sums;   // [buffer][warp][row][kRowFloats]
-  float2* tops;  // [buffer][warp][row]: the exponent of 2 that the weights are against, and their sum
+  float2* tops;  // [buffer][warp][row]: the logit or exponent of 2 that the weights are against, and their sum
   Barrier* full;
   Barrier* left;  // [buffer]: all warps have left their sums there, where there are two
   float* scales;  // [warp][stage][2][key]: of narrow keys and values
@@ -207,7 +207,10 @@ struct DecodeWarp {
     if constexpr (Tr::kNarrow) return has_terms() ? a.scale2 : a.scale2 * q_scale[r];
     return a.scale2;
   }
-  __device__ __forceinline__ bool has_terms() const { return a.softcap != 0 || a.slopes.data; }
+  __device__ __forceinline__ bool has_terms() const {
+    if constexpr (Tr::kCached) return a.terms != 0;
+    return false;
+  }
   // Scores of a cache's keys to what the softmax takes.
   __device__ __forceinline__ void finish_scores(int tile, int slot) {
     if constexpr (Tr::kNarrow) {
@@ -241,27 +244,31 @@ struct DecodeWarp {
     for (int n = 4; n < 32; n *= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, n));
     return most;
   }
-  // The largest score so far to what the weights are against. Results so far follow.
+  // The largest score so far to what the weights are against, of rows that have one far above it: other rows keep
+  // theirs, whatever is beside them. Results so far follow.
   __device__ __forceinline__ void raise() {
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float most = fmaxf(largest_of_row(largest(s, r)), top[r]);
+      float most = fmaxf(largest_of_row(largest(s, r)), top[r]);
+      if (!is_far(most, r)) most = top[r];
       factor[r] = most == top[r] ? 1.0F : exp2_fast((top[r] - most) * scale2(r));
       top[r] = most, sum[r] *= factor[r];
+      if constexpr (Tr::kNarrow) factor[r] = raise_unit(r, factor[r]);
     }
 #pragma unroll
     for (int n = 0; n < Tr::D / 4; ++n) o[n] *= factor[n % 2];
   }
+  __device__ __forceinline__ bool is_far(float score, int r) const { return (score - top[r]) * scale2(r) > 8.0F; }
   // Scores to weights. They stay against the same score until one is 2^8 above it: the sums hold it.
   __device__ __forceinline__ void weights() {
-    const bool above = (largest(s, 0) - top[0]) * scale2(0) > 8.0F || (largest(s, 1) - top[1]) * scale2(1) > 8.0F;
-    if (__any_sync(~0U, above)) raise();
+    if (__any_sync(~0U, is_far(largest(s, 0), 0) || is_far(largest(s, 1), 1))) raise();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float by = scale2(r), base = top[r] == -INFINITY ? 0.0F : top[r] * by;
+      const float by = scale2(r), base = top[r] == -INFINITY ? 0.0F : has_terms() ? top[r] : top[r] * by;
 #pragma unroll
-      for (int e = r; e < 4 * Tr::kHalves; e += 2) s[e] = exp2_fast(fmaf(s[e], by, -base));
+      for (int e = r; e < 4 * Tr::kHalves; e += 2)  // logits may be large: their difference first
+        s[e] = exp2_fast(has_terms() ? (s[e] - base) * kLog2E : fmaf(s[e], by, -base));
       sum[r] += s[r] + s[r + 2];
       if constexpr (Tr::kHalves > 1) sum[r] += s[r + 4] + s[r + 6];
     }
@@ -303,6 +310,15 @@ struct DecodeWarp {
   }
   __device__ __forceinline__ float inverse_unit(int r) const {
     return __uint_as_float((254U << 23) - __float_as_uint(unit[r]));
+  }
+  // The results so far fall by a factor: the power of two rises against it, so that it follows the largest of what they
+  // are made of. Returns what they are multiplied by then.
+  __device__ __forceinline__ float raise_unit(int r, float factor) {
+    if (factor == 1.0F) return factor;
+    const std::uint32_t exponent = 253U - (__float_as_uint(factor) >> 23);
+    const float raised = fminf(unit[r] * __uint_as_float(exponent << 23), kLargestUnit), inverse = inverse_unit(r);
+    unit[r] = factor == 0 ? kLargestUnit : raised;
+    return factor == 0 ? 0.0F : factor * (raised * inverse);
   }
   __device__ __forceinline__ void choose_units(const float (&size)[8]) {
     float factor[2];
@@ -359,7 +375,7 @@ struct DecodeWarp {
     for (int r = 0; r < 2; ++r) {
       for (int n = 4; n < 32; n *= 2) sum[r] += __shfl_xor_sync(~0U, sum[r], n);
       const int row = lane % 4 * 2 + r;
-      if (lane < 4) tops[row] = make_float2(top[r] * scale2(r), sum[r]);
+      if (lane < 4) tops[row] = make_float2(has_terms() ? top[r] : top[r] * scale2(r), sum[r]);
       if (row >= of.rows(a)) continue;
       if constexpr (Tr::kNarrow) {
         const float inverse = inverse_unit(r);
@@ -399,16 +415,17 @@ struct DecodeWarp {
       for (int m = 0; m < Tr::kWarps; ++m) {
         const float4 y = *reinterpret_cast<const float4*>(
             mem.sums + (buffer * mem.kRows + m * kDecodeRows + row) * Tr::kRowFloats + column);
-        const float weight = exp2_fast(tops[m].x - base);
+        const float weight = exp2_fast(has_terms() ? (tops[m].x - base) * kLog2E : tops[m].x - base);
         weights_sum = fmaf(weight, tops[m].y, weights_sum);
         x.x = fmaf(weight, y.x, x.x), x.y = fmaf(weight, y.y, x.y);
         x.z = fmaf(weight, y.z, x.z), x.w = fmaf(weight, y.w, x.w);
       }
       const float inverse = weights_sum == 0 ? 0.0F : __fdividef(1.0F, weights_sum);
       x = make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
-      const float lse = fold_lse(base * kLn2, weights_sum);
+      const float lse = fold_lse(has_terms() ? base : base * kLn2, weights_sum);
+      const float rest = has_terms() ? lse_rest(base, weights_sum, lse) : 0.0F;
       if (mine) {
-        fold_part(x, lse, h, part == 0);
+        fold_part(x, lse, rest, h, part == 0);
         if (part == of.part_count(a) - 1) store_folded(of.b, h, i, column);
         continue;
       }
@@ -416,15 +433,16 @@ struct DecodeWarp {
       // To be read again soon: writing them to memory would cost the reads next to them dearly.
       store_with(evict_last(), reinterpret_cast<float4*>(parts.out + at * Tr::D + column), x);
       if (column == 0) store_with(evict_last(), parts.lse + at, lse);
+      if (column == 0 && has_terms()) store_with(evict_last(), parts.rest() + at, rest);
     }
   }
   // What the next kernel does with parts of different blocks, to the bit.
-  __device__ __forceinline__ void fold_part(const float4& x, float lse, int h, bool first) {
+  __device__ __forceinline__ void fold_part(const float4& x, float lse, float rest, int h, bool first) {
     if (first) {
       fold_top = a.parts.sinks.data ? load_float(a.parts.sinks, h * a.parts.sinks.head_stride) : -INFINITY;
       total = fold_total(fold_top), fold = make_float4(0, 0, 0, 0);
     }
-    const FoldStep step = fold_step(fold_top, lse);
+    const FoldStep step = Tr::kCached ? fold_step(fold_top, lse, rest) : fold_step(fold_top, lse);
     fold_top = fmaxf(fold_top, lse), total = folded(total, 1.0F, step);
     fold.x = folded(fold.x, x.x, step), fold.y = folded(fold.y, x.y, step);
     fold.z = folded(fold.z, x.z, step), fold.w = folded(fold.w, x.w, step);

@@ -40,7 +40,7 @@ struct ForwardItem {
 struct BlockRange {
   int first, last;
 };
-// The blocks that a tile of queries visits, and those of them that a warpgroup's rows all see whole.
+// The blocks of keys that a tile of queries visits, and those that all rows of a warpgroup see whole.
 struct TileView {
   BlockRange all, whole;
 };
@@ -158,6 +158,7 @@ struct ForwardGroup {
   Interval seen[2];
   RowSlope slopes[2];
   RowSoftmax soft;
+  float rest[2];  // of a part of the keys, with terms: what its LSE does not hold
   // With statistics: the sums of weight times its exponent, and those of a tile's weights times constants.
   float power[2], seen_tile[4];
   const char* constants;
@@ -247,23 +248,27 @@ struct ForwardGroup {
           if ((of_row[i / 4] >> (8 * (i % 4) + e) & 1) == 0) s[4 * i + 2 * r + e] = -INFINITY;
     }
   }
-  // Scores to logits: cap * tanh(score * scale / cap). Where all of a warp's are small beside the cap, as most are,
-  // without an exponential.
+  // Scores to logits: cap * tanh(score * scale / cap), of small angles without an exponential. Each score decides for
+  // itself, so that its bits follow from it alone; where all of a warp's are small, as most are, none is made.
   __device__ __forceinline__ void cap_scores() {
-    const float cap = a.terms.softcap, ratio = __fdividef(a.scale, cap);
+    const SmallTanh& cap = a.cap;
     float most = 0;
 #pragma unroll
     for (int i = 0; i < Tr::kKeys / 2; ++i) most = fmaxf(most, fabsf(s[i]));
-    if (__all_sync(~0U, most * fabsf(ratio) <= kSmallAngle && fabsf(ratio) >= 0x1p-12F)) {
-      const SmallTanh tanh(ratio, a.scale);
+    if (__all_sync(~0U, most * fabsf(cap.ratio) <= cap.angle)) {
 #pragma unroll
-      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = tanh(s[i]);
-    } else {
-      const float power = 2.0F * kLog2E * ratio;
-#pragma unroll
-      for (int i = 0; i < Tr::kKeys / 2; ++i)
-        s[i] = fmaf(-2.0F * cap, inverse_fast(1.0F + exp2_fast(power * s[i])), cap);
+      for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = cap(s[i]);
+      return;
     }
+    std::uint64_t large = 0;  // in two steps, for there are few registers
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 2; ++i)
+      if (!(fabsf(s[i]) * fabsf(cap.ratio) <= cap.angle)) {
+        s[i] = fmaf(cap.twice, inverse_fast(1.0F + exp2_fast(cap.power * s[i])), cap.cap);
+        large |= 1ULL << i;
+      }
+#pragma unroll
+    for (int i = 0; i < Tr::kKeys / 2; ++i) s[i] = large >> i & 1 ? s[i] : cap(s[i]);
   }
   __device__ __forceinline__ void add_terms(const ForwardItem& item, int w, int j) {
     const int col = j * Tr::kKeys + col0;
@@ -327,6 +332,22 @@ struct ForwardGroup {
     }
   }
 
+  // What the exponents of a row count from, whose largest score is `top`, and the exponent of 2 of a score. Without
+  // terms one instruction: the product's rounding is one factor of all weights. Logits of terms may be as large as a
+  // mask that is added, so the difference comes first, and is exact where it counts.
+  __device__ __forceinline__ float base_of(float top) const {
+    if (top == -INFINITY) return 0.0F;
+    return Tr::kTerms ? top : __fmul_rn(top, a.scale2);
+  }
+  __device__ __forceinline__ float exponent_of(float x, float base) const {
+    return Tr::kTerms ? (x - base) * kLog2E : fmaf(x, a.scale2, -base);
+  }
+  // By so much the exponents so far fall: exactly 0 where the largest is kept. 2^-200 is 0.
+  __device__ __forceinline__ float fall(float before, float base) const {
+    if (before == -INFINITY) return 0.0F;
+    return Tr::kTerms ? fminf((base - before) * kLog2E, 200.0F) : base - __fmul_rn(before, a.scale2);
+  }
+
   // Scores to weights, against the largest score so far. That is kept while a new one is less than 2^8 above it: the
   // sums hold it, and the results so far need no factor.
   template <bool kHide>
@@ -347,10 +368,9 @@ struct ForwardGroup {
         top = fmaxf(top, soft.top[r]);
       }
       if ((top - soft.top[r]) * a.scale2 <= 8.0F) top = soft.top[r];
-      const float base = top == -INFINITY ? 0.0F : __fmul_rn(top, a.scale2);
-      soft.factor[r] = top == soft.top[r] ? 1.0F : exp2_fast(fmaf(soft.top[r], a.scale2, -base));
-      // By so much the exponents so far fall: exactly 0 where the largest is kept.
-      const float lower = soft.top[r] == -INFINITY ? 0.0F : base - __fmul_rn(soft.top[r], a.scale2);
+      const float base = base_of(top);
+      soft.factor[r] = top == soft.top[r] ? 1.0F : exp2_fast(exponent_of(soft.top[r], base));
+      const float lower = Tr::kWatch ? fall(soft.top[r], base) : 0.0F;
       soft.top[r] = top;
       float sum = 0, sum_of_powers = 0;
 #pragma unroll
@@ -358,7 +378,7 @@ struct ForwardGroup {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[4 * i + 2 * r + e];
-          const float exponent = fmaf(x, a.scale2, -base);
+          const float exponent = exponent_of(x, base);
           x = exp2_fast(exponent);
           sum += x;
           if constexpr (Tr::kWatch)  // 2^-200 is 0
@@ -389,10 +409,7 @@ struct ForwardGroup {
   __device__ __forceinline__ void find_highest(int j) {
     if constexpr (Tr::kWatch)
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float base = soft.top[r] == -INFINITY ? 0.0F : __fmul_rn(soft.top[r], a.scale2);
-        watch.find_highest(p, j, col0, r, fmaf(watch.high[r], a.scale2, -base));
-      }
+      for (int r = 0; r < 2; ++r) watch.find_highest(p, j, col0, r, exponent_of(watch.high[r], base_of(soft.top[r])));
   }
   // and what the product with constants came to.
   __device__ __forceinline__ void add_seen(int j) {
@@ -417,23 +434,27 @@ struct ForwardGroup {
       float sum = soft.sum[r];
       sum += __shfl_xor_sync(~0U, sum, 1);
       sum += __shfl_xor_sync(~0U, sum, 2);
-      float top = soft.top[r] * a.scale2, factor = 1.0F;
+      // Of logits in their own unit, of scores as exponents of 2.
+      constexpr float kUnit = Tr::kTerms ? kLog2E : 1.0F;
+      float top = Tr::kTerms ? soft.top[r] : soft.top[r] * a.scale2, factor = 1.0F;
       if (soft.top[r] == -INFINITY) top = -INFINITY, sum = 0;
       const float of_keys = sum, lowest = top;
       if (!Tr::kParts && a.sinks.data) {
-        const float sink = load_float(a.sinks, place(item, w, r).h * a.sinks.head_stride) * kLog2E;
-        const float both = fmaxf(top, sink);
-        factor = exp2_fast(top - both);
-        sum = fmaf(sum, factor, exp2_fast(sink - both));
+        const float sink = load_float(a.sinks, place(item, w, r).h * a.sinks.head_stride) * (kLog2E / kUnit);
+        const float both = fmaxf(fmaxf(top, sink), -kLargestFloat);
+        factor = exp2_fast((top - both) * kUnit);
+        sum = fmaf(sum, factor, exp2_fast((sink - both) * kUnit));
         top = both;
       }
       const float inverse = sum > 0 ? __fdividef(factor, sum) : 0.0F;
-      lse[r] = sum > 0 ? (top + __log2f(sum)) * kLn2 : -INFINITY;
+      lse[r] = sum > 0 ? (Tr::kTerms ? fmaf(__log2f(sum), kLn2, top) : (top + __log2f(sum)) * kLn2) : -INFINITY;
       if (sum != sum) lse[r] = sum;
+      if constexpr (Tr::kParts && Tr::kTerms) rest[r] = lse_rest(top, sum, lse[r]);
       if constexpr (Tr::kWatch)
         store_statistics(item, w, r,
-                         {of_keys, power[r], inverse, lowest - top - __log2f(sum),
-                          fmaf(watch.highest[r], a.scale2, -lowest), !Tr::kParts && a.sinks.data != nullptr});
+                         {of_keys, power[r], inverse, (lowest - top) * kUnit - __log2f(sum),
+                          exponent_of(watch.highest[r], Tr::kTerms ? base_of(lowest) : lowest),
+                          !Tr::kParts && a.sinks.data != nullptr});
 #pragma unroll
       for (int i = 0; i < Tr::E / 8; ++i) o[4 * i + 2 * r] *= inverse, o[4 * i + 2 * r + 1] *= inverse;
     }
@@ -497,7 +518,7 @@ struct ForwardGroup {
     const KeyParts& parts = a.parts;
     return ((static_cast<std::int64_t>(item.split) * parts.B + row.b) * parts.H + row.h) * parts.M + row.i;
   }
-  // The result of a part of the keys goes out as floats.
+  // The rows' LSE; of a part of the keys all of its result, as floats.
   __device__ __forceinline__ void store_rows(const ForwardItem& item, int w, float2 lse) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -511,6 +532,8 @@ struct ForwardGroup {
       }
       const std::int64_t at = part_row(item, row);
       if (lane % 4 == 0) a.parts.lse[at] = row_lse;
+      if constexpr (Tr::kTerms)
+        if (lane % 4 == 0) a.parts.rest()[at] = rest[r];
       float* to = a.parts.out + at * Tr::E + col0;
 #pragma unroll
       for (int i = 0; i < Tr::E / 8; ++i)

@@ -130,6 +130,10 @@ struct PlainForward {
             s, [&](int n, int c) { return is_shown(a.mask, place(n), col + c); },
             [](float& x, bool shown) { x = shown ? x : -INFINITY; });
   }
+  // The exponent of 2 of a score, or of a logit where there are terms: as in attention_forward.cuh.
+  __device__ __forceinline__ float exponent_of(float x, float base) const {
+    return Tr::kTerms ? (x - base) * kLog2E : fmaf(x, a.scale2, -base);
+  }
   // Logits to weights, against the largest so far. It stays while none is 2^8 above it: the sums hold that.
   __device__ __forceinline__ void weights(int j) {
     float factor[kTwo];
@@ -144,8 +148,8 @@ struct PlainForward {
       most = fmaxf(most, __shfl_xor_sync(~0U, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
       if ((most - top[n]) * a.scale2 <= 8.0F) most = top[n];
-      const float base = most == -INFINITY ? 0.0F : most * a.scale2;
-      factor[n] = most == top[n] ? 1.0F : exp2_fast(fmaf(top[n], a.scale2, -base));
+      const float base = most == -INFINITY ? 0.0F : Tr::kTerms ? most : most * a.scale2;
+      factor[n] = most == top[n] ? 1.0F : exp2_fast(exponent_of(top[n], base));
       changed = changed || factor[n] != 1.0F;
       top[n] = most;
       float of_tile = 0;
@@ -154,7 +158,7 @@ struct PlainForward {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = row[4 * i + n % 2 * 2 + e];
-          x = exp2_fast(fmaf(x, a.scale2, -base));
+          x = exp2_fast(exponent_of(x, base));
           of_tile += x;
         }
       sum[n] = fmaf(sum[n], factor[n], of_tile);
@@ -180,27 +184,31 @@ struct PlainForward {
       float total = sum[n];
       total += __shfl_xor_sync(~0U, total, 1);
       total += __shfl_xor_sync(~0U, total, 2);
-      float high = top[n] * a.scale2, factor = 1.0F;
+      // Of logits in their own unit, of scores as exponents of 2.
+      constexpr float kUnit = Tr::kTerms ? kLog2E : 1.0F;
+      float high = Tr::kTerms ? top[n] : top[n] * a.scale2, factor = 1.0F;
       if (top[n] == -INFINITY) high = -INFINITY, total = 0;
       if (a.splits == 1 && a.sinks.data) {
-        const float sink = load_float(a.sinks, row.h * a.sinks.head_stride) * kLog2E, both = fmaxf(high, sink);
-        factor = exp2_fast(high - both);
-        total = fmaf(total, factor, exp2_fast(sink - both));
+        const float sink = load_float(a.sinks, row.h * a.sinks.head_stride) * (kLog2E / kUnit);
+        const float both = fmaxf(fmaxf(high, sink), -kLargestFloat);
+        factor = exp2_fast((high - both) * kUnit);
+        total = fmaf(total, factor, exp2_fast((sink - both) * kUnit));
         high = both;
       }
       const float inverse = total > 0 ? __fdividef(factor, total) : 0.0F;
-      float lse = total > 0 ? (high + __log2f(total)) * kLn2 : -INFINITY;
+      const float own = Tr::kTerms ? fmaf(__log2f(total), kLn2, high) : (high + __log2f(total)) * kLn2;
+      float lse = total > 0 ? own : -INFINITY;
       if (total != total) lse = total;
 #pragma unroll
       for (int i = 0; i < Tr::D / 8; ++i)
 #pragma unroll
         for (int e = 0; e < 2; ++e) o[n / 2][4 * i + n % 2 * 2 + e] *= total != total ? total : inverse;
-      if (row.i < a.M) store_numbers(row, n, lse);
+      if (row.i < a.M) store_numbers(row, n, lse, Tr::kTerms ? lse_rest(high, total, lse) : 0.0F);
     }
     if (a.splits == 1) store_rows(memory);
   }
   // A row's LSE, and all of it where it is a part's, as floats.
-  __device__ __forceinline__ void store_numbers(const RowPlace& row, int n, float lse) const {
+  __device__ __forceinline__ void store_numbers(const RowPlace& row, int n, float lse, float rest) const {
     if (a.splits == 1) {
       if (lane % 4 == 0 && a.lse)
         a.lse[row.b * a.lse_batch_stride + row.h * a.lse_head_stride + row.i * a.lse_row_stride] = lse;
@@ -209,7 +217,10 @@ struct PlainForward {
     const KeyParts& parts = a.parts;
     const std::int64_t at =
         ((static_cast<std::int64_t>(item.split) * parts.B + row.b) * parts.H + row.h) * parts.M + row.i;
-    if (lane % 4 == 0) parts.lse[at] = lse;
+    if (lane % 4 == 0) {
+      parts.lse[at] = lse;
+      if constexpr (Tr::kTerms) parts.rest()[at] = rest;
+    }
     float* const to = parts.out + at * Tr::D + col0;
 #pragma unroll
     for (int i = 0; i < Tr::D / 8; ++i)

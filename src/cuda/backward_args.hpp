@@ -9,7 +9,7 @@ namespace attend::cuda {
 
 // Each query's numbers, in rows padded to whole steps: [batch, head] or [batch], then query.
 struct BackwardRows {
-  float* lse2 = nullptr;      // [B, H, padded]: of base 2; infinite where nothing is seen
+  float* lse2 = nullptr;      // [B, H, padded]: of base 2, beside `tops`; infinite where nothing is seen
   float* delta = nullptr;     // [B, H, padded]: sum of dout * out
   int2* seen = nullptr;       // [B, padded]: the keys from x up to y
   float* position = nullptr;  // [B, padded]: p(i), for ALiBi
@@ -37,7 +37,9 @@ struct BackwardArgs {
   int section = 1;        // KV heads that are worked on side by side
   int query_section = 1;  // query heads, where dQ has a kernel to itself
   int* counter = nullptr;
-  DeviceOperand q_rows, k_rows, v_rows;  // for the plain kernels, which use no maps
+  DeviceOperand q_rows, k_rows;  // for row_softmax and the plain kernels, which use no maps
+  DeviceOperand v_rows;          // for these
+  float* tops = nullptr;  // with terms, [B, H, padded]: a row's largest logit if its LSE does not suffice, else 0
 };
 
 }  // namespace attend::cuda

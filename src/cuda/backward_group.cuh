@@ -207,6 +207,11 @@ struct BackwardGroup {
     }
     return x;
   }
+  // Of two queries.
+  __device__ __forceinline__ float2 tops_of(const BackwardItem& item, int h, int i, int j) const {
+    const std::int64_t head = static_cast<std::int64_t>(item.b) * a.H + h;
+    return *reinterpret_cast<const float2*>(a.tops + head * a.padded + i * Tr::kStep + query_of(j, 0));
+  }
   __device__ __forceinline__ float kept(const BackwardItem& item, int h, int i, int j, int e) const {
     const int query = i * Tr::kStep + query_of(j, e), key = key_of(item.n, e);
     const int pair = kept_pair(a.terms, {item.b, h, query}, key & ~1);
@@ -246,8 +251,13 @@ struct BackwardGroup {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float x = s[4 * j + e];
-        if constexpr (Tr::kTerms) x = term_logit(item, h, i, j, e, x);
-        s[4 * j + e] = exp2_fast(fmaf(x, a.scale2, (e & 1) ? -lse[j].y : -lse[j].x));
+        if constexpr (Tr::kTerms) {
+          const float2 top = tops_of(item, h, i, j);
+          x = term_logit(item, h, i, j, e, x);
+          s[4 * j + e] = exp2_fast((e & 1) ? weight_exponent(x, top.y, lse[j].y) : weight_exponent(x, top.x, lse[j].x));
+        } else {
+          s[4 * j + e] = exp2_fast(fmaf(x, a.scale2, (e & 1) ? -lse[j].y : -lse[j].x));
+        }
       }
       if constexpr (kHide) {
         const int4 seen = *reinterpret_cast<const int4*>(mem.seen + u * Tr::kStep + query_of(j, 0));

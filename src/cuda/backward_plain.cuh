@@ -156,7 +156,13 @@ struct PlainKeys {
     }
     float lse2[kScores / 2];
     load_columns(lse2, mem.lse2(stage));
-    each_score(s, [&](float& x, int, int c) { x = exp2_fast(fmaf(x, a.scale2, -lse2[column(c)])); });
+    if constexpr (Tr::kTerms) {
+      const float* const tops = a.tops + (static_cast<std::int64_t>(item.b) * a.H + at.h) * a.padded;
+      each_score(s,
+                 [&](float& x, int, int c) { x = exp2_fast(weight_exponent(x, tops[place(c).i], lse2[column(c)])); });
+    } else {
+      each_score(s, [&](float& x, int, int c) { x = exp2_fast(fmaf(x, a.scale2, -lse2[column(c)])); });
+    }
     if (!all)
       each_score(s, [&](float& x, int n, int c) {
         const int2 seen = mem.seen(stage)[col0 + c];
@@ -262,7 +268,7 @@ struct PlainQueries {
   float s[kRowTiles][kScores], dp[kRowTiles][kScores], dq[kRowTiles][Tr::D / 2];
   std::uint32_t p[kRowTiles][kScores / 2];
   float slope[Tr::kTerms ? kRowTiles : 1][kScores];  // of the soft cap
-  float lse2[kTwo], delta[kTwo];
+  float lse2[kTwo], delta[kTwo], top[Tr::kTerms ? kTwo : 1];
   int2 seen[kTwo], some, whole;  // of each row; keys that some and that all of the warp's rows see
 
   __device__ __forceinline__ PlainQueries(const BackwardArgs& args, const PlainItem& of)
@@ -278,6 +284,7 @@ struct PlainQueries {
       const int i = query(n);
       const bool there = i < a.padded;
       lse2[n] = there ? a.rows.lse2[head + i] : INFINITY;
+      if constexpr (Tr::kTerms) top[n] = there ? a.tops[head + i] : 0.0F;
       delta[n] = there ? a.rows.delta[head + i] : 0.0F;
       seen[n] = there ? of_batch[i] : make_int2(0, 0);
     }
@@ -317,7 +324,12 @@ struct PlainQueries {
             s, [&](int n, int c) { return is_shown(a.mask, place(n), col + c); },
             [](float& x, bool shown) { x = shown ? x : -INFINITY; });
     }
-    each_score(s, [&](float& x, int n, int) { x = exp2_fast(fmaf(x, a.scale2, -lse2[n])); });
+    each_score(s, [&](float& x, int n, int) {
+      if constexpr (Tr::kTerms)
+        x = exp2_fast(weight_exponent(x, top[n], lse2[n]));
+      else
+        x = exp2_fast(fmaf(x, a.scale2, -lse2[n]));
+    });
     if (j * Tr::kColumns < whole.x || (j + 1) * Tr::kColumns > whole.y)
       each_score(s, [&](float& x, int n, int c) {
         if (col + c < seen[n].x || col + c >= seen[n].y) x = 0;

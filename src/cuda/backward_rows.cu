@@ -1,6 +1,6 @@
 // What backward does before and after its main kernel: a row's numbers, sums of dq to dq, the sinks' gradient.
 #include "cuda/backward_args.hpp"
-#include "cuda/score_terms.cuh"
+#include "cuda/row_softmax.cuh"
 
 using namespace attend::cuda;
 
@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
   for (int n = kLanes / 2; n; n /= 2) delta += __shfl_xor_sync(~0U, delta, n);
   if (lane != 0) return;
   a.rows.lse2[row] = lse2;
+  if (a.tops) a.tops[row] = 0;
   a.rows.delta[row] = delta;
   if (h != 0) return;
   const std::int64_t at = static_cast<std::int64_t>(b) * a.padded + i;
@@ -61,6 +62,30 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
     a.rows.blocks[b * a.steps + i / a.step_queries] =
         make_int2(first, larger(first, (hi + a.block_keys - 1) / a.block_keys - 1));
   }
+}
+
+namespace {
+
+template <class T>
+__device__ __forceinline__ void backward_tops(const BackwardArgs& a) {
+  const auto place = [&](std::int64_t row) {
+    return RowPlace{static_cast<int>(row / a.M / a.H), static_cast<int>(row / a.M % a.H), static_cast<int>(row % a.M)};
+  };
+  each_large_row<T>(
+      a, static_cast<std::int64_t>(a.B) * a.H * a.M, place, [&](int h) { return h / a.G; },
+      [&](const RowPlace& row, const float2& softmax) {
+        const std::int64_t at = (static_cast<std::int64_t>(row.b) * a.H + row.h) * a.padded + row.i;
+        a.tops[at] = softmax.x, a.rows.lse2[at] = softmax.y;
+      });
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256) backward_tops_bf16(const __grid_constant__ BackwardArgs a) {
+  backward_tops<Bf16>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) backward_tops_f16(const __grid_constant__ BackwardArgs a) {
+  backward_tops<Half>(a);
 }
 
 namespace {
@@ -142,12 +167,13 @@ extern "C" __global__ void __launch_bounds__(256) backward_end_256(const __grid_
 extern "C" __global__ void __launch_bounds__(256) backward_sinks(const __grid_constant__ BackwardArgs a) {
   __shared__ float sums[256];
   const int h = static_cast<int>(blockIdx.x);
-  const float sink = load_float(a.sinks, h * a.sinks.head_stride) * kLog2E;
+  const float sink = load_float(a.sinks, h * a.sinks.head_stride);
   float sum = 0;
   for (int b = 0; b < a.B; ++b) {
     const std::int64_t rows = (static_cast<std::int64_t>(b) * a.H + h) * a.padded;
     for (int i = static_cast<int>(threadIdx.x); i < a.M; i += 256)
-      sum = fmaf(exp2_fast(sink - a.rows.lse2[rows + i]), a.rows.delta[rows + i], sum);
+      sum = fmaf(exp2_fast(weight_exponent(sink, a.tops ? a.tops[rows + i] : 0.0F, a.rows.lse2[rows + i])),
+                 a.rows.delta[rows + i], sum);
   }
   sums[threadIdx.x] = sum;
   __syncthreads();

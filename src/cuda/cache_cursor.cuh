@@ -127,6 +127,8 @@ struct CacheCursor {
     pages = -1;
     if (inside >= length) return;
     const int page = a.page_bits >= 0 ? wanted >> a.page_bits : wanted / a.page_tiles;
+    // Of a tile of two pages the first may lie wholly before what the rows see, and hold anything.
+    if (kHalves > 1 && (page + 1) * a.page_tokens <= any.lo) return;
     inside = (wanted - page * a.page_tiles) * kDecodeKeys;
     pages = __ldg(a.table + b * a.table_stride + page);
   }
@@ -155,7 +157,6 @@ struct CacheCursor {
     return {__shfl_sync(~0U, inside, from), page < a.pages ? larger(page, -1) : -1};
   }
   __device__ __forceinline__ int part_count(const CacheArgs&) const { return count; }
-  __device__ __forceinline__ int number(const CacheArgs& a) const { return b * heads(a) + head; }
   __device__ __forceinline__ int first_row() const { return group * kDecodeRows; }
   __device__ __forceinline__ int rows(const CacheArgs& a) const {
     return smaller(kDecodeRows, a.M * a.G - first_row());

@@ -185,7 +185,7 @@ DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on
   terms.dropout_scale = p.dropout_threshold != 0 ? p.dropout_scale : 1.0F;
   has_bits = !call.mask.blocks.empty() || !call.mask.denses.empty();
   has_terms = terms.softcap > 0 || terms.bias.data != nullptr || terms.alibi.data != nullptr ||
-              terms.dropout_threshold != 0 || !(p.scale > 0);
+              terms.dropout_threshold != 0 || !scale_fits_exponents(p.scale);
   if (wanted) lower_statistics(*wanted);
   if (ints_.size() <= kInlineInts) {
     std::copy(ints_.begin(), ints_.end(), mask.ints);
@@ -229,9 +229,13 @@ const std::uint8_t* DeviceCall::upload(const std::uint8_t* data, std::size_t byt
   return to;
 }
 
-void DeviceCall::lower_holes() {
+void DeviceCall::lower_holes(const std::optional<OneHead>& only) {
   bits_.M = mask.M, bits_.N = mask.N;
-  const auto add = [&](const HoleRule& rule) {
+  const auto add = [&](HoleRule rule) {
+    if (only) {
+      rule.data += only->batch * rule.strides[0] + only->head * rule.strides[1];
+      rule.strides[0] = rule.strides[1] = 0;
+    }
     bits_.rules[bits_.rule_count++] = rule;
     if (rule.strides[0] != 0) bits_.B = static_cast<int>(call.q.batch());
     if (rule.strides[1] != 0) bits_.H = static_cast<int>(call.q.heads());
@@ -252,11 +256,10 @@ void DeviceCall::lower_holes() {
     rule.block_keys = static_cast<int>(std::min<std::int64_t>(blocks.block_keys, kFarKey));
     add(rule);
   }
-  bits_by_head = bits_.H > 1;
 }
 
-void DeviceCall::make_bits(int tile_queries, int tile_keys) {
-  lower_holes();
+void DeviceCall::make_bits(int tile_queries, int tile_keys, const std::optional<OneHead>& only) {
+  lower_holes(only);
   bits_.tile_queries = tile_queries, bits_.tile_keys = tile_keys;
   bits_.row_words = static_cast<int>(divide_up(mask.N, tile_keys)) * (tile_keys / 32);  // whole tiles
   bits_.row_tiles = static_cast<int>(divide_up(mask.N, tile_keys));

@@ -15,6 +15,16 @@ namespace attend::cuda {
 // Throws InvalidArgument where a GPU cannot do it, and where there is none.
 void check_supported(const char* op, const AttentionCall& call);
 
+// Whether a kernel without terms may take the scale into the exponents of 2. Only a positive one keeps the order of
+// scores. What weights are against is then a product of the largest q.k, rounded by up to 2^-24 of itself: one factor
+// of all weights of the row. They may be 2^8 besides, so f16 holds them up to a factor of 2^7: an exponent of 2^26. Up
+// to this scale that is a q.k of 2^19, 256 dims of numbers of 45. Beyond, kernels with terms take the difference of two
+// logits before they make it an exponent.
+constexpr float kLargestScale = 64;
+inline bool scale_fits_exponents(float scale) {
+  return scale > 0 && scale <= kLargestScale;
+}
+
 // Throws where the device runs the plain kernels, which do not have `what`.
 void check_hopper(const char* op, const DeviceState& device, const char* what);
 
@@ -64,14 +74,16 @@ class DeviceCall {
   StatisticsArgs statistics;
   DeviceMask mask;
   bool has_terms = false, has_bits = false;
-  bool bits_by_head = false;
 
-  // Makes the bits, for tiles of these sizes.
-  void make_bits(int tile_queries, int tile_keys);
+  // Makes the bits, for tiles of these sizes; of one head of a batch alone, where it is given.
+  struct OneHead {
+    std::int64_t batch, head;
+  };
+  void make_bits(int tile_queries, int tile_keys, const std::optional<OneHead>& only = {});
 
  private:
   void lower_statistics(const RowStatistics& wanted);
-  void lower_holes();
+  void lower_holes(const std::optional<OneHead>& only);
   const std::uint8_t* upload(const std::uint8_t* data, std::size_t bytes);
   std::vector<int> ints_;
   MaskBitsArgs bits_;

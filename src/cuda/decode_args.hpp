@@ -109,12 +109,13 @@ struct CacheArgs {
   int page_bits = -1;                   // a page has 2^page_bits tiles; -1: another number of them
   int pages = 0;                        // all that there are: others are not read
   int cost_shift = 0;                   // costs of items are in units of 2^cost_shift tiles
-  float scale = 1;                      // a score's factor, where there is a soft-cap or slopes
-  float scale2 = 1;                     // what makes a score, or a logit where there are those, an exponent of 2
+  float scale = 1;                      // a score's factor, where there are terms
+  float scale2 = 1;                     // what makes a score, or a logit where there are terms, an exponent of 2
   float softcap = 0;                    // 0: off
   int B = 0, Hk = 0, G = 1, M = 0, D = 0;
   int left = 0, right = 0;  // keys that a query sees before its own and after it; the last query stands at the last key
   int once = 0;             // 1: keys and values do not fit the L2
+  int terms = 0;            // 1: a soft-cap, slopes, or a scale that is none of an exponent's
   int fine = 0;             // 1: queries are f16
   int half_boxes = 0;       // 1: a page may end inside of a tile, whose halves are copied by themselves
 };

@@ -36,7 +36,7 @@ struct Interval {
   int lo, hi;  // none where lo >= hi
 };
 
-// A bit for each query and key, 32 keys to a word, and for each tile of kTileQueries x kTileKeys what it holds.
+// A bit for each query and key, 32 keys to a word, and for each tile what it holds.
 struct MaskBits {
   const std::uint32_t* words = nullptr;                      // null: nothing is hidden inside the intervals
   const std::uint8_t* tiles = nullptr;                       // 0: hides all; 1: hides some; 2: hides none

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -18,7 +17,7 @@
 namespace attend::cuda {
 namespace {
 
-constexpr int kCounters = 2048;          // more than there are launches under way at once
+constexpr int kCounters = 2048;          // more than there are streams with work under way at once
 constexpr int kGraphCounters = 1 << 18;  // more than launches in all the graphs that live at once
 
 template <class F>
@@ -58,6 +57,7 @@ Driver find_driver() {
   find(library, "cuMemsetD8Async", d.fill, d.missing);
   find(library, "cuMemcpyHtoDAsync_v2", d.copy_in, d.missing);
   find(library, "cuStreamIsCapturing", d.is_capturing, d.missing);
+  find(library, "cuStreamGetId", d.stream_id, d.missing);
   find(library, "cuPointerGetAttribute", d.pointer_attribute, d.missing);
   find(library, "cuStreamGetCaptureInfo_v2", d.capture_info, d.missing);
   find(library, "cuUserObjectCreate", d.create_object, d.missing);
@@ -225,6 +225,28 @@ int* take_graph_counter(DeviceState& device, CUgraph graph) {
   return counter;
 }
 
+// One for each stream, whose launches run one after another. A stream's number is no other's, ever. When there are more
+// streams than counters, the one that came first gives its own to the last, and gets another if it comes again.
+int* take_stream_counter(DeviceState& device, CUstream stream) {
+  struct Streams {
+    std::map<unsigned long long, int> places;
+    std::array<unsigned long long, kCounters> holders{};
+    int next = 0;
+  };
+  static std::map<int, Streams> all;
+  unsigned long long number = 0;
+  check(driver().stream_id(stream, &number), "cuStreamGetId");
+  const std::lock_guard lock(lists());
+  Streams& streams = all[device.number];
+  const auto known = streams.places.find(number);
+  if (known != streams.places.end()) return device.counters + known->second;
+  const int place = streams.next++ % kCounters;
+  unsigned long long& holder = streams.holders[static_cast<std::size_t>(place)];
+  if (streams.next > kCounters) streams.places.erase(holder);
+  holder = number, streams.places[number] = place;
+  return device.counters + place;
+}
+
 }  // namespace
 
 int* take_counter(DeviceState& device, CUstream stream) {
@@ -232,8 +254,7 @@ int* take_counter(DeviceState& device, CUstream stream) {
   CUgraph graph = nullptr;
   check(driver().capture_info(stream, &capturing, nullptr, &graph, nullptr, nullptr), "cuStreamGetCaptureInfo");
   if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) return take_graph_counter(device, graph);
-  static std::atomic<unsigned> next{0};
-  return device.counters + next.fetch_add(1) % kCounters;
+  return take_stream_counter(device, stream);
 }
 
 CUfunction kernel(const char* image, const std::string& name, int shared_bytes) {

@@ -37,6 +37,7 @@ struct Driver {
   decltype(&::cuMemsetD8Async) fill = nullptr;
   decltype(&::cuMemcpyHtoDAsync) copy_in = nullptr;
   decltype(&::cuStreamIsCapturing) is_capturing = nullptr;
+  decltype(&::cuStreamGetId) stream_id = nullptr;
   decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
   // The second version, by its own name: headers of CUDA 12 and 13 mean different ones by the plain one.
   CUresult (*capture_info)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
@@ -63,7 +64,8 @@ struct DeviceState {
 };
 DeviceState& device_state();
 
-// A counter for one launch. A graph's launch has its own as long as the graph, or what was made of it, lives.
+// A counter for one launch: its stream's. A graph's launch has its own as long as the graph, or what was made of it,
+// lives.
 int* take_counter(DeviceState& device, CUstream stream);
 
 // A kernel of one of the images, with as much shared memory as it asks for.

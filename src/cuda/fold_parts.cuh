@@ -6,13 +6,15 @@
 
 namespace attend::cuda {
 
-// What those so far, whose largest LSE is `before`, and the next part are multiplied by.
+// What those so far, whose largest LSE is `before`, and the next part are multiplied by. `rest`: what its LSE lacks,
+// where that is known.
 struct FoldStep {
   float factor, weight;
 };
-__device__ __forceinline__ FoldStep fold_step(float before, float lse) {
+template <class... Rest>
+__device__ __forceinline__ FoldStep fold_step(float before, float lse, Rest... rest) {
   const float top = fmaxf(before, lse), base = top == -INFINITY ? 0.0F : top;
-  return {exp2_fast((before - base) * kLog2E), exp2_fast((lse - base) * kLog2E)};
+  return {exp2_fast((before - base) * kLog2E), exp2_fast(((lse - base) + ... + rest) * kLog2E)};
 }
 // The sum of weights begins with the sink, and so does the largest LSE.
 __device__ __forceinline__ float fold_total(float sink) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cuda/device_mask.hpp"
+#include "cuda/small_tanh.hpp"
 
 namespace attend::cuda {
 
@@ -44,6 +45,7 @@ struct StatisticsArgs {
 // The results of several parts of the keys, and what they are joined to.
 struct KeyParts {
   int count = 1;
+  int has_rest = 0;             // 1: behind all LSEs, for each what of a large one f32 does not hold
   float* out = nullptr;         // [count][B][H][M][row_floats]
   float* lse = nullptr;         // [count][B][H][M]
   float* statistics = nullptr;  // [count][B][H][M][kStatisticColumns], where they are wanted
@@ -55,6 +57,9 @@ struct KeyParts {
   DeviceOperand joined, joined_statistics;  // written
   float* joined_lse = nullptr;
   std::int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
+
+  ATTEND_HOST_DEVICE std::int64_t rows() const { return static_cast<std::int64_t>(B) * H * M; }
+  ATTEND_HOST_DEVICE float* rest() const { return lse + count * rows(); }
 };
 
 struct ForwardArgs {
@@ -78,6 +83,7 @@ struct ForwardArgs {
   KeyParts parts;                                  // where there are splits
   int* counter = nullptr;                          // zero before the launch and after it
   DeviceOperand q_rows, k_rows, v_rows, out_rows;  // for the plain kernels, which use no maps
+  SmallTanh cap;                                   // where there is a soft-cap
 };
 
 }  // namespace attend::cuda

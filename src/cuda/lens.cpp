@@ -59,7 +59,7 @@ LensArgs describe(const DeviceCall& on, const View& lse, LensHead head, const Le
   const AttentionProblem& p = on.call.unread_problem();
   LensArgs a;
   a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
-  a.lse = device_operand(operand_of(lse));
+  a.lse = device_operand(operand_of(lse)), a.sinks = device_operand(on.call.options.sinks);
   a.mask = on.mask, a.terms = on.terms;
   a.scale = p.scale, a.scale2 = on.has_terms || on.has_bits ? kLog2E : p.scale * kLog2E;
   a.b = static_cast<int>(head.batch), a.h = static_cast<int>(head.head), a.hk = a.h / static_cast<int>(p.G);
@@ -76,7 +76,7 @@ void run(DeviceCall& on, const View& lse, LensHead head, const LensArea& area, c
   const std::int64_t D = on.call.q.dim();
   const PlainShape shape = D <= 64 ? kLens64 : D <= 128 ? kLens128 : kLens256;
   const int tile_keys = lens_rows(shape);
-  if (on.has_bits) on.make_bits(shape.columns, tile_keys);
+  if (on.has_bits) on.make_bits(shape.columns, tile_keys, DeviceCall::OneHead{head.batch, head.head});
   LensArgs a = describe(on, lse, head, area, map);
   const int end_key = static_cast<int>(area.first_key + area.keys);
   a.first_tile = static_cast<int>(area.first_key) / tile_keys;
@@ -97,17 +97,20 @@ void run(DeviceCall& on, const View& lse, LensHead head, const LensArea& area, c
   const std::int64_t most = kMostBytes / 8 / a.row_pieces - a.parts;
   const int each = static_cast<int>(std::clamp<std::int64_t>(most, 1, rows));
   const std::int64_t pieces = pieces_of(each);
+  const bool terms = on.has_terms || on.has_bits;
   Workspace memory(on.device,
-                   2 * Workspace::round(a.padded * std::int64_t{4}) + Workspace::round(a.padded * std::int64_t{8}) +
-                       Workspace::round(pieces * 8),
+                   (terms ? 3 : 2) * Workspace::round(a.padded * std::int64_t{4}) +
+                       Workspace::round(a.padded * std::int64_t{8}) + Workspace::round(pieces * 8),
                    on.stream);
   a.lse2 = memory.part<float>(a.padded), a.position = memory.part<float>(a.padded);
+  if (terms) a.top = memory.part<float>(a.padded);
   a.seen = memory.part<int2>(a.padded);
   a.pieces = memory.part<float2>(pieces);
   launch_rows(on, "lens_queries", a.padded, a);
+  if (terms) launch_rows(on, (std::string("lens_tops_") + name(on.call.q.dtype)).c_str(), a.M, a);
 
   const std::string dim = std::to_string(shape.D);
-  const std::string kind = on.has_terms || on.has_bits ? "lens_map_terms_" : "lens_map_";
+  const std::string kind = terms ? "lens_map_terms_" : "lens_map_";
   const int shared = lens_bytes(shape);
   const CUfunction sweep = kernel(("lens_map_" + dim).c_str(), kind + dim + "_" + name(on.call.q.dtype), shared);
   const std::int64_t of_cell = (divide_up(area.keys, a.keys.cells) / kLensKeys + 1) *

@@ -37,14 +37,16 @@ struct DeviceAxis {
 // A band of whole rows of cells of one head's map. A piece of a cell is what one warp adds up: of the keys those of a
 // warp, of the queries those of a part. So pieces follow from the lengths alone, and each is written by one warp.
 struct LensArgs {
-  DeviceOperand q_rows, k_rows, lse;
+  DeviceOperand q_rows, k_rows, lse, sinks;
   DeviceMask mask;
   ScoreTerms terms;
   float scale = 1, scale2 = 1;
   int b = 0, h = 0, hk = 0, M = 0, N = 0, D = 0;
-  // Each query's numbers, padded to whole steps: its LSE of base 2, infinite where it sees nothing; p(i), for ALiBi;
-  // the keys from x up to y that it sees.
+  // Each query's numbers, padded to whole steps: its LSE of base 2, less the top, infinite where it sees nothing; with
+  // terms the largest logit where the LSE does not suffice, else 0; p(i), for ALiBi; the keys from x up to y that it
+  // sees.
   float* lse2 = nullptr;
+  float* top = nullptr;
   float* position = nullptr;
   int2* seen = nullptr;
   int padded = 0;

@@ -1,6 +1,6 @@
 // What the lens does before and after its main kernel: each query's numbers; the pieces of cells to cells.
 #include "cuda/lens_args.hpp"
-#include "cuda/score_terms.cuh"
+#include "cuda/row_softmax.cuh"
 
 using namespace attend::cuda;
 
@@ -17,7 +17,26 @@ extern "C" __global__ void __launch_bounds__(256) lens_queries(const __grid_cons
     position = row_slope(a.mask, a.terms, {a.b, a.h, i}).position;
   }
   a.lse2[i] = lse2, a.position[i] = position;
+  if (a.top) a.top[i] = 0;
   a.seen[i] = make_int2(seen.lo, smaller(seen.hi, a.N));
+}
+
+namespace {
+
+template <class T>
+__device__ __forceinline__ void lens_tops(const LensArgs& a) {
+  each_large_row<T>(
+      a, a.M, [&](std::int64_t i) { return RowPlace{a.b, a.h, static_cast<int>(i)}; }, [&](int) { return a.hk; },
+      [&](const RowPlace& row, const float2& softmax) { a.top[row.i] = softmax.x, a.lse2[row.i] = softmax.y; });
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256) lens_tops_bf16(const __grid_constant__ LensArgs a) {
+  lens_tops<Bf16>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) lens_tops_f16(const __grid_constant__ LensArgs a) {
+  lens_tops<Half>(a);
 }
 
 // A cell for each thread, or for each warp where it has many pieces: in their order, or every lane its own and the

@@ -97,12 +97,18 @@ struct LensWarp {
 #pragma unroll
     for (int i = 0; i < kColumns / 8; ++i) {
       const float2 two = *reinterpret_cast<const float2*>(lse2 + 8 * i);
+      float2 top = make_float2(0, 0);
+      if constexpr (Tr::kTerms) top = *reinterpret_cast<const float2*>(a.top + i0 + col0 + 8 * i);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           float& x = s[m][4 * i + e];
-          x = exp2_fast(fmaf(x, a.scale2, -(e % 2 == 0 ? two.x : two.y)));
+          const float rest = e % 2 == 0 ? two.x : two.y;
+          if constexpr (Tr::kTerms)
+            x = exp2_fast(weight_exponent(x, e % 2 == 0 ? top.x : top.y, rest));
+          else
+            x = exp2_fast(fmaf(x, a.scale2, -rest));
         }
     }
     if (all) return;

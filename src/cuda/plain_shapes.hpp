@@ -30,7 +30,7 @@ constexpr PlainShape kPlainKeys64{64, 2, 64, 2, 2}, kPlainKeys128{128, 2, 32, 2,
 constexpr int keys_rows(const PlainShape& s) {
   return 16 * s.row_tiles * kPlainWarps / 2;
 }
-// A query's numbers: its LSE, delta and the keys it sees.
+// A query's numbers beside its columns: four floats or ints. Here its LSE, delta and the keys it sees.
 constexpr int kColumnBytes = 16;
 constexpr int keys_bytes(const PlainShape& s) {
   const int columns = s.stages * s.columns * (2 * s.D * 2 + kColumnBytes), weights = keys_rows(s) * s.columns * 4;

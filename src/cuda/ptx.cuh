@@ -250,6 +250,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+// The smaller of two; NaN where one is.
+__device__ __forceinline__ float smaller_or_nan(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
 __device__ __forceinline__ float inverse_fast(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

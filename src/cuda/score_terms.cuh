@@ -9,6 +9,24 @@ namespace attend::cuda {
 
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
+constexpr float kLargestFloat = 3.402823466e38F;
+
+// An LSE in f32 moves the weights of its row by up to |LSE| * 2^-24 of themselves: up to here by 2^-14. As on the CPU
+// (core/softmax_state.hpp), beyond it the row's largest logit and the sum are kept apart, or made again. A NaN
+// suffices, it stays one, and so does -inf: such a row saw nothing.
+constexpr float kLargestLse = 1024.0F;
+__device__ __forceinline__ bool lse_suffices(float lse) {
+  return !(fabsf(lse) > kLargestLse) || lse == -INFINITY;
+}
+// What an LSE of max + log(sum) does not hold of it, where it does not suffice.
+__device__ __forceinline__ float lse_rest(float max, float sum, float lse) {
+  return lse_suffices(lse) ? 0.0F : fmaf(__log2f(sum), kLn2, max - lse);
+}
+// The exponent of 2 of a weight, from its logit, the row's `top` and what log2(sum) is beside it: 0 and the LSE of base
+// 2 where that suffices. No weight is above 1, though a large score may be, if it was made another way than the top.
+__device__ __forceinline__ float weight_exponent(float logit, float top, float rest2) {
+  return smaller_or_nan(fmaf(logit - top, kLog2E, -rest2), 0.0F);
+}
 
 __device__ __forceinline__ float load_float(const DeviceOperand& x, std::int64_t at) {
   if (x.dtype == 0) return static_cast<const float*>(x.data)[at];
@@ -33,7 +51,7 @@ __device__ __forceinline__ Interval seen_in(const DeviceMask& mask, int b, int i
   return mask.simple.is ? seen_simply(mask.simple, i) : seen_by_rules(mask, b, i);
 }
 
-// tanh to about 1e-7, absolute: that is what counts in a logit.
+// tanh to about 1e-7, absolute.
 __device__ __forceinline__ float tanh_exact(float x) {
   return fmaf(-2.0F, inverse_fast(1.0F + exp2_fast(2.0F * kLog2E * x)), 1.0F);
 }
@@ -68,28 +86,12 @@ __device__ __forceinline__ RowSlope row_slope(const DeviceMask& mask, const Scor
           static_cast<float>(row.i + offset)};
 }
 
+// cap * tanh(x / cap); small beside the cap by the series, right to a part of x however large the cap is.
 __device__ __forceinline__ float capped(float x, float cap) {
-  return cap * tanh_exact(__fdividef(x, cap));
+  const float y = __fdividef(x, cap), square = y * y;
+  const float small = x * fmaf(square, fmaf(square, 0.13333333F, -0.33333333F), 1.0F);
+  return fabsf(y) <= 0x1p-5F ? small : cap * tanh_exact(y);
 }
-// cap * tanh(x * ratio), where ratio is scale / cap and |x * ratio| at most kSmallAngle: tanh(y) / y as a polynomial of
-// y * y, to 7e-8 of it, in six instructions and no exponential.
-constexpr float kSmallAngle = 0.6F;
-struct SmallTanh {
-  float c0, c1, c2, c3, c4;
-
-  __device__ __forceinline__ SmallTanh(float ratio, float scale) {
-    const float square = ratio * ratio;
-    c0 = scale * 0.999999928F, scale *= square;
-    c1 = scale * -0.333323234F, scale *= square;
-    c2 = scale * 0.13310358F, scale *= square;
-    c3 = scale * -0.0521096245F, scale *= square;
-    c4 = scale * 0.0154866904F;
-  }
-  __device__ __forceinline__ float operator()(float x) const {
-    const float square = x * x;
-    return x * fmaf(fmaf(fmaf(fmaf(c4, square, c3), square, c2), square, c1), square, c0);
-  }
-};
 // The slope of capped. It is 1 - tanh^2, of which no digits are left near the cap; with z = exp(-2 |x / cap|) it is
 // 4 z / (1 + z)^2.
 __device__ __forceinline__ float cap_slope(float x, float cap) {

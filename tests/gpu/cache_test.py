@@ -42,6 +42,7 @@ class Cache:
                 self.scales = [torch.linspace(0.005, 0.01, Hk, device="cuda") for _ in range(2)]
         self.table = torch.randperm(pages, device="cuda", dtype=torch.int32)[: B * width].view(B, width) if page else None
         if page and not growing:  # what is not in use lies far outside
+            self.spare = next(n for n in range(pages) if n not in self.table.flatten().tolist())
             used = torch.arange(width, device="cuda") * page < torch.tensor(lengths, device="cuda")[:, None]
             self.table = torch.where(used, self.table, 1 << 30).int()
         for b, n in enumerate(lengths):
@@ -77,32 +78,39 @@ class Cache:
 
 
 def cache_case(name, H, Hk, M, D, lengths, E=None, dtype=torch.bfloat16, stored=None, page=64, window=(-1, -1),
-               causal=False, softcap=0.0, slopes=None, room=0, by_head=False, far=None):
+               causal=False, softcap=0.0, slopes=None, room=0, by_head=False, far=None, scale=None):
     name, B, stored = f"D{D} {name}{NAMES.get(stored, '')}", len(lengths), stored or dtype
     q, k, v = draw(B, M, H, D, dtype=dtype), draw(B, max(lengths), Hk, D, dtype=dtype), draw(B, max(lengths), Hk, E or D, dtype=dtype)
     cache = Cache(k, v, lengths, page, stored, room, by_head)
     if far is not None:  # the values' scales lie far apart, around 2^far, and are of both signs
         cache.scales[1] *= torch.exp2(far + torch.randint(-8, 9, cache.scales[1].shape, device="cuda"))
         cache.scales[1][:, ::7] *= -1
-    options = dict(window_size=window, causal=causal, softcap=softcap, alibi_slopes=slopes)
+    options = dict(window_size=window, causal=causal, softcap=softcap, alibi_slopes=slopes, softmax_scale=scale)
     at = torch.tensor(lengths, dtype=torch.int32, device="cuda")
     out, lse = cache.call(q, at, **options)
     right = 0 if causal else window[1]
     rules = {"window": (window[0] if window[0] >= 0 else 1 << 40, right if right >= 0 else 1 << 40)}
     for b, n in enumerate(lengths):
         keys, values = (cache.read(side, b, n).transpose(0, 1)[None] for side in (0, 1))
-        wide = base.truth(q[b : b + 1].double().transpose(1, 2), keys, values, softcap=softcap,
+        wide = base.truth(q[b : b + 1].double().transpose(1, 2), keys, values, softcap=softcap, scale=scale,
                           slopes=slopes.double() if slopes is not None else None, **rules)
         near(f"{name}: sequence {b}", out[b : b + 1].transpose(1, 2), wide[0], wide[2], dtype)
         finite = torch.isfinite(wide[1])
         check(f"{name}: lse {b}", torch.equal(finite, torch.isfinite(lse[b : b + 1]))
-              and bool(((lse[b : b + 1].double() - wide[1])[finite].abs() <= 1e-3).all()))
+              and bool(((lse[b : b + 1].double() - wide[1])[finite].abs() <= 1e-3 + 1e-6 * wide[1][finite].abs()).all()))
         alone, _ = cache.call(q[b : b + 1], at[b : b + 1], b, **options)
         check(f"{name}: the same bits alone", torch.equal(alone[0], out[b]))
-        if stored is dtype and M * H // Hk <= 8 and n > 128 and not softcap and slopes is None:
+        if stored is dtype and M * H // Hk <= 8 and n > 128 and not softcap and slopes is None and scale is None:
             mask = attend.window(*window) if window[0] >= 0 else attend.causal() if causal else None
             plain = attend.attention(q[b : b + 1].transpose(1, 2).contiguous(), keys.to(dtype), values.to(dtype), mask=mask)
             check(f"{name}: the bits without a cache", torch.equal(plain[0], out[b].transpose(0, 1)))
+    other = q.clone()
+    other[:, :, 0] *= -30
+    check(f"{name}: the same bits beside another head", torch.equal(cache.call(other, at, **options)[0][:, :, 1:], out[:, :, 1:]))
+    if window[0] >= 0 and page:  # what became of pages before the window
+        ends = (torch.arange(cache.table.shape[1], device="cuda") + 1) * page
+        cache.table = torch.where(ends <= (at - M - window[0])[:, None], cache.spare, cache.table).int()
+        check(f"{name}: pages before the window are not read", torch.equal(cache.call(q, at, **options)[0], out))
 
 
 def cases():
@@ -118,6 +126,8 @@ def cases():
             cache_case("rows in groups", 24, 2, 5, D, [900, 3], stored=stored, causal=True)
             cache_case("soft cap and ALiBi", 8, 2, 1, D, [900, 0], stored=stored, softcap=3.0,
                        slopes=torch.rand(8, device="cuda"))
+            cache_case("a negative scale", 8, 2, 1, D, [900, 77], stored=stored, scale=-0.2)
+            cache_case("a huge scale", 8, 2, 1, D, [900, 77], stored=stored, scale=1e12)
         for far in (-80, 0, 70):
             for stored in (INT8, FP8):
                 cache_case("scales far apart", 8, 2, 1, D, [3000, 77], stored=stored, far=far)
@@ -126,6 +136,15 @@ def cases():
         for stored in (None, INT8, FP8):
             if stored is None or (D % 16 == 0 and E % 16 == 0):
                 cache_case(f"E{E}", 8, 2, 1, D, [500, 44], E=E, stored=stored)
+
+
+def expanded_table():
+    """Of one row for all sequences, which an expanded tensor says."""
+    q, pages, at = draw(2, 1, 8, 64), draw(4, 64, 2, 64), torch.tensor([250, 100], dtype=torch.int32, device="cuda")
+    table = torch.arange(4, dtype=torch.int32, device="cuda")[None].expand(2, -1)
+    out = flash_attn_with_kvcache(q, pages, pages, cache_seqlens=at, block_table=table)
+    right = flash_attn_with_kvcache(q, pages, pages, cache_seqlens=at, block_table=table.contiguous())
+    check("an expanded table", torch.equal(out, right))
 
 
 def rotary_case():
@@ -245,6 +264,7 @@ if __name__ == "__main__":
         cover()
     else:
         cases()
+        expanded_table()
         rotary_case()
         for stored in (None, INT8, FP8):
             graph_case(stored)

@@ -83,6 +83,19 @@ def cases():
     lens_case("few keys", 1, 2, 1, 3000, 20, 64, maps=((3, 7, WHOLE, WHOLE),))
 
 
+def large_cases():
+    """An LSE that f32 cannot hold beside log(sum): a mask on all keys of a row, a huge scale."""
+    for D in (64, 128, 256):
+        for mask, on, scale in ((-1e9, "whole rows", 0.125), (torch.finfo(torch.float32).min, "whole rows", 0.125),
+                                (-1e4, "the last keys", 0.125), (0.0, None, 1e9)):
+            q, k = (base.quarters(1, 2, n, D, dtype=torch.bfloat16) for n in (300, 500))
+            bias = base.masked_bias(2, 300, 500, mask, on)
+            weights = base.held_weights(q, k, bias, scale)[0][0, 1]
+            seen = attend.observe(q, k, scale=scale, **({} if on is None else {"bias": bias}))
+            near(f"D{D} {mask:.0e} on {on}: zoom", seen.zoom(1), weights)
+            near(f"D{D} {mask:.0e} on {on}: map", seen.map(1, rows=7, cols=5).mass, pooled(weights, 7, 5)[0])
+
+
 def long_case():
     """A map in bands of cells; halves of it; one of 100,000 tokens, whose rows sum to one."""
     L = 8192
@@ -155,6 +168,7 @@ if __name__ == "__main__":
         cover()
     else:
         cases()
+        large_cases()
         long_case()
         if not base.plain:
             statistics_case()

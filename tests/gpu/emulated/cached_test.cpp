@@ -66,9 +66,11 @@ struct Case {
   std::vector<int> lengths{};
   std::int64_t left = kUnlimited, right = kUnlimited;
   float softcap = 0;
+  double scale = NAN;  // NaN: 1 / sqrt(D)
   bool slopes = false, sinks = false;
-  int room = 0;  // tokens beyond the longest
-  int far = 0;   // the values' scales lie far apart, around 2^far; 0: they do not
+  int room = 0;   // tokens beyond the longest
+  int far = 0;    // the values' scales lie far apart, around 2^far; 0: they do not
+  int rise = 16;  // so many powers of 2 they rise from the first key to the last; or fall after every other 256
 };
 
 // A cache whose every unused place holds something that would be seen: NaN, or pages far outside.
@@ -78,6 +80,7 @@ struct Cache {
   std::vector<float> k_scales, v_scales;
   std::vector<std::int32_t> table, lengths;
   std::int64_t pages = 0, page = 0;
+  std::int32_t spare = 0;  // a page that nobody uses
 
   Cache(const Case& c, const Halves& keys, const Halves& values) {
     const int longest = *std::max_element(c.lengths.begin(), c.lengths.end()) + c.room;
@@ -112,6 +115,7 @@ struct Cache {
       std::shuffle(order.begin(), order.end(), random_numbers);
       table.assign(static_cast<std::size_t>(c.B * (width + 2)), -1);
       std::size_t next = 0;
+      spare = order.back();
       for (int b = 0; b < c.B; ++b)
         for (std::int64_t n = 0; n < width; ++n)
           table[static_cast<std::size_t>(b * (width + 2) + n)] =
@@ -154,14 +158,15 @@ struct Cache {
       lengths[static_cast<std::size_t>(b)] = n;
     }
   }
-  // Scales that rise by 2^16 from the first key to the last, and up and down on the way, of both signs.
+  // Scales that rise or fall, and up and down on the way, of both signs.
   void spread_scales(const Case& c) {
     for (int b = 0; b < c.B; ++b)
       for (int h = 0; h < c.Hk; ++h)
         for (int j = 0; j < c.lengths[static_cast<std::size_t>(b)]; ++j) {
           const std::int64_t p = view.table[b * view.table_stride + j / page];
           float& scale = v_scales[static_cast<std::size_t>((p * c.Hk + h) * page + j % page)];
-          const int exponent = c.far + j * 16 / c.lengths[static_cast<std::size_t>(b)] + j % 5 - 2;
+          const int rise = c.rise > 0 ? j * c.rise / c.lengths[static_cast<std::size_t>(b)] : j / 256 % 2 * c.rise;
+          const int exponent = c.far + rise + j % 5 - 2;
           scale = std::ldexp(j % 7 == 3 ? -scale : scale, exponent);
         }
   }
@@ -199,6 +204,7 @@ Result run(const Case& c, Halves& q, const Cache& cache, const std::vector<float
   if (c.left != kUnlimited || c.right != kUnlimited)
     options.mask = c.left == kUnlimited && c.right == 0 ? causal() : window(c.left, c.right);
   options.softcap = c.softcap;
+  if (!std::isnan(c.scale)) options.scale = c.scale;
   if (c.slopes) options.alibi_slopes = view_of(slopes.data(), {1, c.H, 1, 1});
   if (c.sinks) options.sinks = view_of(sinks.data(), {1, c.H, 1, 1});
   AttentionExtras extras;
@@ -229,7 +235,7 @@ void compare(const Case& c, const Halves& q, const Cache& cache, const Result& g
           double x = 0;
           for (int d = 0; d < c.D; ++d)
             x += double{q.at(b, h, i, d)} * cache.value(cache.view.k, b, h / G, j, d, c.dtype);
-          x /= std::sqrt(double{static_cast<double>(c.D)});
+          x *= std::isnan(c.scale) ? 1 / std::sqrt(static_cast<double>(c.D)) : c.scale;
           if (c.softcap > 0) x = c.softcap * std::tanh(x / c.softcap);
           if (c.slopes) x -= double{slopes[static_cast<std::size_t>(h)]} * std::abs(p - j);
           s.push_back(x), keys.push_back(j);
@@ -240,16 +246,22 @@ void compare(const Case& c, const Halves& q, const Cache& cache, const Result& g
         for (const double x : s) sum += std::exp(x - top);
         const double lse = sum > 0 ? top + std::log(sum) : -INFINITY;
         const float got_lse = got.lse[static_cast<std::size_t>((b * c.H + h) * c.M + i)];
-        worst_lse = std::max(
-            worst_lse, lse == -INFINITY ? (got_lse == -INFINITY ? 0.0 : 1e9) : std::abs(lse - double{got_lse}) / 1e-3);
-        for (int e = 0; e < E; ++e) {
-          double x = 0, spread = 0;
-          for (std::size_t n1 = 0; n1 < s.size(); ++n1) {
-            const double w = std::exp(s[n1] - lse), y = cache.value(cache.view.v, b, h / G, keys[n1], e, c.dtype);
-            x += w * y, spread += w * std::abs(y);
+        worst_lse =
+            std::max(worst_lse, lse == -INFINITY ? (got_lse == -INFINITY ? 0.0 : 1e9)
+                                                 : std::abs(lse - double{got_lse}) / (1e-3 + 1e-6 * std::abs(lse)));
+        std::vector<double> right(static_cast<std::size_t>(E)), spread(right);
+        double heaviest = 0;  // of 8 bits, what is below 2^-30 of it is lost
+        for (std::size_t n1 = 0; n1 < s.size(); ++n1)
+          for (int e = 0; e < E; ++e) {
+            const double y = std::exp(s[n1] - lse) * cache.value(cache.view.v, b, h / G, keys[n1], e, c.dtype);
+            right[static_cast<std::size_t>(e)] += y, spread[static_cast<std::size_t>(e)] += std::abs(y);
+            if (c.format != CacheFormat::plain) heaviest = std::max(heaviest, std::abs(y));
           }
-          const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
-          const double error = std::abs(double{got.out.at(b, h, i, e)} - x) / (unit * (std::abs(x) + spread) + 1e-6);
+        for (int e = 0; e < E; ++e) {
+          const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11, x = right[static_cast<std::size_t>(e)];
+          const double bound =
+              unit * (std::abs(x) + spread[static_cast<std::size_t>(e)]) + (c.rise > 0 ? 1e-6 : 0) + 0x1p-30 * heaviest;
+          const double error = std::abs(double{got.out.at(b, h, i, e)} - x) / bound;
           worst = std::max(worst, std::isnan(error) ? 1e9 : error);
         }
       }
@@ -258,6 +270,35 @@ void compare(const Case& c, const Halves& q, const Cache& cache, const Result& g
 }
 
 void same_as_without(const Case& c, Halves& q, const Cache& cache, const Result& got);
+
+// The bits of a head, whatever the scores of one beside it are; and of a window, whatever became of pages that lie
+// before it.
+void same_beside_others(const Case& c, const Halves& q, const Cache& cache, const Result& got,
+                        const std::vector<float>& slopes, const std::vector<float>& sinks) {
+  const std::int64_t E = c.E > 0 ? c.E : c.D;
+  Halves other = q;
+  for (std::int64_t b = 0; b < c.B; ++b)
+    for (std::int64_t n = 0; n < c.M * c.D; ++n) {
+      std::uint16_t& x = other.data[static_cast<std::size_t>(b * c.H * c.M * c.D + n)];
+      x = bits_of(-30 * number(x, c.dtype), c.dtype);
+    }
+  const Result beside = run(c, other, cache, slopes, sinks);
+  bool same = true;
+  for (std::int64_t b = 0; b < c.B; ++b)
+    same = same &&
+           std::equal(got.out.data.begin() + (b * c.H + 1) * c.M * E, got.out.data.begin() + (b + 1) * c.H * c.M * E,
+                      beside.out.data.begin() + (b * c.H + 1) * c.M * E);
+  check(same, c.name + ": the same bits beside another head");
+  if (c.left == kUnlimited || c.page == 0) return;
+  Cache left = cache;
+  for (std::int64_t b = 0; b < c.B; ++b)
+    for (std::int64_t n = 0; (n + 1) * c.page <= c.lengths[static_cast<std::size_t>(b)] - c.M - c.left; ++n)
+      left.table[static_cast<std::size_t>(b * cache.view.table_stride + n)] = cache.spare;
+  left.view.table = left.table.data();
+  Halves queries = q;
+  const Result without = run(c, queries, left, slopes, sinks);
+  check(without.out.data == got.out.data && without.lse == got.lse, c.name + ": pages before the window are not read");
+}
 
 void test(Case c) {
   if (c.lengths.empty()) c.lengths = {700, 333};
@@ -292,11 +333,14 @@ void test(Case c) {
           c.name + ": the same bits alone");
   }
   same_as_without(c, q, cache, got);
+  same_beside_others(c, q, cache, got, slopes, sinks);
 }
 
 // Over as many contiguous keys, by the kernel that knows no cache.
 void same_as_without(const Case& c, Halves& q, const Cache& cache, const Result& got) {
-  if (c.format != CacheFormat::plain || c.M * c.H / c.Hk > 8 || c.softcap > 0 || c.slopes || c.sinks) return;
+  if (c.format != CacheFormat::plain || c.M * c.H / c.Hk > 8 || c.softcap > 0 || c.slopes || c.sinks ||
+      !std::isnan(c.scale))
+    return;
   const int E = c.E > 0 ? c.E : c.D;
   for (int b = 0; b < c.B; ++b) {
     const int n = c.lengths[static_cast<std::size_t>(b)];
@@ -398,6 +442,18 @@ void hostile() {
   refused("append without lengths", [&] { cuda::append(k.view(), v.view(), bad); });
 }
 
+// One for each stream: no launches on another get it, as many as there may be.
+void stream_counters() {
+  cuda::DeviceState& device = cuda::device_state();
+  const auto of = [&](std::uintptr_t n) { return cuda::take_counter(device, reinterpret_cast<CUstream>(n)); };
+  int* const first = of(0x1000);
+  bool apart = true;
+  for (int n = 0; n < 5000; ++n) apart = apart && of(0x2000) != first;
+  check(apart && of(0x1000) == first, "a counter for each stream");
+  for (std::uintptr_t n = 0; n < 5000; ++n) apart = apart && of(0x10000 + 16 * n) != of(0x10000 + 16 * n + 16);
+  check(apart && of(0x1000) != of(0x2000), "more streams than counters");
+}
+
 // Launches in graphs: each has a counter of its own as long as the graph lives, and any number of graphs may come.
 void counters() {
   cuda::DeviceState& device = cuda::device_state();
@@ -463,11 +519,16 @@ int main(int argc, char** argv) {
     add("causal, three queries", [](Case& c) { c.M = 3, c.right = 0, c.lengths = {300, 2}; });
     add("rows in groups", [](Case& c) { c.M = 3, c.H = 12, c.Hk = 2, c.right = 0, c.lengths = {300, 50}; });
     add("soft cap, ALiBi, sinks", [](Case& c) { c.softcap = 2, c.slopes = c.sinks = true, c.lengths = {300, 0}; });
+    add("a negative scale", [](Case& c) { c.scale = -0.2, c.lengths = {300, 50}; });
+    add("a scale of zero", [](Case& c) { c.scale = 0, c.lengths = {300, 50}; });
+    add("a huge scale", [](Case& c) { c.scale = 1e12, c.lengths = {700, 50}; });
     add("value dim", [](Case& c) { c.D = 128, c.E = 64, c.lengths = {200}; });
     add("dims of 40", [](Case& c) { c.D = 40, c.E = 72, c.lengths = {200}; });
     if (format != CacheFormat::plain)
       for (const int far : {-80, 1, 70})
         add("scales far apart", [&](Case& c) { c.far = far, c.M = 2, c.lengths = {700, 90}; });
+    if (format != CacheFormat::plain)  // large ones beside small weights, before the first large weight
+      add("scales that fall", [&](Case& c) { c.far = 60, c.rise = -60, c.scale = 30, c.lengths = {5000}; });
     add("a wide window", [](Case& c) { c.left = 100, c.right = 20, c.M = 2, c.lengths = {300}; });
   }
   cases.push_back(
@@ -477,7 +538,7 @@ int main(int argc, char** argv) {
   for (const Case& c : cases)
     if (c.name.find(only) != std::string::npos) test(c);
   if (only.empty() || only == "hostile") hostile();
-  if (only.empty() || only == "counters") counters();
+  if (only.empty() || only == "counters") counters(), stream_counters();
   std::printf("%d checks on the emulated driver, %d failed\n", checks, failed);
   return failed != 0;
 }

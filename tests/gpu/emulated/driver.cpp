@@ -161,6 +161,9 @@ SHOWN void emulated_drop_graph() {
 EXPORT cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   return *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
 }
+EXPORT cuStreamGetId(CUstream stream, unsigned long long* number) {
+  return *number = reinterpret_cast<std::uintptr_t>(stream), CUDA_SUCCESS;
+}
 EXPORT cuPointerGetAttribute(void*, CUpointer_attribute, CUdeviceptr) {
   return CUDA_SUCCESS;
 }

@@ -28,18 +28,32 @@
 namespace emulated {
 
 const std::map<std::string, void (*)(const void*)>& kernels() {
-  static const std::map<std::string, void (*)(const void*)> all = {
-      ATTEND_TYPES(plain_forward_, ForwardArgs),   ATTEND_TYPES(plain_forward_terms_, ForwardArgs),
-      ATTEND_TYPES(plain_keys_, BackwardArgs),     ATTEND_TYPES(plain_keys_terms_, BackwardArgs),
-      ATTEND_TYPES(plain_queries_, BackwardArgs),  ATTEND_TYPES(plain_queries_terms_, BackwardArgs),
-      ATTEND_TYPES(lens_map_, LensArgs),           ATTEND_TYPES(lens_map_terms_, LensArgs),
-      ATTEND_KERNEL(lens_queries, LensArgs),       ATTEND_KERNEL(lens_cells, LensArgs),
-      ATTEND_TYPES(decode_, DecodeArgs),           ATTEND_TYPES(cached_, CacheArgs),
-      ATTEND_DIMS(cached_, _int8, CacheArgs),      ATTEND_DIMS(cached_, _fp8, CacheArgs),
-      ATTEND_DIMS(attention_combine_, , KeyParts), ATTEND_DIMS(cache_combine_, , CacheParts),
-      ATTEND_KERNEL(cache_append, AppendArgs),     ATTEND_KERNEL(backward_begin, BackwardArgs),
-      ATTEND_KERNEL(backward_sinks, BackwardArgs), ATTEND_KERNEL(backward_clear, BackwardArgs),
-      ATTEND_KERNEL(mask_words, MaskBitsArgs),     ATTEND_KERNEL(mask_tiles, MaskBitsArgs)};
+  static const std::map<std::string, void (*)(const void*)> all = {ATTEND_TYPES(plain_forward_, ForwardArgs),
+                                                                   ATTEND_TYPES(plain_forward_terms_, ForwardArgs),
+                                                                   ATTEND_TYPES(plain_keys_, BackwardArgs),
+                                                                   ATTEND_TYPES(plain_keys_terms_, BackwardArgs),
+                                                                   ATTEND_TYPES(plain_queries_, BackwardArgs),
+                                                                   ATTEND_TYPES(plain_queries_terms_, BackwardArgs),
+                                                                   ATTEND_TYPES(lens_map_, LensArgs),
+                                                                   ATTEND_TYPES(lens_map_terms_, LensArgs),
+                                                                   ATTEND_KERNEL(lens_queries, LensArgs),
+                                                                   ATTEND_KERNEL(lens_cells, LensArgs),
+                                                                   ATTEND_KERNEL(lens_tops_bf16, LensArgs),
+                                                                   ATTEND_KERNEL(lens_tops_f16, LensArgs),
+                                                                   ATTEND_KERNEL(backward_tops_bf16, BackwardArgs),
+                                                                   ATTEND_KERNEL(backward_tops_f16, BackwardArgs),
+                                                                   ATTEND_TYPES(decode_, DecodeArgs),
+                                                                   ATTEND_TYPES(cached_, CacheArgs),
+                                                                   ATTEND_DIMS(cached_, _int8, CacheArgs),
+                                                                   ATTEND_DIMS(cached_, _fp8, CacheArgs),
+                                                                   ATTEND_DIMS(attention_combine_, , KeyParts),
+                                                                   ATTEND_DIMS(cache_combine_, , CacheParts),
+                                                                   ATTEND_KERNEL(cache_append, AppendArgs),
+                                                                   ATTEND_KERNEL(backward_begin, BackwardArgs),
+                                                                   ATTEND_KERNEL(backward_sinks, BackwardArgs),
+                                                                   ATTEND_KERNEL(backward_clear, BackwardArgs),
+                                                                   ATTEND_KERNEL(mask_words, MaskBitsArgs),
+                                                                   ATTEND_KERNEL(mask_tiles, MaskBitsArgs)};
   return all;
 }
 

@@ -74,7 +74,7 @@ void run(const Case& c, const std::vector<Asked>& maps) {
 void each_case(std::int64_t D) {
   constexpr DType bf16 = DType::bf16, f16 = DType::f16;
   static const std::vector<std::uint8_t> shown = [] {
-    std::vector<std::uint8_t> bits(300 * 300);
+    std::vector<std::uint8_t> bits(4 * 300 * 300);
     for (std::uint8_t& x : bits) x = numbers() % 2;
     std::fill(bits.begin(), bits.begin() + 70 * 300, std::uint8_t{0});  // rows that see nothing, whole tiles among them
     return bits;
@@ -82,8 +82,10 @@ void each_case(std::int64_t D) {
   const auto dense_mask = [&](std::int64_t M, std::int64_t N) {
     return dense(shown.data(), {1, 1, M, N}, {0, 0, 300, 1});
   };
+  const Mask by_head = dense(shown.data(), {2, 2, 200, 300}, {2 * 300 * 300, 300 * 300, 300, 1});
   const LensArea all{}, part{37, 101, 70, 90};
   const std::vector<Asked> few = {{{0, 0}, all, 7, 5}, {{0, 1}, part, 3, 90}};
+  const std::vector<Asked> of_batches = {{{0, 1}, all, 7, 5}, {{1, 0}, all, 7, 5}, {{1, 1}, part, 3, 90}};
   const std::vector<Case> cases = {
       {"full", 1, 2, 1, 200, 300, D, bf16},
       {"causal", 2, 2, 2, 200, 300, D, f16, causal()},
@@ -93,6 +95,7 @@ void each_case(std::int64_t D) {
       {"segments", 1, 2, 1, 290, 290, D, f16, segments({0, 33, 170, 290}) & causal()},
       {"padding", 1, 2, 1, 200, 300, D, bf16, padding({111})},
       {"dense", 1, 2, 1, 200, 300, D, bf16, dense_mask(200, 300)},
+      {"dense by head", 2, 2, 1, 200, 300, D, bf16, by_head},
       {"soft cap", 1, 2, 1, 200, 300, D, bf16, causal(), {.softcap = 3, .sinks = true}},
       {"bias", 1, 2, 1, 200, 300, D, f16, no_mask(), {.bias = true}},
       {"ALiBi", 1, 2, 1, 200, 300, D, bf16, causal(), {.scale = 0.2, .alibi = true}},
@@ -109,7 +112,7 @@ void each_case(std::int64_t D) {
        {.softcap = 5, .bias = true, .alibi = true, .sinks = true}}};
   for (Case c : cases) {
     c.name = std::string("D").append(std::to_string(D)).append(" ").append(c.name);
-    run(c, few);
+    run(c, c.B > 1 ? of_batches : few);
   }
 }
 

@@ -121,6 +121,7 @@ void each_case(std::int64_t D) {
       {"chunks", 1, 2, 1, 300, 300, D, D, bf16, chunks(70, 1) & causal()},
       {"ALiBi", 1, 2, 2, 150, 150, D, D, bf16, causal(), {.alibi = true}},
       {"soft cap", 1, 2, 2, 100, 150, D, D, bf16, no_mask(), cap},
+      {"soft cap of 1e6", 1, 2, 2, 100, 150, D, D, f16, no_mask(), {.softcap = 1e6}},
       {"bias", 2, 2, 2, 100, 150, D, D, bf16, no_mask(), {.bias = true}},
       {"bias and soft cap", 1, 2, 2, 100, 150, D, D, bf16, causal(), {.softcap = 3, .scale = 0.5, .bias = true}},
       {"sinks", 1, 2, 2, 100, 150, D, D, bf16, causal(Align::first_key), {.sinks = true}},
@@ -138,6 +139,7 @@ void each_case(std::int64_t D) {
       {"one query, window and sinks", 2, 8, 2, 1, 900, D, D, f16, window(300, 0), {.sinks = true}},
       {"few queries", 2, 8, 2, 5, 900, D, D, bf16, causal()},
       {"64 rows", 1, 16, 2, 8, 900, D, D, bf16, causal()},
+      {"soft cap of 1e-7", 1, 2, 2, 100, 150, D, D, bf16, no_mask(), {.softcap = 1e-7}},
       {"few queries, soft cap", 1, 8, 2, 3, 600, D, D, bf16, no_mask(), {.softcap = 3, .sinks = true}}};
   for (const std::int64_t N : {127, 129, 700, 3000})  // one, some and all parts of the keys
     forward.push_back({"one query, " + std::to_string(N) + " keys", 2, 8, 2, 1, N, D, D});

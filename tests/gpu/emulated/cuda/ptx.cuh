@@ -185,6 +185,9 @@ inline std::uint32_t transposed(std::uint32_t pair) {
 inline float exp2_fast(float x) {
   return std::exp2(x);
 }
+inline float smaller_or_nan(float x, float y) {
+  return x > y ? y : x;
+}
 inline float inverse_fast(float x) {
   return 1.0F / x;
 }
