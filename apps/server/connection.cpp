@@ -44,7 +44,7 @@ class SocketReply final : public Reply {
     post([head = std::move(head)](Connection& c, const std::shared_ptr<Exchange>& e) { c.respond(e, head, true); });
   }
   bool write(std::string piece) override {
-    if (done_ || !began_ || exchange_->gone.load()) return false;
+    if (done_ || !began_ || exchange_->gone()) return false;
     if (exchange_->unread.fetch_add(piece.size()) + piece.size() > unread_) {
       done_ = true;
       post([](Connection& c, const std::shared_ptr<Exchange>& e) { c.abandon(e); });
@@ -58,16 +58,7 @@ class SocketReply final : public Reply {
     done_ = true;
     post([](Connection& c, const std::shared_ptr<Exchange>& e) { c.finish(e); });
   }
-  void when_gone(std::function<void()> call) override {
-    {
-      const std::lock_guard lock(exchange_->mutex);
-      if (!exchange_->gone.load()) {
-        exchange_->when_gone = std::move(call);
-        return;
-      }
-    }
-    call();
-  }
+  void when_gone(std::function<void()> call) override { exchange_->when_gone(std::move(call)); }
 
  private:
   template <class Job>
@@ -348,7 +339,7 @@ void Connection::after_answer() {
   if (answering_) shared_.answering.fetch_sub(1);
   answering_ = false;
   ended_ = false;
-  if (exchange_) exchange_->forget();
+  if (exchange_) exchange_->answered();
   exchange_.reset();
   if (keep_alive_ && !shared_.draining.load() && !drop_after_write_) return wait_for_request();
   error_code ignored;

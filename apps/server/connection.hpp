@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>  // before Boost: its 1.74 uses it without including it
@@ -15,35 +14,13 @@
 #include <boost/beast/http.hpp>
 // clang-format on
 
+#include "apps/server/exchange.hpp"
 #include "apps/server/handler_threads.hpp"
 #include "apps/server/listener.hpp"
 
 namespace attend::server {
 
 inline constexpr std::size_t kReadAhead = 16 << 10;  // of a client that does not wait for its answer
-
-// What one request and the thread that answers it share.
-struct Exchange {
-  std::atomic<bool> gone{false};
-  std::atomic<std::size_t> unread{0};
-  std::mutex mutex;
-  std::function<void()> when_gone;
-
-  void leave() {
-    std::function<void()> call;
-    {
-      const std::lock_guard lock(mutex);
-      if (gone.exchange(true)) return;
-      call = std::move(when_gone);
-    }
-    if (call) call();
-  }
-  // Answered: what was to be called may own the reply, which owns this.
-  void forget() {
-    const std::lock_guard lock(mutex);
-    when_gone = nullptr;
-  }
-};
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
