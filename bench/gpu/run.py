@@ -4,8 +4,8 @@ usage: run.py [rows]    rows: words that a row's name must hold: forward, backwa
 With the word `plain` the kernels are those for cards other than Hopper's, whatever this one is, and the peer is
 FlashAttention-2, whose instructions are the same (mma.sync).
 
-Every rate is the median (the best) of ten rounds; forward and decode are replays of captured graphs, so that nobody's
-launches count. Useful products alone are counted: a mask's hidden scores are nobody's work.
+Every rate is the median (the best) of ten rounds; all but backward are replays of captured graphs, so that nobody's launches
+count. Useful products alone are counted: a mask's hidden scores are nobody's work. `dense` is attend with no mask.
 """
 
 import os
@@ -76,9 +76,11 @@ def asked(name):
     return all(word in title(name) for word in wanted)
 
 
-def show(name, functions, work, unit="TFLOP/s", scale=1e-9):
+def show(name, functions, work, unit="TFLOP/s", scale=1e-9, other_work=None):
+    """other_work: {peer: work} of those whose work is another."""
+    works = {**dict.fromkeys(functions, work), **(other_work or {})}
     times = turns(functions)
-    rate = {peer: (work / median(t) * scale, work / min(t) * scale) for peer, t in times.items()}
+    rate = {peer: (works[peer] / median(t) * scale, works[peer] / min(t) * scale) for peer, t in times.items()}
     ours = rate["attend"][0]
     text = "  ".join(f"{peer} {middle:.4g} ({best:.4g})" for peer, (middle, best) in rate.items())
     ratios = ", ".join(f"{ours / middle:.2f} x {peer}" for peer, (middle, _) in rate.items() if peer != "attend")
@@ -212,6 +214,10 @@ def masks():
     document = torch.repeat_interleave(torch.arange(len(cu) - 1), torch.tensor(cu).diff()).to("cuda")
     slopes = torch.exp2(-0.5 * torch.arange(1, 17, device="cuda"))
     causal = lambda b, h, q, k: q >= k  # noqa: E731
+    at = torch.arange(8192, device="cuda")
+    # Boolean tensors: documents, and a tenth of all scores hidden by chance, which leaves no tile whole.
+    tensors = {"documents": (document[:8192, None] == document[:8192]) & (at[:, None] >= at),
+               "holes": (torch.rand(8192, 8192, device="cuda") < 0.9) & (at[:, None] >= at)}
     rows = [("window 1024 8k", 2, 8192, attend.window(1024, 0), {}, lambda b, h, q, k: (q >= k) & (q - k <= 1024), None),
             ("window 1024 32k", 1, 32768, attend.window(1024, 0), {}, lambda b, h, q, k: (q >= k) & (q - k <= 1024), None),
             ("documents 16k", 1, 16384, attend.segments(cu) & attend.causal(), {},
@@ -221,6 +227,8 @@ def masks():
              lambda s, b, h, q, k: s + (k - q) * slopes[h]),
             ("soft cap causal 8k", 2, 8192, attend.causal(), {"softcap": 30.0}, causal,
              lambda s, b, h, q, k: 30.0 * torch.tanh(s / 30.0))]
+    read = lambda tensor: lambda b, h, q, k: tensor[q, k]  # noqa: E731
+    rows += [(f"boolean {name} 8k", 2, 8192, tensor, {}, read(tensor), None) for name, tensor in tensors.items()]
     for what, B, L, mask, scores, rule, change in rows:
         if not asked(f"masks {what}"):
             continue
@@ -228,8 +236,13 @@ def masks():
         at = torch.arange(L, device="cuda")
         pairs = sum(rule(0, 0, at[i:i + 1024, None], at[None]).sum().item() for i in range(0, L, 1024))
         blocks = create_block_mask(rule, None, None, L, L, device="cuda")
-        show(f"masks {what}", {"Flex": lambda: flex(q, k, v, score_mod=change, block_mask=blocks),
-                               "attend": lambda: attend.attention(q, k, v, mask, **scores)}, 4 * B * 16 * pairs * 128)
+        ours = lambda: attend.attention(q, k, v, mask, **scores)  # noqa: E731
+        if isinstance(mask, torch.Tensor):
+            ours = lambda: attend.torch.scaled_dot_product_attention(q, k, v, mask)  # noqa: E731
+        show(f"masks {what}", {"Flex": graphed(lambda: flex(q, k, v, score_mod=change, block_mask=blocks)),
+                               "dense": graphed(lambda: attend.attention(q, k, v)),
+                               "attend": graphed(ours)},
+             4 * B * 16 * pairs * 128, other_work={"dense": 4 * B * 16 * L * L * 128})
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ void launch_rows(const char* kernels, const KeyParts& parts, const void* args, C
   constexpr int kThreads = 128;
   const std::int64_t rows = checked_product("rows", {parts.B, parts.H, parts.M});
   if (rows > kFarKey) fail(kOp, "more than 2^29 rows of few queries each");
-  launch_behind(kernel("attention_combine", kernels + std::to_string(parts.row_floats), 0),
+  launch_behind(KernelSet::hopper, kernel("attention_combine", kernels + std::to_string(parts.row_floats), 0),
                 static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, stream, args);
 }
 

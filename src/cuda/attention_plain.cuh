@@ -130,7 +130,7 @@ struct PlainForward {
             s, [&](int n, int c) { return is_shown(a.mask, place(n), col + c); },
             [](float& x, bool shown) { x = shown ? x : -INFINITY; });
   }
-  // The exponent of 2 of a score, or of a logit where there are terms: as in attention_forward.cuh.
+  // The exponent of 2 of a score, or of a logit where there are terms: as in forward_group.cuh.
   __device__ __forceinline__ float exponent_of(float x, float base) const {
     return Tr::kTerms ? (x - base) * kLog2E : fmaf(x, a.scale2, -base);
   }
@@ -276,18 +276,15 @@ __device__ __forceinline__ void attention_plain(const ForwardArgs& a) {
   const int tokens = group.token_of(Tr::kRows), i0 = item.m * tokens, i1 = smaller(a.M, i0 + tokens) - 1;
   const int lo = larger(group.seen_in_part(i0).lo, 0), hi = group.seen_in_part(i1).hi;
   const int first = lo / Tr::kColumns, last = (hi + Tr::kColumns - 1) / Tr::kColumns - 1;
-  const auto state = [&](int j) {  // of a block of holes: 0 hides all, 2 none
-    if (!Tr::kTerms || a.mask.bits.words == nullptr) return 2;
-    const MaskBits& bits = a.mask.bits;
-    return static_cast<int>(bits.tiles[item.b * bits.tile_batch_stride + item.h * bits.tile_head_stride +
-                                       static_cast<std::int64_t>(item.m) * bits.row_tiles + j]);
-  };
-  const auto visible = [&](int j) {
-    while (j >= first && state(j) == 0) --j;
-    return j;
+  const MaskBits& bits = a.mask.bits;
+  const auto tile = [&](int j) {  // of blocks with holes
+    if (!Tr::kTerms || bits.words == nullptr) return MaskTile::of(2, j - 1);
+    return bits.tiles[item.b * bits.tile_batch_stride + item.h * bits.tile_head_stride +
+                      static_cast<std::int64_t>(item.m) * bits.row_tiles + j];
   };
 
-  int j = visible(last);
+  int j = last;
+  if (j >= first && tile(j).state() == 0) j = tile(j).before();
   if (j >= first) {
     group.copy_queries(memory);
     copy_keys(j);
@@ -301,8 +298,8 @@ __device__ __forceinline__ void attention_plain(const ForwardArgs& a) {
     __syncthreads();  // the keys are there, and nobody needs the values before
     copy_values(j);
     if (some) group.scores();
-    const int next = visible(j - 1);
-    if (some) group.logits(j, state(j) != 2);
+    const int next = tile(j).before();
+    if (some) group.logits(j, tile(j).state() != 2);
     wait_copies();
     __syncthreads();  // the values are there, and nobody needs the keys
     if (next >= first) copy_keys(next);

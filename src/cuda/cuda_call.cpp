@@ -266,13 +266,15 @@ void DeviceCall::make_bits(int tile_queries, int tile_keys, const std::optional<
   const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, rows_of_tiles = divide_up(mask.M, tile_queries);
   const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});
   const std::int64_t tiles = checked_product("mask tiles", {heads, rows_of_tiles, bits_.row_tiles});
-  memory_.push_back(std::make_unique<Workspace>(device, Workspace::round(words * 4) + Workspace::round(tiles), stream));
+  memory_.push_back(std::make_unique<Workspace>(
+      device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream));
   bits_.words = memory_.back()->part<std::uint32_t>(words);
-  bits_.tiles = memory_.back()->part<std::uint8_t>(tiles);
-  constexpr std::int64_t kMostBlocks = 1 << 16;
-  launch(kernel("mask_bits", "mask_words", 0), static_cast<int>(std::min(kMostBlocks, divide_up(words, 256))), 256, 0,
+  bits_.tiles = memory_.back()->part<MaskTile>(tiles);
+  const std::int64_t strips = divide_up(bits_.row_tiles, 1024 / tile_keys);
+  launch(kernel("mask_bits", "mask_words", 0), static_cast<int>(heads * rows_of_tiles * strips), kMaskThreads, 0,
          stream, &bits_);
-  launch(kernel("mask_bits", "mask_tiles", 0), static_cast<int>(tiles), 128, 0, stream, &bits_);
+  launch_behind(device.kernels, kernel("mask_bits", "mask_links", 0), static_cast<int>(heads * rows_of_tiles), 32,
+                stream, &bits_);
   MaskBits& to = mask.bits;
   to.words = bits_.words, to.tiles = bits_.tiles;
   to.row_words = bits_.row_words, to.row_tiles = bits_.row_tiles;

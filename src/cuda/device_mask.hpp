@@ -36,10 +36,19 @@ struct Interval {
   int lo, hi;  // none where lo >= hi
 };
 
-// A bit for each query and key, 32 keys to a word, and for each tile what it holds.
+// What a tile of holes shows, and the nearest tile before it in its row of tiles that shows something, or -1.
+struct MaskTile {
+  int packed;
+
+  ATTEND_HOST_DEVICE static MaskTile of(int state, int before) { return {before * 4 + state}; }
+  ATTEND_HOST_DEVICE int state() const { return packed & 3; }  // 0: no key; 1: some; 2: all
+  ATTEND_HOST_DEVICE int before() const { return packed >> 2; }
+};
+
+// A bit for each query and key, 32 keys to a word, and tiles of them.
 struct MaskBits {
-  const std::uint32_t* words = nullptr;                      // null: nothing is hidden inside the intervals
-  const std::uint8_t* tiles = nullptr;                       // 0: hides all; 1: hides some; 2: hides none
+  const std::uint32_t* words = nullptr;  // null: nothing is hidden inside the intervals
+  const MaskTile* tiles = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0;            // in words; 0 repeats
   std::int64_t tile_batch_stride = 0, tile_head_stride = 0;  // in tiles
   int row_words = 0, row_tiles = 0;

@@ -284,7 +284,8 @@ void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUst
         "cuLaunchKernel");
 }
 
-void launch_behind(CUfunction function, int blocks, int threads, CUstream stream, const void* args) {
+void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threads, CUstream stream, const void* args) {
+  if (kernels != KernelSet::hopper) return launch(function, blocks, threads, 0, stream, args);
   std::array<void*, 1> parameters = {const_cast<void*>(args)};
   CUlaunchAttribute early{};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;

@@ -72,8 +72,8 @@ int* take_counter(DeviceState& device, CUstream stream);
 CUfunction kernel(const char* image, const std::string& name, int shared_bytes);
 void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUstream stream, const void* args);
 // The same for a kernel that itself waits (wait_for_kernel) until the one before it is done: it is made ready
-// meanwhile.
-void launch_behind(CUfunction function, int blocks, int threads, CUstream stream, const void* args);
+// meanwhile, where the device does that.
+void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threads, CUstream stream, const void* args);
 
 // Memory of one call on a stream.
 class Workspace {

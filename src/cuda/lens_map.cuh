@@ -232,8 +232,8 @@ __device__ __forceinline__ void lens_map(const LensArgs& a) {
   const auto holes = [&](int x) {  // 0: all is hidden; 2: nothing
     if (!Tr::kTerms || a.mask.bits.words == nullptr) return 2;
     const MaskBits& bits = a.mask.bits;
-    return static_cast<int>(bits.tiles[a.b * bits.tile_batch_stride + a.h * bits.tile_head_stride +
-                                       static_cast<std::int64_t>(first + x) * bits.row_tiles + tile]);
+    const std::int64_t head = a.b * bits.tile_batch_stride + a.h * bits.tile_head_stride;
+    return bits.tiles[head + static_cast<std::int64_t>(first + x) * bits.row_tiles + tile].state();
   };
   warp.enter(larger(warp.from, first * Tr::kColumns));
   walk_steps<Tr>(past - first, copy_step,

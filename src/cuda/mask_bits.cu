@@ -1,49 +1,101 @@
 // Writes what a mask hides inside its intervals as bits, and what each tile of them holds.
 #include "cuda/mask_bits.hpp"
+#include "cuda/ptx.cuh"
 
 using namespace attend::cuda;
 
-// A word for each thread: 32 keys of one query.
-extern "C" __global__ void __launch_bounds__(256) mask_words(const __grid_constant__ MaskBitsArgs a) {
-  const std::int64_t count = static_cast<std::int64_t>(a.B) * a.H * a.M * a.row_words;
-  for (std::int64_t n = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; n < count;
-       n += std::int64_t{gridDim.x} * blockDim.x) {
-    const int word = static_cast<int>(n % a.row_words);
-    const std::int64_t row = n / a.row_words;
-    const int i = static_cast<int>(row % a.M), h = static_cast<int>(row / a.M % a.H),
-              b = static_cast<int>(row / a.M / a.H);
-    std::uint32_t bits = 0;
-    for (int c = 0; c < 32; ++c) {
-      const int j = word * 32 + c;
-      bool seen = j < a.N;
-      for (int r = 0; r < a.rule_count && seen; ++r) {
-        const HoleRule& rule = a.rules[r];
-        seen = rule.data[b * rule.strides[0] + h * rule.strides[1] + i / rule.block_queries * rule.strides[2] +
-                         j / rule.block_keys * rule.strides[3]] != 0;
-      }
-      bits |= (seen ? 1U : 0U) << c;
+namespace {
+
+// A bit for each of 32 bytes: whether it is not zero.
+__device__ __forceinline__ std::uint32_t bits_of_bytes(const std::uint8_t* bytes) {
+  std::uint32_t bits = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint4 sixteen = reinterpret_cast<const uint4*>(bytes)[half];
+    const std::uint32_t fours[4] = {sixteen.x, sixteen.y, sixteen.z, sixteen.w};
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      // The highest bit of every byte that is not zero; a product puts the four side by side.
+      const std::uint32_t high = (((fours[n] & 0x7f7f7f7fU) + 0x7f7f7f7fU) | fours[n]) & 0x80808080U;
+      bits |= ((high >> 7) * 0x10204080U) >> 28 << (16 * half + 4 * n);
     }
-    a.words[n] = bits;
   }
+  return bits;
 }
 
-// A tile for each block of threads: 0 hides all, 1 some, 2 none.
-extern "C" __global__ void __launch_bounds__(128) mask_tiles(const __grid_constant__ MaskBitsArgs a) {
-  const int column = static_cast<int>(blockIdx.x) % a.row_tiles,
-            rows_of_tiles = (a.M + a.tile_queries - 1) / a.tile_queries;
-  const int row_tile = static_cast<int>(blockIdx.x) / a.row_tiles % rows_of_tiles;
-  const int head = static_cast<int>(blockIdx.x) / a.row_tiles / rows_of_tiles;  // of B x H
-  const int i0 = row_tile * a.tile_queries, i1 = smaller(a.M, i0 + a.tile_queries);
-  const int j0 = column * a.tile_keys, j1 = smaller(a.N, j0 + a.tile_keys), words = (j1 - j0 + 31) / 32;
-  bool any = false, all = true;
-  for (int n = static_cast<int>(threadIdx.x); n < (i1 - i0) * words; n += static_cast<int>(blockDim.x)) {
-    const int i = i0 + n / words, w = n % words;
-    const std::uint32_t bits = a.words[(static_cast<std::int64_t>(head) * a.M + i) * a.row_words + j0 / 32 + w];
-    const int keys = smaller(32, j1 - j0 - w * 32);
-    any = any || bits != 0;
-    all = all && bits == (keys == 32 ? ~0U : (1U << keys) - 1);
+// The keys from `first` on, up to 32, that a rule shows to the queries of `row`.
+__device__ __forceinline__ std::uint32_t bits_of_rule(const HoleRule& rule, const std::uint8_t* row, int first,
+                                                      int keys) {
+  std::uint32_t bits = 0;
+  int block = first / rule.block_keys, left = (block + 1) * rule.block_keys - first;  // no division for each key
+  for (int c = 0; c < keys; ++c, --left) {
+    if (left == 0) ++block, left = rule.block_keys;
+    bits |= (row[block * rule.strides[3]] != 0 ? 1U : 0U) << c;
   }
-  any = __syncthreads_or(any);
-  all = __syncthreads_and(all);
-  if (threadIdx.x == 0) a.tiles[blockIdx.x] = any ? (all ? 2 : 1) : 0;
+  return bits;
+}
+
+}  // namespace
+
+// A row of tiles, up to 32 words wide, for each block of threads: a thread has one column of words.
+extern "C" __global__ void __launch_bounds__(kMaskThreads) mask_words(const __grid_constant__ MaskBitsArgs a) {
+  __shared__ unsigned found[32];  // of a tile: 1 where some key is shown, 2 where some is hidden
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int tile_words = a.tile_keys / 32, tiles = 32 / tile_words, strips = (a.row_tiles + tiles - 1) / tiles;
+  const int rows_of_tiles = (a.M + a.tile_queries - 1) / a.tile_queries;
+  const int strip = static_cast<int>(blockIdx.x) % strips, row = static_cast<int>(blockIdx.x) / strips;
+  const int head = row / rows_of_tiles, h = head % a.H, b = head / a.H, column = strip * tiles + lane / tile_words;
+  const int i0 = row % rows_of_tiles * a.tile_queries, i1 = smaller(a.M, i0 + a.tile_queries);
+  if (warp == 0) found[lane] = 0;
+  __syncthreads();
+  if (lane < tiles * tile_words && column < a.row_tiles) {
+    const int word = strip * tiles * tile_words + lane, keys = smaller(32, a.N - word * 32);
+    const std::uint32_t full = keys == 32 ? ~0U : keys > 0 ? (1U << keys) - 1 : 0U;
+    bool some = false, hides = false;
+    const auto walk = [&](auto&& bits_of) {
+#pragma unroll 4
+      for (int i = i0 + warp; i < i1; i += kMaskThreads / 32) {
+        const std::uint32_t bits = bits_of(i);
+        a.words[(static_cast<std::int64_t>(head) * a.M + i) * a.row_words + word] = bits;
+        some = some || bits != 0, hides = hides || bits != full;
+      }
+    };
+    const auto head_of = [&](const HoleRule& rule) { return rule.data + b * rule.strides[0] + h * rule.strides[1]; };
+    // Rows of bytes one beside another, as most are: several rows' on their way at a time.
+    const HoleRule& only = a.rules[0];
+    const std::uint8_t* const bytes = head_of(only) + word * 32;
+    if (a.rule_count == 1 && only.blocks == 0 && only.strides[3] == 1 && keys == 32 &&
+        (reinterpret_cast<std::uintptr_t>(bytes) | static_cast<std::uintptr_t>(only.strides[2])) % 16 == 0)
+      walk([&](int i) { return bits_of_bytes(bytes + i * only.strides[2]); });
+    else
+      walk([&](int i) {
+        std::uint32_t bits = full;
+        for (int r = 0; r < a.rule_count && bits != 0; ++r) {
+          const HoleRule& rule = a.rules[r];
+          bits &= bits_of_rule(rule, head_of(rule) + i / rule.block_queries * rule.strides[2], word * 32, keys);
+        }
+        return bits;
+      });
+    atomicOr(&found[lane / tile_words], (some ? 1U : 0U) | (hides ? 2U : 0U));
+  }
+  __syncthreads();
+  const int mine = strip * tiles + lane;
+  if (warp != 0 || lane >= tiles || mine >= a.row_tiles) return;
+  const int state = (found[lane] & 1U) == 0 ? 0 : (found[lane] & 2U) == 0 ? 2 : 1;
+  a.tiles[static_cast<std::int64_t>(row) * a.row_tiles + mine] = MaskTile::of(state, -1);
+}
+
+// A row of tiles for each warp: which comes before each.
+extern "C" __global__ void __launch_bounds__(32) mask_links(const __grid_constant__ MaskBitsArgs a) {
+  const int lane = static_cast<int>(threadIdx.x);
+  MaskTile* const tiles = a.tiles + static_cast<std::int64_t>(blockIdx.x) * a.row_tiles;
+  wait_for_kernel();
+  int before = -1;
+  for (int first = 0; first < a.row_tiles; first += 32) {
+    const int column = first + lane, state = column < a.row_tiles ? tiles[column].state() : 0;
+    const std::uint32_t shown = __ballot_sync(~0U, state != 0), lower = shown & ((1U << lane) - 1);
+    const int nearest = lower != 0 ? first + 31 - __clz(static_cast<int>(lower)) : before;
+    if (column < a.row_tiles) tiles[column] = MaskTile::of(state, nearest);
+    if (shown != 0) before = first + 31 - __clz(static_cast<int>(shown));
+  }
 }

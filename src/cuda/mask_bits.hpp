@@ -8,6 +8,7 @@
 namespace attend::cuda {
 
 constexpr int kMostHoles = 4;
+constexpr int kMaskThreads = 256;
 
 // A rule that can hide keys inside an interval.
 struct HoleRule {
@@ -24,7 +25,7 @@ struct MaskBitsArgs {
   int M = 0, N = 0;
   int tile_queries = 0, tile_keys = 0;
   std::uint32_t* words = nullptr;
-  std::uint8_t* tiles = nullptr;
+  MaskTile* tiles = nullptr;
   int row_words = 0, row_tiles = 0;
 };
 

@@ -1,19 +1,17 @@
 """flash_attn_with_kvcache on CUDA tensors: pages, int8 and fp8, against arithmetic in float64 and against the kernels
 without a cache; the same bits; graphs that are replayed with other lengths; what lies outside.
 
-usage: cache_test.py [--plain] [--cover]    as attention_test.py; the plain kernels, which have none of it, refuse it
+usage: cache_test.py [--plain] [--cover]    definition.py says what they do; the plain kernels have none of it, and refuse it
 """
 
 import copy
 import gc
-import sys
 
 import torch
 
 import attend
-import attention_test as base
 from attend.flash_attn import flash_attn_with_kvcache
-from attention_test import check, draw, near
+from definition import check, draw, near, plain, run, truth
 
 INT8, FP8 = torch.int8, torch.float8_e4m3fn
 NAMES = {INT8: " int8", FP8: " fp8"}
@@ -92,7 +90,7 @@ def cache_case(name, H, Hk, M, D, lengths, E=None, dtype=torch.bfloat16, stored=
     rules = {"window": (window[0] if window[0] >= 0 else 1 << 40, right if right >= 0 else 1 << 40)}
     for b, n in enumerate(lengths):
         keys, values = (cache.read(side, b, n).transpose(0, 1)[None] for side in (0, 1))
-        wide = base.truth(q[b : b + 1].double().transpose(1, 2), keys, values, softcap=softcap, scale=scale,
+        wide = truth(q[b : b + 1].double().transpose(1, 2), keys, values, softcap=softcap, scale=scale,
                           slopes=slopes.double() if slopes is not None else None, **rules)
         near(f"{name}: sequence {b}", out[b : b + 1].transpose(1, 2), wide[0], wide[2], dtype)
         finite = torch.isfinite(wide[1])
@@ -256,19 +254,17 @@ def cover():
     hostile()
 
 
+def tests():
+    if plain:
+        return refused_by_plain()
+    cases()
+    expanded_table()
+    rotary_case()
+    for stored in (None, INT8, FP8):
+        graph_case(stored)
+    many_graphs()
+    hostile()
+
+
 if __name__ == "__main__":
-    torch.manual_seed(1)
-    if base.plain:
-        refused_by_plain()
-    elif "--cover" in sys.argv:
-        cover()
-    else:
-        cases()
-        expanded_table()
-        rotary_case()
-        for stored in (None, INT8, FP8):
-            graph_case(stored)
-        many_graphs()
-        hostile()
-    print(f"{base.count} checks on {torch.cuda.get_device_name()}, {len(base.failures)} failed")
-    sys.exit(bool(base.failures))
+    run(tests, refused_by_plain if plain else cover)

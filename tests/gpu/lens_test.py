@@ -1,16 +1,14 @@
 """attend.observe on CUDA tensors: maps, received, zoom and statistics against arithmetic in float64; the same bits; areas and
 cells of every size; what is refused.
 
-usage: lens_test.py [--plain] [--cover]    as attention_test.py: the kernels are the same on all cards, the LSE's are not
+usage: lens_test.py [--plain] [--cover]    definition.py says what they do; the kernels are the same on all cards, the LSE's are not
 """
 
-import sys
 
 import torch
 
 import attend
-import attention_test as base
-from attention_test import check, draw, mask_of, options_of, weights_of
+from definition import check, draw, held_weights, mask_of, masked_bias, options_of, plain, quarters, run, weights_of
 
 WHOLE = slice(None)
 
@@ -88,9 +86,9 @@ def large_cases():
     for D in (64, 128, 256):
         for mask, on, scale in ((-1e9, "whole rows", 0.125), (torch.finfo(torch.float32).min, "whole rows", 0.125),
                                 (-1e4, "the last keys", 0.125), (0.0, None, 1e9)):
-            q, k = (base.quarters(1, 2, n, D, dtype=torch.bfloat16) for n in (300, 500))
-            bias = base.masked_bias(2, 300, 500, mask, on)
-            weights = base.held_weights(q, k, bias, scale)[0][0, 1]
+            q, k = (quarters(1, 2, n, D, dtype=torch.bfloat16) for n in (300, 500))
+            bias = masked_bias(2, 300, 500, mask, on)
+            weights = held_weights(q, k, bias, scale)[0][0, 1]
             seen = attend.observe(q, k, scale=scale, **({} if on is None else {"bias": bias}))
             near(f"D{D} {mask:.0e} on {on}: zoom", seen.zoom(1), weights)
             near(f"D{D} {mask:.0e} on {on}: map", seen.map(1, rows=7, cols=5).mass, pooled(weights, 7, 5)[0])
@@ -162,16 +160,14 @@ def cover():
                   blocks=torch.rand(4, 6) < 0.5)
 
 
+def tests():
+    cases()
+    large_cases()
+    long_case()
+    if not plain:
+        statistics_case()
+    refused()
+
+
 if __name__ == "__main__":
-    torch.manual_seed(1)
-    if "--cover" in sys.argv:
-        cover()
-    else:
-        cases()
-        large_cases()
-        long_case()
-        if not base.plain:
-            statistics_case()
-        refused()
-    print(f"{base.count} checks on {torch.cuda.get_device_name()}, {len(base.failures)} failed")
-    sys.exit(bool(base.failures))
+    run(tests, cover)

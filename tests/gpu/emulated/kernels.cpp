@@ -15,10 +15,10 @@
 #include "../../../src/cuda/lens_map_128.cu"
 #include "../../../src/cuda/lens_map_256.cu"
 #include "../../../src/cuda/lens_map_64.cu"
-#include "../../../src/cuda/mask_bits.cu"
 #undef __shared__
 #define __shared__ static  // all threads of a block have the same
 #include "../../../src/cuda/backward_rows.cu"
+#include "../../../src/cuda/mask_bits.cu"
 
 #define ATTEND_KERNEL(NAME, ARGS) {#NAME, [](const void* args) { NAME(*static_cast<const attend::cuda::ARGS*>(args)); }}
 #define ATTEND_DIMS(BEGIN, END, ARGS) \
@@ -53,7 +53,7 @@ const std::map<std::string, void (*)(const void*)>& kernels() {
                                                                    ATTEND_KERNEL(backward_sinks, BackwardArgs),
                                                                    ATTEND_KERNEL(backward_clear, BackwardArgs),
                                                                    ATTEND_KERNEL(mask_words, MaskBitsArgs),
-                                                                   ATTEND_KERNEL(mask_tiles, MaskBitsArgs)};
+                                                                   ATTEND_KERNEL(mask_links, MaskBitsArgs)};
   return all;
 }
 

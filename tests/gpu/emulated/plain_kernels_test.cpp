@@ -106,6 +106,7 @@ void each_case(std::int64_t D) {
   std::vector<std::int64_t> many(901);
   for (std::size_t n = 0; n < many.size(); ++n) many[n] = static_cast<std::int64_t>(n);
   const Mask dense_mask = dense(shown.data(), {1, 2, 300, 300});
+  const Mask whole_words = dense(shown.data(), {1, 1, 300, 320});  // rows that lie on multiples of 16 bytes
   const Terms cap{.softcap = 3, .scale = 0.5};
   const Terms all{.softcap = 3, .scale = 0.3, .dropout = 0.3, .alibi = true, .sinks = true};
   const std::vector<Case> both = {
@@ -128,6 +129,7 @@ void each_case(std::int64_t D) {
       {"dropout", 2, 2, 1, 100, 150, D, D, f16, no_mask(), {.dropout = 0.3}},
       {"all terms", 2, 2, 1, 100, 150, D, D, f16, causal(), all},
       {"dense", 1, 2, 2, 300, 300, D, D, bf16, dense_mask},
+      {"dense, whole words", 1, 2, 2, 300, 320, D, D, bf16, whole_words},
       {"dense and soft cap", 1, 2, 1, 300, 300, D, D, bf16, dense_mask & causal(), {.softcap = 3}},
       {"blocks", 1, 2, 2, 300, 500, D, D, bf16, blocks(60, 50, 2, 5, 10, some)},
       {"one key block", 1, 2, 1, 3, 40, D, D}};

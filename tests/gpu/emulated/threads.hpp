@@ -8,11 +8,13 @@
 #include <vector_functions.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 #include <vector>
 
 #undef __launch_bounds__
@@ -129,6 +131,12 @@ inline bool __any_sync(unsigned mask, bool x) {
 }
 inline bool __all_sync(unsigned mask, bool x) {
   return __ballot_sync(mask, x) == ~0U;
+}
+inline int __clz(int x) {
+  return std::countl_zero(static_cast<unsigned>(x));
+}
+inline unsigned atomicOr(unsigned* to, unsigned x) {
+  return std::exchange(*to, *to | x);
 }
 [[noreturn]] inline void __trap() {
   emulated::stop("trap");
