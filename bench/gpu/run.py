@@ -230,19 +230,30 @@ def masks():
     read = lambda tensor: lambda b, h, q, k: tensor[q, k]  # noqa: E731
     rows += [(f"boolean {name} 8k", 2, 8192, tensor, {}, read(tensor), None) for name, tensor in tensors.items()]
     for what, B, L, mask, scores, rule, change in rows:
-        if not asked(f"masks {what}"):
+        if not asked(f"masks {what}") and not asked(f"masks backward {what}"):
             continue
-        q, k, v = (draw(B, 16, L, 128) for _ in range(3))
+        q, k, v = (draw(B, 16, L, 128, grad=True) for _ in range(3))
+        dout, plain = draw(B, 16, L, 128), [x.detach() for x in (q, k, v)]
         at = torch.arange(L, device="cuda")
         pairs = sum(rule(0, 0, at[i:i + 1024, None], at[None]).sum().item() for i in range(0, L, 1024))
+        work = 4 * B * 16 * pairs * 128
         blocks = create_block_mask(rule, None, None, L, L, device="cuda")
-        ours = lambda: attend.attention(q, k, v, mask, **scores)  # noqa: E731
+        theirs = lambda *x: flex(*x, score_mod=change, block_mask=blocks)  # noqa: E731
+        ours = lambda *x: attend.attention(*x, mask, return_lse=True, **scores)  # noqa: E731
         if isinstance(mask, torch.Tensor):
-            ours = lambda: attend.torch.scaled_dot_product_attention(q, k, v, mask)  # noqa: E731
-        show(f"masks {what}", {"Flex": graphed(lambda: flex(q, k, v, score_mod=change, block_mask=blocks)),
-                               "dense": graphed(lambda: attend.attention(q, k, v)),
-                               "attend": graphed(ours)},
-             4 * B * 16 * pairs * 128, other_work={"dense": 4 * B * 16 * L * L * 128})
+            ours = lambda *x: attend.torch.scaled_dot_product_attention(*x, mask)  # noqa: E731
+        if asked(f"masks {what}"):
+            show(f"masks {what}", {"Flex": graphed(lambda: theirs(*plain)), "dense": graphed(lambda: attend.attention(*plain)),
+                                   "attend": graphed(lambda: ours(*plain))}, work, other_work={"dense": 4 * B * 16 * L * L * 128})
+        if asked(f"masks backward {what}"):
+            peers = {"Flex": theirs(q, k, v)}
+            if isinstance(mask, torch.Tensor):
+                peers["attend"] = ours(q, k, v)
+            calls = {name: lambda out=out: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True) for name, out in peers.items()}
+            if not isinstance(mask, torch.Tensor):
+                out, lse = ours(*plain)
+                calls["attend"] = lambda: attend.attention_backward(dout, *plain, out, lse, mask, **scores)
+            show(f"masks backward {what}", calls, 2.5 * work)
 
 
 if __name__ == "__main__":

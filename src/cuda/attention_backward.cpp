@@ -60,7 +60,7 @@ CUfunction rows_kernel(const std::string& name) {
 }
 
 // What all kernels are given but where q, k, v and dout lie: steps of `queries`, items of `keys`.
-BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, const View& lse,
+BackwardArgs describe(const DeviceCall& on, bool terms, const View& dout, const View& out, const View& lse,
                       const AttentionGradients& gradients, int queries, int keys) {
   const AttentionProblem& p = on.call.unread_problem();
   BackwardArgs a;
@@ -74,7 +74,7 @@ BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, c
   if (gradients.dbias) a.dbias = device_operand(operand_of(*gradients.dbias));
   if (gradients.dsinks) a.dsinks = device_operand(operand_of(*gradients.dsinks));
   a.sinks = device_operand(on.call.options.sinks);
-  a.scale = p.scale, a.scale2 = on.has_terms || on.has_bits ? kLog2E : p.scale * kLog2E;
+  a.scale = p.scale, a.scale2 = terms ? kLog2E : p.scale * kLog2E;
   a.B = static_cast<int>(p.B), a.H = static_cast<int>(p.H), a.Hk = static_cast<int>(p.Hk), a.G = static_cast<int>(p.G);
   a.M = static_cast<int>(p.M), a.N = static_cast<int>(p.N), a.D = static_cast<int>(p.D), a.E = static_cast<int>(p.E);
   a.step_queries = queries, a.block_keys = keys;
@@ -84,11 +84,10 @@ BackwardArgs describe(const DeviceCall& on, const View& dout, const View& out, c
 }
 
 // Memory of each query's numbers, and `more` bytes behind them.
-std::unique_ptr<Workspace> row_memory(const DeviceCall& on, BackwardArgs& a, std::int64_t more) {
+std::unique_ptr<Workspace> row_memory(const DeviceCall& on, bool terms, BackwardArgs& a, std::int64_t more) {
   const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded}), of_batches = std::int64_t{a.B} * a.padded;
   const std::int64_t steps = std::int64_t{a.B} * a.steps;
   const auto bytes = [](std::int64_t count, std::int64_t each) { return Workspace::round(count * each); };
-  const bool terms = on.has_terms || on.has_bits;
   auto memory = std::make_unique<Workspace>(
       on.device,
       (terms ? 3 : 2) * bytes(rows, 4) + bytes(of_batches, 8) + bytes(of_batches, 4) + bytes(steps, 8) + more,
@@ -138,12 +137,13 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
          Order order) {
   const AttentionProblem& p = on.call.unread_problem();
   const std::int64_t widest = std::max(p.D, p.E);
-  const bool terms = on.has_terms || on.has_bits;
-  const BackwardShape shape = terms ? by_dim(widest, kBackwardTerms64, kBackwardTerms128, kBackwardTerms256)
-                                    : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
+  const bool terms = on.has_terms || (on.has_bits && widest > 128), holes = on.has_bits && !terms;
+  const BackwardShape shape = terms || holes ? by_dim(widest, kBackwardTerms64, kBackwardTerms128, kBackwardTerms256)
+                                             : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
   const bool apart = shares_dims(shape) && !terms;  // dQ has a kernel to itself, and needs no sums and no order
-  if (on.has_bits) on.make_bits(shape.queries, shape.keys);
-  BackwardArgs a = describe(on, dout, out, lse, gradients, shape.queries, shape.keys);
+  const KeyBits key_bits = on.has_bits ? on.make_key_bits(shape.queries, shape.keys) : KeyBits{};
+  BackwardArgs a = describe(on, terms, dout, out, lse, gradients, shape.queries, shape.keys);
+  a.key_bits = key_bits;
   a.q = tensor_map("q", on.call.q, {0, shape.queries});
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
@@ -154,17 +154,16 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded});
   const std::int64_t turns = apart ? 0 : checked_product("steps", {p.B, p.H, a.steps});
   const std::int64_t sums = apart ? 0 : checked_product("dq", {rows, shape.D});
-  const std::unique_ptr<Workspace> memory = row_memory(on, a, Workspace::round(turns * 4) + Workspace::round(sums * 4));
+  const std::unique_ptr<Workspace> memory =
+      row_memory(on, terms, a, Workspace::round(turns * 4) + Workspace::round(sums * 4));
   int* const all_turns = memory->part<int>(turns);
   a.dq_sums = memory->part<float>(sums);
   const auto clear = [&](void* data, std::int64_t count) {
     check(driver().fill(reinterpret_cast<CUdeviceptr>(data), 0, static_cast<std::size_t>(count) * 4, on.stream),
           "cuMemset");
   };
-  if (order == Order::fixed && !apart)
-    a.turns = all_turns, clear(a.turns, turns);
-  else if (!apart)
-    clear(a.dq_sums, sums);
+  if (order == Order::fixed && !apart) a.turns = all_turns, clear(a.turns, turns);
+  if (!apart && (a.turns == nullptr || on.has_bits)) clear(a.dq_sums, sums);  // with holes a step may see no keys
   a.counter = take_counter(on.device, on.stream);
 
   launch_begin(on, a);
@@ -172,7 +171,12 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
   launch(kernel(("attention_backward_" + dim).c_str(),
-                std::string("backward_") + (terms ? "terms_" : "plain_") + dim + "_" + name(on.call.q.dtype), shared),
+                std::string("backward_") +
+                    (terms   ? "terms_"
+                     : holes ? "holes_"
+                             : "plain_") +
+                    dim + "_" + name(on.call.q.dtype),
+                shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream, &a);
   const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
   if (apart)
@@ -192,18 +196,19 @@ void run_plain(DeviceCall& on, const View& dout, const View& out, const View& ls
   };
   const PlainShape keys = shape_of(kPlainKeys64, kPlainKeys128, kPlainKeys256);
   const PlainShape queries = shape_of(kPlainQueries64, kPlainQueries128, kPlainQueries256);
+  const bool terms = on.has_terms || on.has_bits;
   if (on.has_bits) on.make_bits(64, 64);  // whose tiles nobody reads
-  BackwardArgs a = describe(on, dout, out, lse, gradients, keys.columns, keys_rows(keys));
+  BackwardArgs a = describe(on, terms, dout, out, lse, gradients, keys.columns, keys_rows(keys));
   a.q_rows = plain_rows("q", on.call.q), a.k_rows = plain_rows("k", on.call.k);
   a.v_rows = plain_rows("v", on.call.v), a.dout_rows = plain_rows("dout", dout);
   a.section = std::clamp(2 * on.device.multiprocessors / kBlocksInNoOrder, 1, a.B * a.Hk);
   a.query_section = query_section(a, keys.D);
-  const std::unique_ptr<Workspace> memory = row_memory(on, a, 0);
+  const std::unique_ptr<Workspace> memory = row_memory(on, terms, a, 0);
   launch_begin(on, a);
   const std::string dim = std::to_string(keys.D), image = "backward_plain_" + dim;
   const auto launch_plain = [&](const std::string& what, std::int64_t items, int shared) {
     if (items > kFarKey) fail(kOp, "more than 2^29 tiles");
-    const std::string kind = what + (on.has_terms || on.has_bits ? "_terms_" : "_");
+    const std::string kind = what + (terms ? "_terms_" : "_");
     launch(kernel(image.c_str(), kind + dim + "_" + name(on.call.q.dtype), shared), static_cast<int>(items),
            kPlainThreads, shared, on.stream, &a);
   };

@@ -33,7 +33,8 @@ __device__ __forceinline__ void backward_copy(const BackwardArgs& a, const Backw
     for (int g = 0; g < a.G; ++g) {
       const int h = item.hk * a.G + g;
       const std::int64_t rows = (static_cast<std::int64_t>(item.b) * a.H + h) * a.padded;
-      for (int i = item.last; i >= item.first; --i, ++step) {
+      const ItemSteps<Tr::kHoles> steps(a, item, h);
+      for (int i = steps.last(item); i >= item.first; i = steps.before(i), ++step) {
         const int u = step % Tr::kQueryStages, s = step % Tr::kDoutStages;
         sh.query_empty[u].wait((step / Tr::kQueryStages & 1) ^ 1);
         sh.query_full[u].expect(Tr::query_bytes + Tr::kStep * 12);
@@ -54,6 +55,20 @@ __device__ __forceinline__ void backward_copy(const BackwardArgs& a, const Backw
   }
 }
 
+// How many items add to a step's gradients before this one.
+template <class Tr>
+__device__ __forceinline__ int turn_in(const BackwardArgs& a, const BackwardItem& item, int h, int i) {
+  const int first = a.rows.blocks[item.b * a.steps + i].x;
+  const MaskBits& bits = a.mask.bits;
+  if constexpr (Tr::kHoles)
+    if (bits.tiles != nullptr) {
+      const MaskTile* const tiles = bits.tiles + item.b * bits.tile_batch_stride + h * bits.tile_head_stride +
+                                    static_cast<std::int64_t>(i) * bits.row_tiles;
+      return tiles[item.n].before() - tiles[first].before();
+    }
+  return item.n - first;
+}
+
 // A thread that adds gradients of queries to their sums, one of the even steps and one of the odd: the blocks of keys
 // in rising order, where an order is asked for. An item waits for earlier items of its head alone, which were handed
 // out before it.
@@ -71,11 +86,13 @@ __device__ __forceinline__ void backward_add(const BackwardArgs& a, const Backwa
     const BackwardItem item = sh.items[tile & 1];
     if (item.n < 0) return;
     sh.keys_empty.arrive();  // it has been read
-    for (int g = 0; g < a.G; ++g)
-      for (int i = item.last; i >= item.first; --i, ++step) {
+    for (int g = 0; g < a.G; ++g) {
+      const int h = item.hk * a.G + g;
+      const ItemSteps<Tr::kHoles> steps(a, item, h);
+      for (int i = steps.last(item); i >= item.first; i = steps.before(i), ++step) {
         if ((step & 1) != odd) continue;
-        const std::int64_t at = (static_cast<std::int64_t>(item.b) * a.H + item.hk * a.G + g) * a.steps + i;
-        const int turn = a.turns ? item.n - a.rows.blocks[item.b * a.steps + i].x : 0;
+        const std::int64_t at = (static_cast<std::int64_t>(item.b) * a.H + h) * a.steps + i;
+        const int turn = a.turns ? turn_in<Tr>(a, item, h, i) : 0;
         if (turn > 0)
           while (turn_of(a.turns + at) != turn) {
           }
@@ -98,6 +115,7 @@ __device__ __forceinline__ void backward_add(const BackwardArgs& a, const Backwa
         asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.s32 [%0], %1;" ::"l"(a.turns + at), "r"(turn + 1)
                      : "memory");
       }
+    }
   }
 }
 
@@ -112,7 +130,7 @@ __device__ __forceinline__ void arrive_warp(Barrier& barrier) {
 // The first half of a step: weights and the scores' gradients, packed. With kEarlyValues dV is under way at its end.
 template <class Tr>
 __device__ __forceinline__ void backward_scores(const BackwardItem& item, BackwardGroup<Tr>& group, int h, int i,
-                                                int now) {
+                                                bool holes, int now) {
   BackwardShared<Tr>& sh = *group.mem.shared;
   const int u = now % Tr::kQueryStages, st = now % Tr::kDoutStages;
   sh.query_full[u].wait(now / Tr::kQueryStages & 1);
@@ -120,10 +138,12 @@ __device__ __forceinline__ void backward_scores(const BackwardItem& item, Backwa
   sh.dout_full[st].wait(now / Tr::kDoutStages & 1);
   group.weight_gradients(st);
   const bool all = group.sees_all(item.n, u);
+  if constexpr (Tr::kHoles)
+    if (holes) group.fetch_bits(item, h, i);
   if constexpr (Tr::kStep == 64) group.load_lse(u);  // early, where there are registers
   products_wait<1>();                                // S
   if constexpr (Tr::kStep != 64) group.load_lse(u);
-  group.weights(item, h, i, u, all);
+  group.weights(item, h, i, u, all, holes);
   if constexpr (Tr::kEarlyValues) {
     group.pack_weights(item, h, i);
     group.value_gradients(st);
@@ -145,15 +165,15 @@ template <class Tr>
 __device__ __forceinline__ void backward_steps(const BackwardArgs& a, const BackwardItem& item,
                                                BackwardGroup<Tr>& group, int& step) {
   BackwardShared<Tr>& sh = *group.mem.shared;
-  const int w = group.w, count = (item.last - item.first + 1) * a.G;
+  const int w = group.w;
+  StepWalk<Tr::kHoles> walk(a, item);
   const auto stage_query_gradients = [&](int number) {
     sh.dq_empty[w][number % Tr::kDqBuffers].wait((number / Tr::kDqBuffers & 1) ^ 1);
     group.stage_query_gradients(group.mem.dq_place(w, number));
   };
-  int i = item.last, h = item.hk * a.G;
-  for (int x = 0; x < count; ++x, ++step) {
+  for (int x = 0; walk.there(x); ++x, ++step) {
     const int now = uniform(step), last = now - 1;
-    backward_scores(item, group, h, i, now);
+    backward_scores(item, group, walk.h, walk.i, walk.steps.has_holes(walk.i), now);
     if (x > 0) sh.ds_full[last & 1].wait(last >> 1 & 1);
     group.query_gradients(last & 1);  // of nothing in the first step: a product in a branch would serialise them all
     if constexpr (!Tr::kEarlyValues) group.value_gradients(now % Tr::kDoutStages);
@@ -175,7 +195,7 @@ __device__ __forceinline__ void backward_steps(const BackwardArgs& a, const Back
     }
     products_wait<0>();  // dK
     arrive_warp(sh.query_empty[now % Tr::kQueryStages]);
-    if (--i < item.first) i = item.last, ++h;
+    walk.next();
   }
   const int last = uniform(step - 1);
   sh.ds_full[last & 1].wait(last >> 1 & 1);
@@ -194,11 +214,11 @@ template <class Tr>
 __device__ __forceinline__ void backward_wide_steps(const BackwardArgs& a, const BackwardItem& item,
                                                     BackwardGroup<Tr>& group, int& step) {
   BackwardShared<Tr>& sh = *group.mem.shared;
-  const int w = group.w, count = (item.last - item.first + 1) * a.G;
-  int i = item.last, h = item.hk * a.G;
-  for (int x = 0; x < count; ++x, ++step) {
+  const int w = group.w;
+  StepWalk<Tr::kHoles> walk(a, item);
+  for (int x = 0; walk.there(x); ++x, ++step) {
     const int now = uniform(step);
-    backward_scores(item, group, h, i, now);
+    backward_scores(item, group, walk.h, walk.i, walk.steps.has_holes(walk.i), now);
     group.value_gradients(now % Tr::kDoutStages);
     group.stage_score_gradients(0);
     fence_async();
@@ -213,7 +233,7 @@ __device__ __forceinline__ void backward_wide_steps(const BackwardArgs& a, const
     group.stage_query_gradients(group.mem.dq_place(w, now));
     fence_async();
     arrive_warp(sh.dq_full[w][now & 1]);
-    if (--i < item.first) i = item.last, ++h;
+    walk.next();
   }
   arrive_warp(sh.keys_empty);
 }
@@ -319,7 +339,7 @@ __device__ __forceinline__ void backward_multiply(const BackwardArgs& a, const B
     if (item.n < 0) break;
 #pragma unroll
     for (int i = 0; i < Tr::kDims / 2; ++i) group.dk[i] = group.dv[i] = 0;
-    if (item.last < item.first)  // nobody sees these keys
+    if (!StepWalk<Tr::kHoles>(a, item).there(0))  // nobody sees these keys
       arrive_warp(sh.keys_empty);
     else if constexpr (Tr::kWide)
       backward_wide_steps(a, item, group, step);

@@ -6,8 +6,8 @@
 
 namespace attend::cuda {
 
-template <class T, BackwardShape S, bool kTerms>
-struct BackwardTraitsOf : BackwardTraits<T, S, kTerms> {
+template <class T, BackwardShape S, bool kTerms, bool kBits = false>
+struct BackwardTraitsOf : BackwardTraits<T, S, kTerms, kBits> {
   static_assert(BackwardTraitsOf::BackwardTraits::shared_bytes == attend::cuda::shared_bytes(S));
 };
 
@@ -21,3 +21,6 @@ struct BackwardTraitsOf : BackwardTraits<T, S, kTerms> {
 #define ATTEND_BACKWARD_KERNELS(NAME, T, D)                                                                    \
   ATTEND_BACKWARD_KERNEL(backward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardPlain##D, false) \
   ATTEND_BACKWARD_KERNEL(backward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardTerms##D, true)
+// Up to 128 dims a mask's holes have a kernel without terms.
+#define ATTEND_BACKWARD_HOLES(NAME, T, D)                                                                             \
+  ATTEND_BACKWARD_KERNEL(backward_holes_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardTerms##D, false, true)

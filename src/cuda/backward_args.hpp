@@ -39,6 +39,7 @@ struct BackwardArgs {
   int* counter = nullptr;
   DeviceOperand q_rows, k_rows;  // for row_softmax and the plain kernels, which use no maps
   DeviceOperand v_rows;          // for these
+  KeyBits key_bits;              // for Hopper's; the mask's tiles are counted then
   float* tops = nullptr;  // with terms, [B, H, padded]: a row's largest logit if its LSE does not suffice, else 0
 };
 

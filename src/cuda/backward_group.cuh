@@ -8,12 +8,12 @@
 
 namespace attend::cuda {
 
-template <class Element, BackwardShape S, bool kTerms_>
+template <class Element, BackwardShape S, bool kTerms_, bool kBits_>
 struct BackwardTraits {
   using T = Element;
   static constexpr int D = S.D, kKeys = S.keys, kStep = S.queries;
   static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages;
-  static constexpr bool kTerms = kTerms_;
+  static constexpr bool kTerms = kTerms_, kHoles = kTerms_ || kBits_;  // kHoles: a mask may have some
   static constexpr bool kWide = shares_dims(S);
   static constexpr bool kRoles = kWide && !kTerms;                        // one warpgroup has dV, the other dK
   static constexpr int kDims = kWide && !kRoles ? D / 2 : D;              // of dK and dV, a warpgroup's
@@ -112,6 +112,8 @@ struct BackwardGroup {
   std::uint32_t p[kScores / 2], ds[kScores / 2];  // packed
   float slope[Tr::kTerms ? kScores : 1];          // of the soft cap
   float2 lse[Tr::kStep / 8], delta[Tr::kStep / 8];
+  static constexpr int kWords = Tr::kStep / 32;
+  std::uint32_t shown[2][Tr::kHoles ? kWords : 1];  // where a mask has holes: of this thread's two keys
 
   __device__ __forceinline__ BackwardGroup(const BackwardArgs& args, const BackwardMemory<Tr>& memory, int group)
       : a(args),
@@ -199,12 +201,6 @@ struct BackwardGroup {
     if (terms.alibi.data)
       x -= load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride) *
            fabsf(a.rows.position[static_cast<std::int64_t>(item.b) * a.padded + query] - static_cast<float>(key));
-    if (a.mask.bits.words && query < a.M && key < a.N) {
-      const MaskBits& bits = a.mask.bits;
-      const std::uint32_t word = bits.words[item.b * bits.batch_stride + h * bits.head_stride +
-                                            static_cast<std::int64_t>(query) * bits.row_words + key / 32];
-      if ((word >> (key % 32) & 1) == 0) x = -INFINITY;
-    }
     return x;
   }
   // Of two queries.
@@ -233,8 +229,37 @@ struct BackwardGroup {
     for (int j = 0; j < Tr::kStep / 8; ++j)
       delta[j] = *reinterpret_cast<const float2*>(mem.delta + st * Tr::kStep + query_of(j, 0));
   }
+  // Asked for before the scores are there.
+  __device__ __forceinline__ void fetch_bits(const BackwardItem& item, int h, int i) {
+    const KeyBits& bits = a.key_bits;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::uint32_t* const words = bits.words + item.b * bits.batch_stride + h * bits.head_stride +
+                                         static_cast<std::int64_t>(smaller(key_of(item.n, 2 * r), a.N - 1)) *
+                                             bits.row_words +
+                                         i * kWords;
+#pragma unroll
+      for (int n = 0; n < kWords; n += 2) {
+        const uint2 two = *reinterpret_cast<const uint2*>(words + n);
+        shown[r][n] = two.x, shown[r][n + 1] = two.y;
+      }
+    }
+  }
+  __device__ __forceinline__ void hide_bits() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int n = 0; n < kWords; ++n) {
+        const std::uint32_t bits = shown[r][n] >> (lane % 4 * 2);
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            if ((bits >> (8 * j + e) & 1) == 0) s[16 * n + 4 * j + 2 * r + e] = 0.0F;
+      }
+  }
   // P^T from S^T, in place.
-  __device__ __forceinline__ void weights(const BackwardItem& item, int h, int i, int u, bool all) {
+  __device__ __forceinline__ void weights(const BackwardItem& item, int h, int i, int u, bool all, bool holes = false) {
     if constexpr (Tr::kTerms)
       if (a.terms.softcap > 0)
 #pragma unroll
@@ -243,6 +268,8 @@ struct BackwardGroup {
       exponentials<false>(item, h, i, u);
     else
       exponentials<true>(item, h, i, u);
+    if constexpr (Tr::kHoles)
+      if (holes) hide_bits();
   }
   template <bool kHide>
   __device__ __forceinline__ void exponentials(const BackwardItem& item, int h, int i, int u) {

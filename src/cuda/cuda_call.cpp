@@ -263,25 +263,47 @@ void DeviceCall::make_bits(int tile_queries, int tile_keys, const std::optional<
   bits_.tile_queries = tile_queries, bits_.tile_keys = tile_keys;
   bits_.row_words = static_cast<int>(divide_up(mask.N, tile_keys)) * (tile_keys / 32);  // whole tiles
   bits_.row_tiles = static_cast<int>(divide_up(mask.N, tile_keys));
-  const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, rows_of_tiles = divide_up(mask.M, tile_queries);
+  bits_.rows_of_tiles = static_cast<int>(divide_up(mask.M, tile_queries));
+  const std::int64_t heads = std::int64_t{bits_.B} * bits_.H, tile_rows = heads * bits_.rows_of_tiles;
   const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});
-  const std::int64_t tiles = checked_product("mask tiles", {heads, rows_of_tiles, bits_.row_tiles});
+  const std::int64_t tiles = checked_product("mask tiles", {tile_rows, bits_.row_tiles});
   memory_.push_back(std::make_unique<Workspace>(
       device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream));
   bits_.words = memory_.back()->part<std::uint32_t>(words);
   bits_.tiles = memory_.back()->part<MaskTile>(tiles);
   const std::int64_t strips = divide_up(bits_.row_tiles, 1024 / tile_keys);
-  launch(kernel("mask_bits", "mask_words", 0), static_cast<int>(heads * rows_of_tiles * strips), kMaskThreads, 0,
-         stream, &bits_);
-  launch_behind(device.kernels, kernel("mask_bits", "mask_links", 0), static_cast<int>(heads * rows_of_tiles), 32,
-                stream, &bits_);
+  launch(kernel("mask_bits", "mask_words", 0), static_cast<int>(tile_rows * strips), kMaskThreads, 0, stream, &bits_);
+  launch_behind(device.kernels, kernel("mask_bits", "mask_links", 0), static_cast<int>(tile_rows), 32, stream, &bits_);
   MaskBits& to = mask.bits;
   to.words = bits_.words, to.tiles = bits_.tiles;
   to.row_words = bits_.row_words, to.row_tiles = bits_.row_tiles;
-  const std::int64_t head_words = std::int64_t{mask.M} * bits_.row_words, head_tiles = rows_of_tiles * bits_.row_tiles;
+  const std::int64_t head_words = std::int64_t{mask.M} * bits_.row_words, head_tiles = tiles / heads;
   to.head_stride = bits_.H > 1 ? head_words : 0, to.tile_head_stride = bits_.H > 1 ? head_tiles : 0;
   to.batch_stride = bits_.B > 1 ? head_words * bits_.H : 0;
   to.tile_batch_stride = bits_.B > 1 ? head_tiles * bits_.H : 0;
+}
+
+KeyBits DeviceCall::make_key_bits(int tile_queries, int tile_keys) {
+  bits_.counted = 1;
+  make_bits(tile_queries, tile_keys);
+  bits_.words_of_key = bits_.rows_of_tiles * (tile_queries / 32);
+  const std::int64_t heads = std::int64_t{bits_.B} * bits_.H;
+  const std::int64_t words = checked_product("mask bits", {heads, mask.N, bits_.words_of_key});
+  const std::int64_t tiles = checked_product("mask tiles", {heads, bits_.row_tiles, bits_.rows_of_tiles});
+  memory_.push_back(std::make_unique<Workspace>(
+      device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream));
+  bits_.key_words = memory_.back()->part<std::uint32_t>(words);
+  bits_.key_tiles = memory_.back()->part<MaskTile>(tiles);
+  launch(kernel("mask_bits", "mask_key_words", 0), static_cast<int>(heads * bits_.row_words), kMaskThreads, 0, stream,
+         &bits_);
+  launch(kernel("mask_bits", "mask_key_links", 0), static_cast<int>(heads * bits_.row_tiles), 32, 0, stream, &bits_);
+  KeyBits to;
+  to.words = bits_.key_words, to.tiles = bits_.key_tiles, to.row_words = bits_.words_of_key;
+  const std::int64_t head_words = words / heads, head_tiles = tiles / heads;
+  to.head_stride = bits_.H > 1 ? head_words : 0, to.tile_head_stride = bits_.H > 1 ? head_tiles : 0;
+  to.batch_stride = bits_.B > 1 ? head_words * bits_.H : 0;
+  to.tile_batch_stride = bits_.B > 1 ? head_tiles * bits_.H : 0;
+  return to;
 }
 
 }  // namespace attend::cuda

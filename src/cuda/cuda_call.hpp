@@ -80,6 +80,8 @@ class DeviceCall {
     std::int64_t batch, head;
   };
   void make_bits(int tile_queries, int tile_keys, const std::optional<OneHead>& only = {});
+  // For backward: the keys' bits too, and tiles that count.
+  KeyBits make_key_bits(int tile_queries, int tile_keys);
 
  private:
   void lower_statistics(const RowStatistics& wanted);

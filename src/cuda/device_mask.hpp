@@ -36,7 +36,8 @@ struct Interval {
   int lo, hi;  // none where lo >= hi
 };
 
-// What a tile of holes shows, and the nearest tile before it in its row of tiles that shows something, or -1.
+// What a tile of holes shows, and the nearest tile before it in its row of tiles that shows something, or -1; in
+// `counted` tiles how many before it do.
 struct MaskTile {
   int packed;
 
@@ -52,6 +53,15 @@ struct MaskBits {
   std::int64_t batch_stride = 0, head_stride = 0;            // in words; 0 repeats
   std::int64_t tile_batch_stride = 0, tile_head_stride = 0;  // in tiles
   int row_words = 0, row_tiles = 0;
+};
+
+// The same with keys as rows, for backward: 32 queries to a word, tiles of an item's keys and a step's queries.
+struct KeyBits {
+  const std::uint32_t* words = nullptr;  // null: there are none
+  const MaskTile* tiles = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0;            // in words; 0 repeats
+  std::int64_t tile_batch_stride = 0, tile_head_stride = 0;  // in tiles
+  int row_words = 0;
 };
 
 // What most masks come to: lo = max(least, i + lo_add), hi = min(most, max(i + hi_add, prefix)).

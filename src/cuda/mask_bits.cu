@@ -85,17 +85,53 @@ extern "C" __global__ void __launch_bounds__(kMaskThreads) mask_words(const __gr
   a.tiles[static_cast<std::int64_t>(row) * a.row_tiles + mine] = MaskTile::of(state, -1);
 }
 
-// A row of tiles for each warp: which comes before each.
-extern "C" __global__ void __launch_bounds__(32) mask_links(const __grid_constant__ MaskBitsArgs a) {
-  const int lane = static_cast<int>(threadIdx.x);
-  MaskTile* const tiles = a.tiles + static_cast<std::int64_t>(blockIdx.x) * a.row_tiles;
-  wait_for_kernel();
-  int before = -1;
-  for (int first = 0; first < a.row_tiles; first += 32) {
-    const int column = first + lane, state = column < a.row_tiles ? tiles[column].state() : 0;
+namespace {
+
+// Of a warp: to every tile of a row what is known of those before it.
+__device__ __forceinline__ void link_tiles(int count, bool counted, auto&& state_of, MaskTile* to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int before = -1, total = 0;
+  for (int first = 0; first < count; first += 32) {
+    const int column = first + lane, state = column < count ? state_of(column) : 0;
     const std::uint32_t shown = __ballot_sync(~0U, state != 0), lower = shown & ((1U << lane) - 1);
     const int nearest = lower != 0 ? first + 31 - __clz(static_cast<int>(lower)) : before;
-    if (column < a.row_tiles) tiles[column] = MaskTile::of(state, nearest);
+    if (column < count) to[column] = MaskTile::of(state, counted ? total + __popc(lower) : nearest);
     if (shown != 0) before = first + 31 - __clz(static_cast<int>(shown));
+    total += __popc(shown);
+  }
+}
+
+}  // namespace
+
+// A row of tiles for each warp.
+extern "C" __global__ void __launch_bounds__(32) mask_links(const __grid_constant__ MaskBitsArgs a) {
+  MaskTile* const tiles = a.tiles + static_cast<std::int64_t>(blockIdx.x) * a.row_tiles;
+  wait_for_kernel();
+  link_tiles(a.row_tiles, a.counted != 0, [&](int column) { return tiles[column].state(); }, tiles);
+}
+
+// A row of tiles of keys for each warp.
+extern "C" __global__ void __launch_bounds__(32) mask_key_links(const __grid_constant__ MaskBitsArgs a) {
+  const int column = static_cast<int>(blockIdx.x) % a.row_tiles, head = static_cast<int>(blockIdx.x) / a.row_tiles;
+  const MaskTile* const tiles = a.tiles + static_cast<std::int64_t>(head) * a.rows_of_tiles * a.row_tiles + column;
+  link_tiles(
+      a.rows_of_tiles, false, [&](int row) { return tiles[static_cast<std::int64_t>(row) * a.row_tiles].state(); },
+      a.key_tiles + static_cast<std::int64_t>(blockIdx.x) * a.rows_of_tiles);
+}
+
+// 32 queries by 32 keys for each warp: a word of a query becomes a bit of each key's.
+extern "C" __global__ void __launch_bounds__(kMaskThreads) mask_key_words(const __grid_constant__ MaskBitsArgs a) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, word = static_cast<int>(blockIdx.x) % a.row_words;
+  const std::int64_t head = blockIdx.x / a.row_words;
+  const int key = word * 32 + lane;
+  for (int q = static_cast<int>(threadIdx.x) / 32; q < a.words_of_key; q += kMaskThreads / 32) {
+    const int i = q * 32 + lane;
+    const std::uint32_t bits = i < a.M ? a.words[(head * a.M + i) * a.row_words + word] : 0U;
+    std::uint32_t mine = 0;
+    for (int n = 0; n < 32; ++n) {
+      const std::uint32_t of_key = __ballot_sync(~0U, (bits >> n & 1U) != 0);
+      if (lane == n) mine = of_key;
+    }
+    if (key < a.N) a.key_words[(head * a.N + key) * a.words_of_key + q] = mine;
   }
 }

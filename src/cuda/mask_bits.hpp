@@ -27,6 +27,11 @@ struct MaskBitsArgs {
   std::uint32_t* words = nullptr;
   MaskTile* tiles = nullptr;
   int row_words = 0, row_tiles = 0;
+  // Where the keys are wanted as rows too: [key, word of 32 queries], [tile of keys, tile of queries].
+  std::uint32_t* key_words = nullptr;
+  MaskTile* key_tiles = nullptr;
+  int words_of_key = 0, rows_of_tiles = 0;
+  int counted = 0;  // 1: tiles count those before them in their row that show something
 };
 
 }  // namespace attend::cuda

@@ -98,6 +98,7 @@ def gradient_cases():
         gradient_case(f"D{D} one key block", 1, 2, 1, 3, 40, D)
         gradient_case(f"D{D} unseen keys gradients", 1, 2, 2, 100, 900, D, causal="first_key")
     holes()
+    boolean_gradients()
 
 
 def holes():
@@ -117,6 +118,31 @@ def holes():
             for name, a, b in zip(("dq", "dk", "dv"), got, torch.autograd.grad(expected, inputs, dout.double())):
                 error = ((a.double() - b).norm() / b.norm()).item()
                 check(f"D{D} blocks{what}: {name}", error < 1e-2, f"relative error {error:.1e}")
+
+
+def boolean_gradients():
+    """Boolean tensors that hide whole tiles, whole rows and whole columns: through autograd, and twice the same bits."""
+    i = torch.arange(700, device="cuda")
+    document = (i // 170)[:, None] == i // 170
+    by_head = torch.rand(2, 4, 700, 700, device="cuda") < 0.7
+    by_head[:, 1:, 128:400] = False      # queries that see nothing
+    by_head[:, :, :, 250:420] = False    # keys that nobody sees
+    by_head[1, 2, :, :] = False
+    for D in (64, 128, 256):
+        for what, dense in (("documents", (document & (i[:, None] >= i))[None, None]), ("by head", by_head)):
+            q, k, v, dout = draw(2, 4, 700, D), draw(2, 2, 700, D), draw(2, 2, 700, D), draw(2, 4, 700, D)
+            name, leaves = f"D{D} boolean {what}", [x.clone().requires_grad_() for x in (q, k, v)]
+            out = attend.torch.scaled_dot_product_attention(*leaves, dense, enable_gqa=True)
+            got = torch.autograd.grad(out, leaves, dout, retain_graph=True)
+            inputs = [x.double().requires_grad_() for x in (q, k, v)]
+            expected, _, spread = truth(*inputs, dense=dense)
+            near(name, out.detach(), expected.detach(), spread.detach(), q.dtype)
+            for which, a, b in zip(("dq", "dk", "dv"), got, torch.autograd.grad(expected, inputs, dout.double())):
+                b = b.nan_to_num()
+                error = ((a.double() - b).norm() / b.norm()).item()
+                check(f"{name}: {which}", error < 1e-2, f"relative error {error:.1e}")
+            again = torch.autograd.grad(out, leaves, dout, retain_graph=True)
+            check(f"{name}: the same bits", all(map(torch.equal, got, again)))
 
 
 def drop_in_cases():

@@ -132,6 +132,9 @@ inline bool __any_sync(unsigned mask, bool x) {
 inline bool __all_sync(unsigned mask, bool x) {
   return __ballot_sync(mask, x) == ~0U;
 }
+inline int __popc(unsigned x) {
+  return std::popcount(x);
+}
 inline int __clz(int x) {
   return std::countl_zero(static_cast<unsigned>(x));
 }
