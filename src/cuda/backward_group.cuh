@@ -191,17 +191,39 @@ struct BackwardGroup {
   }
   __device__ __forceinline__ int query_of(int j, int e) const { return 8 * j + lane % 4 * 2 + (e & 1); }
 
-  // Logits of terms, and what their gradient is multiplied by, in dp's place until it is needed.
-  __device__ __forceinline__ float term_logit(const BackwardItem& item, int h, int i, int j, int e, float x) const {
+  // Scores to logits. What is asked of a call is asked once, not for each score: loads of several are then under way.
+  __device__ __forceinline__ void add_terms(const BackwardItem& item, int h, int i) {
     const ScoreTerms& terms = a.terms;
-    const int query = i * Tr::kStep + query_of(j, e), key = key_of(item.n, e);
-    x *= a.scale;
-    if (terms.softcap > 0) x = capped(x, terms.softcap);
-    if (terms.bias.data) x += bias_of(terms, a.mask, {item.b, h, query}, key);
-    if (terms.alibi.data)
-      x -= load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride) *
-           fabsf(a.rows.position[static_cast<std::int64_t>(item.b) * a.padded + query] - static_cast<float>(key));
-    return x;
+    if (terms.softcap > 0) {
+#pragma unroll
+      for (int e = 0; e < kScores; ++e) {
+        const float x = s[e] * a.scale;
+        slope[e] = cap_slope(x, terms.softcap);
+        s[e] = capped(x, terms.softcap);
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < kScores; ++e) s[e] *= a.scale;
+    }
+    if (terms.bias.data) {
+#pragma unroll
+      for (int e = 0; e < kScores; ++e)
+        s[e] += bias_of(terms, a.mask, {item.b, h, i * Tr::kStep + query_of(e / 4, e)}, key_of(item.n, e % 4));
+    }
+    if (terms.alibi.data) {
+      const float slope_of_head =
+          load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride);
+      const float* const positions = a.rows.position + static_cast<std::int64_t>(item.b) * a.padded + i * Tr::kStep;
+#pragma unroll
+      for (int j = 0; j < Tr::kStep / 8; ++j) {
+        const float2 position = *reinterpret_cast<const float2*>(positions + query_of(j, 0));
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[4 * j + e] = fmaf(-slope_of_head,
+                              fabsf(((e & 1) ? position.y : position.x) - static_cast<float>(key_of(item.n, e))),
+                              s[4 * j + e]);
+      }
+    }
   }
   // Of two queries.
   __device__ __forceinline__ float2 tops_of(const BackwardItem& item, int h, int i, int j) const {
@@ -260,10 +282,7 @@ struct BackwardGroup {
   }
   // P^T from S^T, in place.
   __device__ __forceinline__ void weights(const BackwardItem& item, int h, int i, int u, bool all, bool holes = false) {
-    if constexpr (Tr::kTerms)
-      if (a.terms.softcap > 0)
-#pragma unroll
-        for (int e = 0; e < kScores; ++e) slope[e] = cap_slope(s[e] * a.scale, a.terms.softcap);
+    if constexpr (Tr::kTerms) add_terms(item, h, i);
     if (all)
       exponentials<false>(item, h, i, u);
     else
@@ -275,16 +294,13 @@ struct BackwardGroup {
   __device__ __forceinline__ void exponentials(const BackwardItem& item, int h, int i, int u) {
 #pragma unroll
     for (int j = 0; j < Tr::kStep / 8; ++j) {
+      float2 top{};
+      if constexpr (Tr::kTerms) top = tops_of(item, h, i, j);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        float x = s[4 * j + e];
-        if constexpr (Tr::kTerms) {
-          const float2 top = tops_of(item, h, i, j);
-          x = term_logit(item, h, i, j, e, x);
-          s[4 * j + e] = exp2_fast((e & 1) ? weight_exponent(x, top.y, lse[j].y) : weight_exponent(x, top.x, lse[j].x));
-        } else {
-          s[4 * j + e] = exp2_fast(fmaf(x, a.scale2, (e & 1) ? -lse[j].y : -lse[j].x));
-        }
+        float& x = s[4 * j + e];
+        const float rest = (e & 1) ? lse[j].y : lse[j].x;
+        x = exp2_fast(Tr::kTerms ? weight_exponent(x, (e & 1) ? top.y : top.x, rest) : fmaf(x, a.scale2, -rest));
       }
       if constexpr (kHide) {
         const int4 seen = *reinterpret_cast<const int4*>(mem.seen + u * Tr::kStep + query_of(j, 0));
@@ -311,24 +327,32 @@ struct BackwardGroup {
   }
   // dS^T = P^T (dP^T - delta), packed.
   __device__ __forceinline__ void score_gradients(const BackwardItem& item, int h, int i) {
+    if constexpr (Tr::kTerms) {
+      if (a.terms.dropout_threshold != 0) {
+#pragma unroll
+        for (int e = 0; e < kScores; ++e) dp[e] *= kept(item, h, i, e / 4, e % 4);
+      }
+      multiply_gradients();
+      if (a.dbias.data) {
+#pragma unroll
+        for (int e = 0; e < kScores; ++e) add_bias_gradient(item, h, i, e / 4, e % 4, s[e]);
+      }
+      if (a.terms.softcap > 0) {
+#pragma unroll
+        for (int e = 0; e < kScores; ++e) s[e] *= slope[e];
+      }
+      pack_gradients();
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < Tr::kStep / 8; ++j) {
       float g[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float gradient = dp[4 * j + e];
-        if constexpr (Tr::kTerms)
-          if (a.terms.dropout_threshold != 0) gradient *= kept(item, h, i, j, e);
-        g[e] = s[4 * j + e] * (gradient - ((e & 1) ? delta[j].y : delta[j].x));
-        if constexpr (Tr::kTerms) {
-          if (a.dbias.data) add_bias_gradient(item, h, i, j, e, g[e]);
-          if (a.terms.softcap > 0) g[e] *= slope[4 * j + e];
-        }
-      }
+      for (int e = 0; e < 4; ++e) g[e] = s[4 * j + e] * (dp[4 * j + e] - ((e & 1) ? delta[j].y : delta[j].x));
       ds[2 * j] = pack<T>(g[0], g[1]), ds[2 * j + 1] = pack<T>(g[2], g[3]);
     }
   }
-  // The same in two steps, without terms.
+  // The same in two steps.
   __device__ __forceinline__ void multiply_gradients() {
 #pragma unroll
     for (int e = 0; e < kScores; ++e) s[e] *= dp[e] - ((e & 1) ? delta[e / 4].y : delta[e / 4].x);
