@@ -120,17 +120,17 @@ def holes():
                 check(f"D{D} blocks{what}: {name}", error < 1e-2, f"relative error {error:.1e}")
 
 
-def boolean_gradients():
+def boolean_gradients(L=700):
     """Boolean tensors that hide whole tiles, whole rows and whole columns: through autograd, and twice the same bits."""
-    i = torch.arange(700, device="cuda")
+    i = torch.arange(L, device="cuda")
     document = (i // 170)[:, None] == i // 170
-    by_head = torch.rand(2, 4, 700, 700, device="cuda") < 0.7
-    by_head[:, 1:, 128:400] = False      # queries that see nothing
-    by_head[:, :, :, 250:420] = False    # keys that nobody sees
-    by_head[1, 2, :, :] = False
+    by_head = torch.rand(2, 4, L, L, device="cuda") < 0.7
+    by_head[:, 1:, 128:400] = False    # queries that see nothing
+    by_head[:, :, :, 250:420] = False  # keys that nobody sees
+    by_head[1, 2] = False
     for D in (64, 128, 256):
         for what, dense in (("documents", (document & (i[:, None] >= i))[None, None]), ("by head", by_head)):
-            q, k, v, dout = draw(2, 4, 700, D), draw(2, 2, 700, D), draw(2, 2, 700, D), draw(2, 4, 700, D)
+            q, k, v, dout = draw(2, 4, L, D), draw(2, 2, L, D), draw(2, 2, L, D), draw(2, 4, L, D)
             name, leaves = f"D{D} boolean {what}", [x.clone().requires_grad_() for x in (q, k, v)]
             out = attend.torch.scaled_dot_product_attention(*leaves, dense, enable_gqa=True)
             got = torch.autograd.grad(out, leaves, dout, retain_graph=True)
@@ -258,6 +258,8 @@ def cover():
     gradient_case("gradients of terms", 1, 1, 1, 100, 150, 64, softcap=3.0)
     gradient_case("D64 gradients", 1, 1, 1, 150, 130, 64)
     gradient_case("D256 gradients", 1, 1, 1, 100, 150, 256)
+    gradient_case("ALiBi gradients", 1, 2, 1, 130, 130, 128, slopes=torch.rand(2, device="cuda"), causal="last_key")
+    boolean_gradients(L=300)
     if plain:
         for D in (64, 128, 256):
             forward_case(f"D{D} terms", 1, 2, 1, 130, 140, D, softcap=3.0, slopes=torch.rand(2, device="cuda"), causal="last_key")
