@@ -170,13 +170,8 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   const std::string dim = std::to_string(shape.D);
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
-  launch(kernel(("attention_backward_" + dim).c_str(),
-                std::string("backward_") +
-                    (terms   ? "terms_"
-                     : holes ? "holes_"
-                             : "plain_") +
-                    dim + "_" + name(on.call.q.dtype),
-                shared),
+  const std::string kind = terms ? "terms_" : holes ? "holes_" : "plain_";
+  launch(kernel(("attention_backward_" + dim).c_str(), "backward_" + kind + dim + "_" + name(on.call.q.dtype), shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream, &a);
   const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
   if (apart)
