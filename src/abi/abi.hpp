@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,8 @@ attend_status guard(F&& f) noexcept {
   } catch (const InvalidArgument& error) {
     return fail_with(ATTEND_INVALID_ARGUMENT, error.what());
   } catch (const std::bad_alloc&) {
+    return fail_with(ATTEND_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::length_error&) {  // more than any memory has: a length that the caller gave
     return fail_with(ATTEND_OUT_OF_MEMORY, "out of memory");
   } catch (const OutOfPages& error) {
     return fail_with(ATTEND_OUT_OF_PAGES, error.what());

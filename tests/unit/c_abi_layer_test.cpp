@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -268,6 +269,16 @@ TEST_F(CAbiLayer, BadArgumentsAreRefused) {
   attend_layer_saved_free(nullptr);
   attend_layer_gradients_free(nullptr);
   attend_kv_cache_free(nullptr);
+}
+
+// An empty batch may have any length, which RoPE's table would follow.
+TEST_F(CAbiLayer, AnEmptyBatchOfAnyLengthIsNoInternalError) {
+  const auto empty = [](std::int64_t width) {
+    return attend_tensor{ATTEND_F32, nullptr, {0, 1, std::numeric_limits<std::int64_t>::max(), width}, {0, 0, 0, 1}};
+  };
+  const attend_tensor from = empty(kWidth), to = empty(c_config.output_width);
+  EXPECT_EQ(attend_layer_forward(layer, &from, nullptr, nullptr, &to, nullptr, nullptr), ATTEND_OUT_OF_MEMORY)
+      << attend_last_error();
 }
 
 TEST(CAbiLayerConfig, AParameterTheConfigDoesNotCallForIsRefused) {

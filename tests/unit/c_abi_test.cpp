@@ -389,6 +389,7 @@ TEST(CAbiErrors, EveryExceptionBecomesAStatus) {
   EXPECT_EQ(abi::guard([] { throw InvalidArgument("a"); }), ATTEND_INVALID_ARGUMENT);
   EXPECT_STREQ(attend_last_error(), "a");
   EXPECT_EQ(abi::guard([] { throw std::bad_alloc(); }), ATTEND_OUT_OF_MEMORY);
+  EXPECT_EQ(abi::guard([] { throw std::length_error("vector"); }), ATTEND_OUT_OF_MEMORY);
   EXPECT_STREQ(attend_last_error(), "out of memory");
   EXPECT_EQ(abi::guard([] { throw std::runtime_error("b"); }), ATTEND_INTERNAL_ERROR);
   EXPECT_STREQ(attend_last_error(), "b");
