@@ -179,12 +179,14 @@ def test_slopes_have_no_tangent():
 
 def test_vmap():
     q, k, v = draw(3, 2, 4, 5, 8), draw(2, 4, 7, 8), draw(2, 4, 3, 7, 6)
-    ours, theirs = (torch.vmap(lambda x, y, z: f(x, y, z, is_causal=True), in_dims=(0, None, 2))
-                    for f in (scaled_dot_product_attention, F.scaled_dot_product_attention))
-    close(ours(q, k, v), theirs(q, k, v))
-    ours, theirs = (torch.vmap(torch.func.grad(lambda x, y, z: f(x, y, z).square().sum()), in_dims=(0, None, 2))
-                    for f in (scaled_dot_product_attention, F.scaled_dot_product_attention))
-    close(ours(q, k, v), theirs(q, k, v))
+
+    def results(attention):
+        summed = torch.func.grad(lambda *x: attention(*x).square().sum())
+        for f in (lambda *x: attention(*x, is_causal=True), summed):
+            yield torch.vmap(f, in_dims=(0, None, 2))(q, k, v)
+
+    for ours, theirs in zip(results(scaled_dot_product_attention), results(F.scaled_dot_product_attention), strict=True):
+        close(ours, theirs)
 
 
 def test_arrays_say_that_they_are_not_differentiated():
