@@ -232,6 +232,7 @@ def masks():
     for what, B, L, mask, scores, rule, change in rows:
         if not asked(f"masks {what}") and not asked(f"masks backward {what}"):
             continue
+        torch.compiler.reset()  # every row is compiled twice, and after eight of a function PyTorch gives up
         q, k, v = (draw(B, 16, L, 128, grad=True) for _ in range(3))
         dout, plain = draw(B, 16, L, 128), [x.detach() for x in (q, k, v)]
         at = torch.arange(L, device="cuda")
