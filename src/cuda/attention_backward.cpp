@@ -55,6 +55,31 @@ DeviceOperand written(const MutableView& view) {
 
 constexpr int kRowThreads = 256, kThreads = 384;
 
+// Which of the terms a kernel must know.
+BackwardTerms terms_of(const DeviceCall& on, std::int64_t widest) {
+  const ScoreTerms& terms = on.terms;
+  if (!on.has_terms && !(on.has_bits && widest > 128)) return BackwardTerms::none;
+  const bool cap = terms.softcap > 0, alibi = terms.alibi.data != nullptr;
+  if (widest > 128 || on.has_bits || terms.bias.data != nullptr || terms.dropout_threshold != 0 || cap == alibi)
+    return BackwardTerms::all;
+  if (cap) return BackwardTerms::cap;
+  return scale_fits_exponents(on.call.unread_problem().scale) ? BackwardTerms::alibi : BackwardTerms::all;
+}
+
+std::string kernel_kind(BackwardTerms terms, bool holes) {
+  switch (terms) {
+    case BackwardTerms::none:
+      return holes ? "holes_" : "plain_";
+    case BackwardTerms::alibi:
+      return "alibi_";
+    case BackwardTerms::cap:
+      return "cap_";
+    case BackwardTerms::all:
+      return "terms_";
+  }
+  return {};
+}
+
 CUfunction rows_kernel(const std::string& name) {
   return kernel("backward_rows", name, 0);
 }
@@ -137,13 +162,16 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
          Order order) {
   const AttentionProblem& p = on.call.unread_problem();
   const std::int64_t widest = std::max(p.D, p.E);
-  const bool terms = on.has_terms || (on.has_bits && widest > 128), holes = on.has_bits && !terms;
+  const BackwardTerms kind = terms_of(on, widest);
+  const bool terms = kind != BackwardTerms::none, holes = on.has_bits && !terms;
   const BackwardShape shape = terms || holes ? by_dim(widest, kBackwardTerms64, kBackwardTerms128, kBackwardTerms256)
                                              : by_dim(widest, kBackwardPlain64, kBackwardPlain128, kBackwardPlain256);
   const bool apart = shares_dims(shape) && !terms;  // dQ has a kernel to itself, and needs no sums and no order
   const KeyBits key_bits = on.has_bits ? on.make_key_bits(shape.queries, shape.keys) : KeyBits{};
   BackwardArgs a = describe(on, terms, dout, out, lse, gradients, shape.queries, shape.keys);
   a.key_bits = key_bits;
+  if (kind == BackwardTerms::alibi) a.scale2 = p.scale * kLog2E;
+  if (kind == BackwardTerms::cap) a.cap = SmallTanh(p.scale, p.softcap), a.inverse_cap = 1 / p.softcap;
   a.q = tensor_map("q", on.call.q, {0, shape.queries});
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
@@ -170,8 +198,8 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   const std::string dim = std::to_string(shape.D);
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
-  const std::string kind = terms ? "terms_" : holes ? "holes_" : "plain_";
-  launch(kernel(("attention_backward_" + dim).c_str(), "backward_" + kind + dim + "_" + name(on.call.q.dtype), shared),
+  launch(kernel(("attention_backward_" + dim).c_str(),
+                "backward_" + kernel_kind(kind, holes) + dim + "_" + name(on.call.q.dtype), shared),
          static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream, &a);
   const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
   if (apart)

@@ -6,7 +6,7 @@
 
 namespace attend::cuda {
 
-template <class T, BackwardShape S, bool kTerms, bool kBits = false>
+template <class T, BackwardShape S, BackwardTerms kTerms, bool kBits = false>
 struct BackwardTraitsOf : BackwardTraits<T, S, kTerms, kBits> {
   static_assert(BackwardTraitsOf::BackwardTraits::shared_bytes == attend::cuda::shared_bytes(S));
 };
@@ -18,9 +18,14 @@ struct BackwardTraitsOf : BackwardTraits<T, S, kTerms, kBits> {
       NAME(const __grid_constant__ attend::cuda::BackwardArgs a) {                                         \
     attend::cuda::attention_backward<attend::cuda::BackwardTraitsOf<__VA_ARGS__>>(a);                      \
   }
-#define ATTEND_BACKWARD_KERNELS(NAME, T, D)                                                                    \
-  ATTEND_BACKWARD_KERNEL(backward_plain_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardPlain##D, false) \
-  ATTEND_BACKWARD_KERNEL(backward_terms_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardTerms##D, true)
-// Up to 128 dims a mask's holes have a kernel without terms.
-#define ATTEND_BACKWARD_HOLES(NAME, T, D)                                                                             \
-  ATTEND_BACKWARD_KERNEL(backward_holes_##D##_##NAME, attend::cuda::T, attend::cuda::kBackwardTerms##D, false, true)
+#define ATTEND_BACKWARD_KIND(NAME, KIND, T, D, SHAPE, ...)                                                   \
+  ATTEND_BACKWARD_KERNEL(backward_##KIND##_##D##_##NAME, attend::cuda::T, attend::cuda::kBackward##SHAPE##D, \
+                         attend::cuda::BackwardTerms::__VA_ARGS__)
+#define ATTEND_BACKWARD_KERNELS(NAME, T, D)            \
+  ATTEND_BACKWARD_KIND(NAME, plain, T, D, Plain, none) \
+  ATTEND_BACKWARD_KIND(NAME, terms, T, D, Terms, all)
+// Up to 128 dims a mask's holes have a kernel without terms, and so have ALiBi and the soft-cap alone.
+#define ATTEND_BACKWARD_LIGHT(NAME, T, D)                    \
+  ATTEND_BACKWARD_KIND(NAME, holes, T, D, Terms, none, true) \
+  ATTEND_BACKWARD_KIND(NAME, alibi, T, D, Terms, alibi)      \
+  ATTEND_BACKWARD_KIND(NAME, cap, T, D, Terms, cap)

@@ -31,6 +31,8 @@ struct BackwardArgs {
   float* dq_sums = nullptr;  // [B, H, steps] tiles of step_queries x kD floats, in the order of the accumulators
   int* turns = nullptr;      // [B, H, steps]: how many blocks of keys have been added; null: in any order
   float scale = 1, scale2 = 1;
+  SmallTanh cap;          // where there is a soft-cap,
+  float inverse_cap = 0;  // and 1 / cap
   int B = 0, H = 0, Hk = 0, G = 1, M = 0, N = 0, D = 0, E = 0;
   int step_queries = 0, block_keys = 0;  // queries of a step, keys of an item
   int padded = 0, steps = 0, key_blocks = 0;

@@ -8,12 +8,14 @@
 
 namespace attend::cuda {
 
-template <class Element, BackwardShape S, bool kTerms_, bool kBits_>
+template <class Element, BackwardShape S, BackwardTerms kTerm, bool kBits_>
 struct BackwardTraits {
   using T = Element;
   static constexpr int D = S.D, kKeys = S.keys, kStep = S.queries;
   static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages;
-  static constexpr bool kTerms = kTerms_, kHoles = kTerms_ || kBits_;  // kHoles: a mask may have some
+  static constexpr bool kTerms = kTerm == BackwardTerms::all,
+                        kHoles = kTerms || kBits_;  // kHoles: a mask may have some
+  static constexpr bool kAlibi = kTerm == BackwardTerms::alibi, kCap = kTerm == BackwardTerms::cap;  // these alone
   static constexpr bool kWide = shares_dims(S);
   static constexpr bool kRoles = kWide && !kTerms;                        // one warpgroup has dV, the other dK
   static constexpr int kDims = kWide && !kRoles ? D / 2 : D;              // of dK and dV, a warpgroup's
@@ -219,9 +221,9 @@ struct BackwardGroup {
         const float2 position = *reinterpret_cast<const float2*>(positions + query_of(j, 0));
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          s[4 * j + e] = fmaf(-slope_of_head,
-                              fabsf(((e & 1) ? position.y : position.x) - static_cast<float>(key_of(item.n, e))),
-                              s[4 * j + e]);
+          s[4 * j + e] =
+              fmaf(-slope_of_head, fabsf(((e & 1) ? position.y : position.x) - static_cast<float>(key_of(item.n, e))),
+                   s[4 * j + e]);
       }
     }
   }
@@ -256,10 +258,9 @@ struct BackwardGroup {
     const KeyBits& bits = a.key_bits;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const std::uint32_t* const words = bits.words + item.b * bits.batch_stride + h * bits.head_stride +
-                                         static_cast<std::int64_t>(smaller(key_of(item.n, 2 * r), a.N - 1)) *
-                                             bits.row_words +
-                                         i * kWords;
+      const std::uint32_t* const words =
+          bits.words + item.b * bits.batch_stride + h * bits.head_stride +
+          static_cast<std::int64_t>(smaller(key_of(item.n, 2 * r), a.N - 1)) * bits.row_words + i * kWords;
 #pragma unroll
       for (int n = 0; n < kWords; n += 2) {
         const uint2 two = *reinterpret_cast<const uint2*>(words + n);
@@ -312,6 +313,110 @@ struct BackwardGroup {
       }
     }
   }
+  // With ALiBi or a soft-cap alone. A lane's two queries of a step: asked for before the scores are there.
+  struct LightRows {
+    float2 top, position;
+  };
+  __device__ __forceinline__ LightRows fetch_rows(const BackwardItem& item, int h, int i) const {
+    static_assert(Tr::kStep == 64);
+    LightRows rows{};
+    const std::int64_t head = static_cast<std::int64_t>(item.b) * a.H + h;
+    rows.top = *reinterpret_cast<const float2*>(a.tops + head * a.padded + i * Tr::kStep + 2 * lane);
+    if constexpr (Tr::kAlibi)
+      rows.position = *reinterpret_cast<const float2*>(a.rows.position + static_cast<std::int64_t>(item.b) * a.padded +
+                                                       i * Tr::kStep + 2 * lane);
+    return rows;
+  }
+  // P^T from S^T, packed, and in place times the cap's slope, which is how the scores' gradients have it.
+  __device__ __forceinline__ void light_weights(const BackwardItem& item, int h, int i, int u, bool all,
+                                                const LightRows& rows) {
+    // Seldom: rows whose LSE does not suffice, or queries of several documents, whose positions are no sequence.
+    bool plain = rows.top.x == 0.0F && rows.top.y == 0.0F;
+    float slope = 0, first = 0;
+    if constexpr (Tr::kAlibi) {
+      const ScoreTerms& terms = a.terms;
+      slope = load_float(terms.alibi, item.b * terms.alibi.batch_stride + h * terms.alibi.head_stride);
+      first = __shfl_sync(~0U, rows.position.x, 0);
+      const float mine = first + static_cast<float>(2 * lane);
+      plain = plain && rows.position.x == mine && rows.position.y == mine + 1.0F;
+    }
+    if (!__all_sync(~0U, plain))
+      light_exponentials<true, true>(item, h, i, u, slope, first);
+    else if (all)
+      light_exponentials<false, false>(item, h, i, u, slope, first);
+    else
+      light_exponentials<true, false>(item, h, i, u, slope, first);
+  }
+  // The logit of a score and the slope of the cap there. Each score decides for itself, so that its bits follow from it
+  // alone.
+  struct Capped {
+    float logit, slope;
+  };
+  __device__ __forceinline__ Capped small_cap(float x) const {
+    const float logit = a.cap(x), part = logit * a.inverse_cap;
+    return {logit, fmaf(-part, part, 1.0F)};
+  }
+  __device__ __forceinline__ Capped any_cap(float x) const {
+    if (fabsf(x) * fabsf(a.cap.ratio) <= a.cap.angle) return small_cap(x);
+    const float z = exp2_fast(-fabsf(a.cap.power * x)), inverse = inverse_fast(1.0F + z);
+    return {fmaf(a.cap.twice, inverse_fast(1.0F + exp2_fast(a.cap.power * x)), a.cap.cap),
+            4.0F * z * inverse * inverse};
+  }
+  template <bool kHide, bool kSeldom>
+  __device__ __forceinline__ void light_exponentials(const BackwardItem& item, int h, int i, int u, float slope,
+                                                     float first) {
+    bool small = true;  // none needs an exponential for its cap
+    if constexpr (Tr::kCap) {
+      float most = 0;
+#pragma unroll
+      for (int e = 0; e < kScores; ++e) most = fmaxf(most, fabsf(s[e]));
+      small = __all_sync(~0U, most * fabsf(a.cap.ratio) <= a.cap.angle);
+    }
+    if (small)
+      light_exponentials<kHide, kSeldom, true>(item, h, i, u, slope, first);
+    else
+      light_exponentials<kHide, kSeldom, false>(item, h, i, u, slope, first);
+  }
+  template <bool kHide, bool kSeldom, bool kSmall>
+  __device__ __forceinline__ void light_exponentials(const BackwardItem& item, int h, int i, int u, float slope,
+                                                     float first) {
+    const float slope2 = slope * kLog2E;
+    const float distance = first + static_cast<float>(query_of(0, 0)) - static_cast<float>(key_of(item.n, 0));
+#pragma unroll
+    for (int j = 0; j < Tr::kStep / 8; ++j) {
+      float2 top{}, position{};
+      int4 seen{};
+      if constexpr (kSeldom) top = tops_of(item, h, i, j);
+      if constexpr (kSeldom && Tr::kAlibi)
+        position = *reinterpret_cast<const float2*>(a.rows.position + static_cast<std::int64_t>(item.b) * a.padded +
+                                                    i * Tr::kStep + query_of(j, 0));
+      if constexpr (kHide) seen = *reinterpret_cast<const int4*>(mem.seen + u * Tr::kStep + query_of(j, 0));
+      float weight[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& x = s[4 * j + e];
+        const int key = key_of(item.n, e);
+        const float rest = (e & 1) ? lse[j].y : lse[j].x;
+        Capped score{x, 1.0F};
+        if constexpr (Tr::kCap) score = kSmall ? small_cap(x) : any_cap(x);
+        float far = distance + static_cast<float>(8 * j + (e & 1) - (e >> 1) * 8);
+        if constexpr (kSeldom && Tr::kAlibi) far = ((e & 1) ? position.y : position.x) - static_cast<float>(key);
+        float exponent = fmaf(score.logit, a.scale2, -rest);
+        if constexpr (Tr::kAlibi) exponent = fmaf(-slope2, fabsf(far), exponent);
+        exponent = smaller_or_nan(exponent, 0.0F);
+        if constexpr (kSeldom) {
+          const float my_top = (e & 1) ? top.y : top.x;
+          const float logit = Tr::kCap ? score.logit : fmaf(-slope, fabsf(far), score.logit * a.scale);
+          if (my_top != 0.0F) exponent = weight_exponent(logit, my_top, rest);
+        }
+        weight[e] = exp2_fast(exponent);
+        if (kHide && (key < ((e & 1) ? seen.z : seen.x) || key >= ((e & 1) ? seen.w : seen.y)))
+          weight[e] = score.slope = 0.0F;
+        x = weight[e] * score.slope;
+      }
+      p[2 * j] = pack<T>(weight[0], weight[1]), p[2 * j + 1] = pack<T>(weight[2], weight[3]);
+    }
+  }
   __device__ __forceinline__ void pack_weights(const BackwardItem& item, int h, int i) {
     if constexpr (Tr::kTerms) {
       if (a.terms.dropout_threshold != 0) {
@@ -342,14 +447,14 @@ struct BackwardGroup {
         for (int e = 0; e < kScores; ++e) s[e] *= slope[e];
       }
       pack_gradients();
-      return;
-    }
+    } else {
 #pragma unroll
-    for (int j = 0; j < Tr::kStep / 8; ++j) {
-      float g[4];
+      for (int j = 0; j < Tr::kStep / 8; ++j) {
+        float g[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) g[e] = s[4 * j + e] * (dp[4 * j + e] - ((e & 1) ? delta[j].y : delta[j].x));
-      ds[2 * j] = pack<T>(g[0], g[1]), ds[2 * j + 1] = pack<T>(g[2], g[3]);
+        for (int e = 0; e < 4; ++e) g[e] = s[4 * j + e] * (dp[4 * j + e] - ((e & 1) ? delta[j].y : delta[j].x));
+        ds[2 * j] = pack<T>(g[0], g[1]), ds[2 * j + 1] = pack<T>(g[2], g[3]);
+      }
     }
   }
   // The same in two steps.

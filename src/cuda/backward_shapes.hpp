@@ -13,6 +13,9 @@ struct BackwardShape {
   int in_order;      // blocks of keys of one head side by side, where each waits for another
 };
 
+// What a kernel does to scores. ALiBi or a soft-cap alone, with no holes in the mask, needs few registers.
+enum class BackwardTerms { none, alibi, cap, all };
+
 // Terms need registers: fewer queries a step.
 constexpr BackwardShape kBackwardPlain64{64, 128, 128, 2, 2, 1, 4}, kBackwardTerms64{64, 128, 64, 3, 2, 2, 4};
 constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, 6}, kBackwardTerms128 = kBackwardPlain128;

@@ -84,6 +84,52 @@ def score_cases():
                          bias=torch.randn(1, 2, 400, 400, device="cuda"), **what)
 
 
+def alibi_documents(name, D, dtype, slopes):
+    """Documents of other lengths in queries and keys, whose positions begin anew: as each of them alone."""
+    cu_queries, cu_keys = [0, 100, 130, 300], [0, 50, 400, 500]
+    q, k, v, dout = (draw(1, h, n, D, dtype=dtype) for h, n in ((4, 300), (2, 500), (2, 500), (4, 300)))
+
+    def gradients(q, k, v, dout, mask=None):
+        out, lse = attend.attention(q, k, v, mask=mask, return_lse=True, alibi_slopes=slopes)
+        return attend.attention_backward(dout, q, k, v, out, lse, mask=mask, alibi_slopes=slopes)[:3]
+
+    got = gradients(q, k, v, dout, attend.segments(cu_queries, cu_keys))
+    alone = [gradients(*(x[:, :, a:b] for x, (a, b) in ((q, i), (k, j), (v, j), (dout, i))))
+             for i, j in zip(zip(cu_queries, cu_queries[1:]), zip(cu_keys, cu_keys[1:]))]
+    for what, a, parts in zip(("dq", "dk", "dv"), got, zip(*alone)):
+        b = torch.cat(parts, 2)
+        error = ((a.double() - b.double()).norm() / b.double().norm()).item()
+        check(f"{name}: {what}", error < (1e-2 if dtype == torch.bfloat16 else 2e-3), f"relative error {error:.1e}")
+
+
+def score_gradient_cases():
+    """ALiBi and soft-caps alone, which have kernels of their own: positions that begin anew, small angles and large ones,
+    sums beyond what an LSE holds; and a query's bits, whatever its neighbours are."""
+    for D in (64, 80, 128):
+        for dtype in (torch.bfloat16, torch.float16):
+            slopes = torch.rand(4, device="cuda") * 0.1
+            gradient_case(f"D{D} {dtype} long ALiBi gradients", 2, 4, 2, 700, 900, D, dtype=dtype, slopes=slopes, causal="last_key")
+            gradient_case(f"D{D} {dtype} ALiBi gradients both ways", 1, 4, 4, 333, 500, D, dtype=dtype, slopes=slopes,
+                          window=(200, 90))
+            alibi_documents(f"D{D} {dtype} ALiBi documents gradients", D, dtype, slopes)
+            for cap in (0.5, 3.0, 30.0):
+                gradient_case(f"D{D} {dtype} soft cap {cap} gradients", 2, 4, 2, 333, 500, D, dtype=dtype, softcap=cap, scale=0.3,
+                              causal="last_key")
+            gradient_case(f"D{D} {dtype} ALiBi and soft cap gradients", 1, 4, 2, 300, 300, D, dtype=dtype, slopes=slopes,
+                          softcap=5.0, causal="last_key")
+        q, k, v, dout = draw(1, 4, 300, D), draw(1, 2, 500, D), draw(1, 2, 500, D), draw(1, 4, 300, D)
+        for what, scores in (("ALiBi", {"alibi_slopes": torch.rand(4, device="cuda")}), ("soft cap", {"softcap": 20.0})):
+            def run(q):
+                out, lse = attend.attention(q, k, v, mask=attend.causal(), return_lse=True, **scores)
+                return attend.attention_backward(dout, q, k, v, out, lse, mask=attend.causal(), **scores).dq
+
+            first, other = run(q), q.clone()
+            other[:, :, 1::2] *= 400  # their LSE exceeds 1024
+            got = run(other)
+            check(f"D{D} {what} gradients: the same bits beside other rows", torch.equal(got[:, :, ::2], first[:, :, ::2]))
+            check(f"D{D} {what} gradients: finite", bool(torch.isfinite(got).all()))
+
+
 def gradient_cases():
     for D in (32, 64, 96, 128, 192, 256):
         gradient_case(f"D{D} full gradients", 2, 2, 2, 333, 500, D)
@@ -99,6 +145,7 @@ def gradient_cases():
         gradient_case(f"D{D} unseen keys gradients", 1, 2, 2, 100, 900, D, causal="first_key")
     holes()
     boolean_gradients()
+    score_gradient_cases()
 
 
 def holes():
@@ -259,6 +306,7 @@ def cover():
     gradient_case("D64 gradients", 1, 1, 1, 150, 130, 64)
     gradient_case("D256 gradients", 1, 1, 1, 100, 150, 256)
     gradient_case("ALiBi gradients", 1, 2, 1, 130, 130, 128, slopes=torch.rand(2, device="cuda"), causal="last_key")
+    gradient_case("soft cap gradients", 1, 2, 1, 130, 130, 128, softcap=3.0, causal="last_key")
     boolean_gradients(L=300)
     if plain:
         for D in (64, 128, 256):
