@@ -39,7 +39,7 @@ def at_length(page, server, length):
     start, used = time.monotonic(), cpu_seconds(server.process.pid)
     page.evaluate("() => { window.longest = 0; window.explorer.data.map = null; }")
     page.evaluate("(text) => window.explorer.set({text, generated: [], shown: null, window: null})", text)
-    page.until(f"window.explorer.data.map && JSON.parse(window.explorer.data.run.of)[0].length === {len(text)}", 900)
+    page.until(f"window.explorer.data.map && JSON.parse(window.explorer.data.run.of)[1].length === {len(text)}", 900)
     out = {"first cells": (time.monotonic() - start) * 1000}
     page.until("window.explorer.data.map.done === window.explorer.data.map.rows && window.explorer.data.busy === 0", 900)
     out["all drawn"] = (time.monotonic() - start) * 1000
@@ -68,7 +68,7 @@ def at_length(page, server, length):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", default="90,7500", help="words of the texts; README.md's have about four tokens each")
-    parser.add_argument("--model", default="", help="as attend explore takes it; none: the one inside")
+    parser.add_argument("--model", default="storyteller", help="as attend explore takes it; the one inside, if none is named")
     arguments = parser.parse_args()
     os.environ["ATTEND_EXPLORE_MODEL"] = arguments.model
     from conftest import Explorer, Server
