@@ -141,16 +141,16 @@ __device__ __forceinline__ void backward_scores(const BackwardItem& item, Backwa
   if constexpr (Tr::kHoles)
     if (holes) group.fetch_bits(item, h, i);
   [[maybe_unused]] typename BackwardGroup<Tr>::LightRows rows{};
-  if constexpr (Tr::kAlibi || Tr::kCap) rows = group.fetch_rows(item, h, i);
+  if constexpr (Tr::kLight) rows = group.fetch_rows(item, h, i);
   if constexpr (Tr::kStep == 64) group.load_lse(u);  // early, where there are registers
   products_wait<1>();                                // S
   if constexpr (Tr::kStep != 64) group.load_lse(u);
-  if constexpr (Tr::kAlibi || Tr::kCap)
+  if constexpr (Tr::kLight)
     group.light_weights(item, h, i, u, all, rows);
   else
     group.weights(item, h, i, u, all, holes);
   if constexpr (Tr::kEarlyValues) {
-    if constexpr (!Tr::kAlibi && !Tr::kCap) group.pack_weights(item, h, i);
+    if constexpr (!Tr::kLight) group.pack_weights(item, h, i);
     group.value_gradients(st);
     group.load_delta(st);
     products_wait<1>();  // dP

@@ -13,9 +13,10 @@ struct BackwardTraits {
   using T = Element;
   static constexpr int D = S.D, kKeys = S.keys, kStep = S.queries;
   static constexpr int kQueryStages = S.query_stages, kDoutStages = S.dout_stages;
-  static constexpr bool kTerms = kTerm == BackwardTerms::all,
-                        kHoles = kTerms || kBits_;  // kHoles: a mask may have some
-  static constexpr bool kAlibi = kTerm == BackwardTerms::alibi, kCap = kTerm == BackwardTerms::cap;  // these alone
+  static constexpr bool kTerms = kTerm == BackwardTerms::all;
+  static constexpr bool kHoles = kTerms || kBits_;  // a mask may have some
+  static constexpr bool kAlibi = kTerm == BackwardTerms::alibi, kCap = kTerm == BackwardTerms::cap;
+  static constexpr bool kLight = kAlibi || kCap;  // one of them alone
   static constexpr bool kWide = shares_dims(S);
   static constexpr bool kRoles = kWide && !kTerms;                        // one warpgroup has dV, the other dK
   static constexpr int kDims = kWide && !kRoles ? D / 2 : D;              // of dK and dV, a warpgroup's
