@@ -5,7 +5,6 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "attend/error.hpp"
 #include "io/closest.hpp"
 
 namespace attend::labs {
@@ -15,8 +14,17 @@ std::int64_t whole_number(const Parameter& p, const std::string& text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size() && value >= p.least && value <= p.most) return value;
-  throw InvalidArgument(
-      fmt::format("{} is '{}', expected a whole number from {} to {}", p.name, text, p.least, p.most));
+  throw Refused(say("{} is '{}', expected a whole number from {} to {}", "{} 是“{}”，应为 {} 到 {} 之间的整数", p.name,
+                    text, p.least, p.most));
+}
+
+Text not_among(const Text& kind, const std::string& name, const std::vector<std::string>& names) {
+  const std::string list = fmt::format("{}", fmt::join(names, ", ")), closest = io::closest(name, names);
+  Text text = {fmt::format("there is no {} '{}', there are: {}", kind.en, name, list),
+               fmt::format("没有名为“{}”的{}，可选：{}", name, kind.zh, list)};
+  if (closest.empty()) return text;
+  const Text meant = say("; did you mean '{}'?", "；你是不是想说“{}”？", closest);
+  return {text.en + meant.en, text.zh + meant.zh};
 }
 
 }  // namespace
@@ -43,9 +51,9 @@ Arguments::Arguments(std::span<const Parameter> parameters, const std::map<std::
       if (p.name == name) meant = &p;
     }
     if (meant == nullptr)
-      throw InvalidArgument(names.empty() ? fmt::format("there is no parameter '{}': this lab has none", name)
-                                          : fmt::format("there is no parameter '{}', there are: {}{}", name,
-                                                        fmt::join(names, ", "), io::did_you_mean(name, names)));
+      throw Refused(names.empty()
+                        ? say("there is no parameter '{}': this lab has none", "没有参数“{}”：这个实验没有参数", name)
+                        : not_among(say("parameter", "参数"), name, names));
     if (meant->words)
       words_[name] = text;
     else
@@ -80,13 +88,13 @@ const Lab& lab_called(const std::string& name) {
   if (const Lab* lab = find_lab(name)) return *lab;
   std::vector<std::string> names;
   for (const Lab& lab : all_labs()) names.push_back(lab.name);
-  throw InvalidArgument(fmt::format("there is no lab '{}', there are: {}{}", name, fmt::join(names, ", "),
-                                    io::did_you_mean(name, names)));
+  throw Refused(not_among(say("lab", "实验"), name, names));
 }
 
 Report run_lab(const Lab& lab, const Arguments& arguments, const Progress& progress) {
   const auto start = std::chrono::steady_clock::now();
-  Results results = lab.measure(arguments, progress ? progress : [](double) {});
+  Results results = lab.measure(
+      arguments, progress ? progress : [](double) {});
   std::vector<Conclusion> conclusions = lab.judge(results.numbers);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
   return {&lab, arguments, std::move(results), std::move(conclusions), passed.count()};

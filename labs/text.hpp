@@ -7,6 +7,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+
+#include "attend/error.hpp"
 
 namespace attend::labs {
 
@@ -50,6 +53,24 @@ template <class... T>
 Text same(fmt::format_string<const T&...> text, const T&... values) {
   const std::string once = fmt::format(text, values...);
   return {once, once};
+}
+
+// What was asked for is not there or cannot be done, said in both languages.
+class Refused : public InvalidArgument {
+ public:
+  explicit Refused(Text text) : InvalidArgument(text.en), said(std::move(text)) {}
+
+  Text said;
+};
+
+// What `job` returns; what it refuses is said in that language.
+template <class Job>
+auto said_in(Language language, const Job& job) {
+  try {
+    return job();
+  } catch (const Refused& refused) {
+    throw InvalidArgument(refused.said.in(language));
+  }
 }
 
 }  // namespace attend::labs

@@ -26,6 +26,10 @@ struct LabArguments {
   bool chinese = false, json = false, about = false, quick = false, no_colour = false;
 };
 
+labs::Language language_of(const LabArguments& a) {
+  return a.chinese ? labs::Language::zh : labs::Language::en;
+}
+
 // "NAME --dim 512 --heads=8": the words, and parameters of the lab by name.
 std::map<std::string, std::string> parameters_in(const std::vector<std::string>& rest,
                                                  std::vector<std::string>& words) {
@@ -42,7 +46,7 @@ std::map<std::string, std::string> parameters_in(const std::vector<std::string>&
     else if (n + 1 < rest.size())
       given[name] = rest[++n];
     else
-      throw UsageError(fmt::format("--{} needs a value", name));
+      throw labs::Refused(labs::say("--{} needs a value", "--{} 需要一个值", name));
   }
   return given;
 }
@@ -56,7 +60,7 @@ labs::Report run_with_progress(const labs::Lab& lab, const labs::Arguments& argu
 }
 
 int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::string, std::string>& given) {
-  const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  const labs::Language language = language_of(a);
   const labs::Arguments arguments(lab.parameters, given, a.quick);
   draw::Screen screen = look_at_screen(!a.no_colour);
   if (a.chinese) screen.language = draw::Language::chinese;
@@ -81,15 +85,16 @@ int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::str
 int run_new(const LabArguments& a, const std::filesystem::path& file) {
   const std::string ending = file.extension().string(), name = file.stem().string();
   if (ending != ".py" && ending != ".cpp")
-    throw UsageError(
-        fmt::format("got '{}', expected a new file ending in .py or .cpp, such as sdpa.py", file.string()));
+    throw labs::Refused(labs::say("got '{}', expected a new file ending in .py or .cpp, such as sdpa.py",
+                                  "得到“{}”，应为以 .py 或 .cpp 结尾的新文件，例如 sdpa.py", file.string()));
   if (std::filesystem::exists(file))
-    throw UsageError(fmt::format("{} is there already; nothing was changed", file.string()));
+    throw labs::Refused(
+        labs::say("{} is there already; nothing was changed", "{} 已经存在，没有改动任何内容", file.string()));
   const std::string text =
       ending == ".py" ? labs::python_template(name, a.chinese) : labs::cpp_template(name, a.chinese);
   io::write_file_atomically(file, std::as_bytes(std::span(text)));
   const labs::Exercise* exercise = labs::find_exercise(name);
-  const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  const labs::Language language = language_of(a);
   const labs::Text what =
       exercise != nullptr ? labs::same("{}", exercise->name) : labs::say("all exercises", "全部练习");
   fmt::print("{}", labs::say("{}: {}. Write it, then: attend lab check {}\n",
@@ -100,7 +105,7 @@ int run_new(const LabArguments& a, const std::filesystem::path& file) {
 }
 
 int run_check(const LabArguments& a, const std::filesystem::path& file) {
-  const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  const labs::Language language = language_of(a);
   const labs::CheckResult result =
       with_progress("checking", [&] { return labs::check_file(file, {.seconds = a.seconds, .python = a.python}); });
   if (a.json) {
@@ -124,7 +129,7 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
 
 int run(LabArguments& a, const std::vector<std::string>& rest) {
   const std::map<std::string, std::string> given = parameters_in(rest, a.words);
-  const labs::Language language = a.chinese ? labs::Language::zh : labs::Language::en;
+  const labs::Language language = language_of(a);
   if (a.words.empty() && a.json) {
     std::string list;
     for (const labs::Lab& lab : labs::all_labs()) list += (list.empty() ? "" : ",\n") + labs::to_json(lab);
@@ -137,10 +142,11 @@ int run(LabArguments& a, const std::vector<std::string>& rest) {
   }
   if (a.words.front() == "new" || a.words.front() == "check") {
     if (a.words.size() != 2 || !given.empty())
-      throw UsageError(fmt::format("expected: attend lab {} FILE", a.words.front()));
+      throw labs::Refused(labs::say("expected: attend lab {} FILE", "用法：attend lab {} 文件", a.words.front()));
     return a.words.front() == "new" ? run_new(a, a.words[1]) : run_check(a, a.words[1]);
   }
-  if (a.words.size() > 1) throw UsageError(fmt::format("got '{}' after the lab's name, expected nothing", a.words[1]));
+  if (a.words.size() > 1)
+    throw labs::Refused(labs::say("got '{}' after the lab's name, expected nothing", "实验名后面多了“{}”", a.words[1]));
   return run_one(a, labs::lab_called(a.words.front()), given);
 }
 
@@ -174,7 +180,10 @@ Command add_lab(Program& program) {
       "  attend lab new sdpa.py              a file to start from (softmax, sdpa, mha, repeat_kv, rope, causal_mask,\n"
       "                                      kv_cache, or any other name for all of them); .cpp for C++\n"
       "  attend lab check sdpa.py            grade it; it runs in a process of its own, with limits");
-  return {app, [a, app] { return run_stoppable("attend lab", [&] { return run(*a, app.rest()); }); }};
+  return {app, [a, app] {
+            return run_stoppable("attend lab",
+                                 [&] { return labs::said_in(language_of(*a), [&] { return run(*a, app.rest()); }); });
+          }};
 }
 
 }  // namespace attend::cli

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "command.hpp"
+#include "labs/lab.hpp"
 #include "labs/quiz/quiz.hpp"
 #include "labs/terminal.hpp"
 #include "screen.hpp"
@@ -30,6 +31,12 @@ class Quiz {
         progress_(labs::read_progress(file_)) {}
 
   int run() {
+    return labs::said_in(language_, [&] { return answer(); });
+  }
+
+ private:
+  int answer() {
+    if (!a_.lab.empty()) (void)labs::lab_called(a_.lab);
     if (a_.json) {
       fmt::print("{}\n", labs::quiz_json(progress_));
       return kSuccess;
@@ -39,7 +46,6 @@ class Quiz {
     return ask_some();
   }
 
- private:
   void print(const labs::Text& text) const { fmt::print("{}", text.in(language_)); }
   void print_wrapped(const std::string& text, int indent = 0) const {
     fmt::print("{}\n", labs::wrapped(text, std::min(screen_.columns, 96), indent));
@@ -68,14 +74,16 @@ class Quiz {
   int ask_one() {
     const labs::Question* q = labs::find_question(a_.question);
     if (q == nullptr)
-      throw UsageError(fmt::format("there is no question '{}'; attend quiz --list names them", a_.question));
+      throw labs::Refused(labs::say("there is no question '{}'; attend quiz --list names them",
+                                    "没有名为“{}”的题；attend quiz --list --zh 列出全部", a_.question));
     if (a_.answer.empty()) {
       put(*q);
       return kSuccess;
     }
     const labs::Grade grade = labs::grade(*q, a_.answer);
     if (grade == labs::Grade::unreadable)
-      throw UsageError(fmt::format("got '{}', expected {}", a_.answer, expected(*q).en));
+      throw labs::Refused({fmt::format("got '{}', expected {}", a_.answer, expected(*q).en),
+                           fmt::format("得到“{}”，应为{}", a_.answer, expected(*q).zh)});
     return take(*q, grade) ? kSuccess : kFailure;
   }
 

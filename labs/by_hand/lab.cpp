@@ -65,7 +65,7 @@ Results measure(const Arguments& arguments, const Progress&) {
   Results results;
   const std::vector<std::string> words = words_in(arguments.words("words"));
   if (words.empty() || words.size() > 24)
-    throw InvalidArgument(fmt::format("words holds {} words, expected 1 to 24", words.size()));
+    throw Refused(say("words holds {} words, expected 1 to 24", "words 中有 {} 个词，应为 1 到 24 个", words.size()));
   const auto L = static_cast<std::int64_t>(words.size());
   const std::int64_t D = arguments["dim"];
   const auto seed = static_cast<std::uint64_t>(arguments["seed"]);

@@ -140,13 +140,14 @@ std::string find_program(const std::string& name) {
 
 std::string text_of(const fs::path& file) {
   std::error_code error;
-  if (!fs::is_regular_file(file, error)) throw FileError(file.string() + ": no such file");
+  if (!fs::is_regular_file(file, error)) throw Refused(say("{}: no such file", "{}：没有这个文件", file.string()));
   if (fs::file_size(file) > kLargestFile)
-    throw FileError(file.string() + ": larger than 1 MiB, expected a small source file");
+    throw Refused(say("{}: larger than 1 MiB, expected a small source file", "{}：超过 1 MiB，应为一个小的源文件",
+                      file.string()));
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  if (!in) throw FileError(file.string() + ": cannot be read");
+  if (!in) throw Refused(say("{}: cannot be read", "{}：无法读取", file.string()));
   return text.str();
 }
 
@@ -304,7 +305,8 @@ CheckResult check_file(const fs::path& file, const CheckOptions& options) {
   const std::string ending = file.extension().string();
   const bool cpp = ending == ".cpp" || ending == ".cc" || ending == ".cxx";
   if (!cpp && ending != ".py")
-    throw InvalidArgument(fmt::format("{}: got a file ending in '{}', expected .py or .cpp", file.string(), ending));
+    throw Refused(say("{}: got a file ending in '{}', expected .py or .cpp", "{}：文件以“{}”结尾，应为 .py 或 .cpp",
+                      file.string(), ending));
   const std::string source = text_of(file);
   const io::Temporary folder(fs::temp_directory_path() / "attend-lab", io::Temporary::Kind::folder);
   std::vector<AskedCase> cases;

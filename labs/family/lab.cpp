@@ -31,7 +31,7 @@ struct Inputs {
 Inputs inputs_of(const std::string& text, std::int64_t length) {
   Inputs in;
   const std::vector<std::string> once = words_in(text);
-  if (once.empty()) throw InvalidArgument("text is empty, expected some words");
+  if (once.empty()) throw Refused(say("text is empty, expected some words", "text 是空的，请给出几个词"));
   while (static_cast<std::int64_t>(in.words.size()) < length) in.words.push_back(once[in.words.size() % once.size()]);
   const Shape shape{1, 1, length, kDim};
   in.q = Tensor(DType::f32, shape);

@@ -22,8 +22,8 @@ llm::ModelConfig config_of(const std::string& name) {
   if (std::filesystem::exists(name)) return llm::ModelFiles(name).config();
   std::vector<std::string> names;
   for (const llm::NamedShape& shape : llm::named_shapes()) names.emplace_back(shape.name);
-  throw InvalidArgument(
-      fmt::format("model is '{}', expected a file, a folder or one of: {}", name, fmt::join(names, ", ")));
+  throw Refused(say("model is '{}', expected a file, a folder or one of: {}",
+                    "model 是“{}”，应为文件、文件夹或以下之一：{}", name, fmt::format("{}", fmt::join(names, ", "))));
 }
 
 void table_of(const std::string& name, const llm::ModelConfig& c, Results& results) {

@@ -27,8 +27,10 @@ Tensor repeated(const Tensor& kv, std::int64_t groups) {
 
 void counting_part(const Arguments& a, Results& results) {
   const std::int64_t W = a["width"], H = a["heads"], K = a["kv-heads"], D = W / H, tokens = 1000;
-  if (W % H != 0) throw InvalidArgument(fmt::format("width is {}, expected a multiple of heads, {}", W, H));
-  if (H % K != 0) throw InvalidArgument(fmt::format("kv-heads is {}, expected a divisor of heads, {}", K, H));
+  if (W % H != 0)
+    throw Refused(say("width is {}, expected a multiple of heads, {}", "width 是 {}，应为 heads（{}）的倍数", W, H));
+  if (H % K != 0)
+    throw Refused(say("kv-heads is {}, expected a divisor of heads, {}", "kv-heads 是 {}，应能整除 heads（{}）", K, H));
   Rows shares;
   for (std::int64_t g = 0; g < K; ++g) {
     shares.emplace_back();

@@ -40,7 +40,8 @@ double mean_distance(const Tensor& weights) {  // over rows, of how far back a h
 void split_part(const Arguments& a, Results& results) {
   const std::int64_t W = a["width"], H = a["heads"], D = W / H, L = 5;
   if (W % (2 * H) != 0)
-    throw InvalidArgument(fmt::format("width is {}, expected a multiple of twice the heads, {}", W, 2 * H));
+    throw Refused(say("width is {}, expected a multiple of twice the heads, {}",
+                      "width 是 {}，应为 heads 两倍（{}）的倍数", W, 2 * H));
   MultiHeadAttention layer({.width = W, .heads = H});
   layer.initialise(3);
   const Tensor x = random_tensor({1, 1, L, W}, 4);

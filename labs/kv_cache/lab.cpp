@@ -108,8 +108,8 @@ Results measure(const Arguments& a, const Progress& progress) {
   Results results;
   const std::int64_t W = a["width"], H = a["heads"], K = a["kv-heads"];
   if (W % H != 0 || H % K != 0)
-    throw InvalidArgument(
-        fmt::format("width {}, heads {}, kv-heads {}: expected each to divide the one before", W, H, K));
+    throw Refused(say("width {}, heads {}, kv-heads {}: expected each to divide the one before",
+                      "width {}、heads {}、kv-heads {}：后一个应能整除前一个", W, H, K));
   MultiHeadAttention layer({.width = W, .heads = H, .kv_heads = K, .rope = RopeStyle::half_split});
   layer.initialise(1);
   bits_part(layer, random_tensor({1, 1, a["length"], W}, 2), results);

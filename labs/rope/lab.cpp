@@ -151,6 +151,7 @@ void yarn_part(const Arguments& a, Results& results) {
 }
 
 Results measure(const Arguments& a, const Progress&) {
+  if (a["dim"] % 2 != 0) throw Refused(say("dim is {}, expected an even number", "dim 是 {}，应为偶数", a["dim"]));
   Results results;
   distance_part(a, results);
   yarn_part(a, results);

@@ -73,7 +73,7 @@ Rows product_of(const Tensor& up, const Tensor& down) {
 Results measure(const Arguments& a, const Progress& progress) {
   Results results;
   const std::int64_t W = a["width"], R = a["rank"];
-  if (R > W) throw InvalidArgument(fmt::format("rank is {}, expected at most the width, {}", R, W));
+  if (R > W) throw Refused(say("rank is {}, expected at most the width, {}", "rank 是 {}，最多为 width（{}）", R, W));
   MultiHeadAttention full({.width = W, .heads = 1}), factored({.width = W, .heads = 1, .value_rank = R});
   full.initialise(1);
   factored.initialise(1);

@@ -72,6 +72,9 @@ class LabTest(unittest.TestCase):
             bad = run("lab", *arguments)
             self.assertEqual(bad.returncode, 2, (arguments, bad.stdout, bad.stderr))
             self.assertIn(word, bad.stderr)
+            chinese = run("lab", "--zh", *arguments)
+            self.assertEqual(chinese.returncode, 2, (arguments, chinese.stdout, chinese.stderr))
+            self.assertRegex(chinese.stderr, "[一-鿿]")
 
 
 class CourseTest(unittest.TestCase):
