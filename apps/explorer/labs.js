@@ -109,6 +109,7 @@ async function main() {
       course = await (await ask("labs")).json();
       break;
     } catch (error) {
+      if (error instanceof Refused && error.status === 404) return tell(t("labs_absent"));
       failed(error);
       await new Promise((done) => setTimeout(done, 1500));
     }
