@@ -59,7 +59,7 @@ __device__ __forceinline__ float tanh_exact(float x) {
 // Philox4x32-10, as base/random.hpp has it: words of {j / 4, i, h, b} under the seed.
 __device__ __forceinline__ uint4 philox(uint4 c, std::uint64_t seed) {
   std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
-#pragma unroll
+#pragma unroll 2  // ten rounds at each of a hundred places take long to compile
   for (int round = 0; round < 10; ++round) {
     const std::uint32_t high0 = __umulhi(0xD2511F53U, c.x), low0 = 0xD2511F53U * c.x;
     const std::uint32_t high1 = __umulhi(0xCD9E8D57U, c.z), low1 = 0xCD9E8D57U * c.z;
@@ -101,8 +101,13 @@ __device__ __forceinline__ float cap_slope(float x, float cap) {
 __device__ __forceinline__ float bias_of(const ScoreTerms& terms, const DeviceMask& mask, const RowPlace& row,
                                          int col) {
   if (row.i >= mask.M || col >= mask.N) return 0.0F;
-  return load_float(terms.bias, row.b * terms.bias.batch_stride + row.h * terms.bias.head_stride +
-                                    row.i * terms.bias.row_stride + col * terms.bias.dim_stride);
+  const std::int64_t at = row.b * terms.bias.batch_stride + row.h * terms.bias.head_stride +
+                          row.i * terms.bias.row_stride + col * terms.bias.dim_stride;
+  const bool wide = terms.bias.dtype == 0;
+  const std::uint32_t word = wide ? static_cast<const std::uint32_t*>(terms.bias.data)[at]
+                                  : static_cast<const std::uint16_t*>(terms.bias.data)[at];
+  const float half = __half2float(__ushort_as_half(static_cast<std::uint16_t>(word)));
+  return terms.bias.dtype == 1 ? half : __uint_as_float(wide ? word : word << 16);
 }
 
 // Whether dropout keeps (row, col); col even: two neighbours at once, as bits 0 and 1.
