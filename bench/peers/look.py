@@ -1,6 +1,7 @@
-"""Looking at a model's attention: attend.look beside Transformers eager with output_attentions, by length.
+"""Looking at a model's attention: attend.look beside Transformers eager with output_attentions, and BertViz, by length.
 
-What a person has at the end is the same: every weight of one head of their choice, and each head's entropy. Each length
+What a person has at the end is the same: every weight of one head of their choice, and each head's entropy; with BertViz, whose
+input are eager's weights, its page (head_view) instead of the entropy. Each length
 and engine runs in a process of its own, interleaved; time is CPU time and clock of the run, memory the most the process held
 beyond what it held with the model loaded. An engine ends at the first length it cannot do within the memory limit.
 
@@ -42,21 +43,38 @@ def run_attend(model, length):
     return before, start, cpu, (entropy.mean(), weights.shape)
 
 
-def run_eager(model, length):
+def eager(model, length):
     import torch
     import transformers
 
     opened = transformers.AutoModelForCausalLM.from_pretrained(model, attn_implementation="eager", dtype=torch.float32)
     tokens = torch.tensor([tokens_of(length, opened.config.vocab_size)])
-    before, start, cpu = peak(), time.perf_counter(), time.process_time()
+    measured = peak(), time.perf_counter(), time.process_time()
     with torch.no_grad():
-        attentions = opened(tokens, output_attentions=True, use_cache=False, logits_to_keep=1).attentions
+        return *measured, opened(tokens, output_attentions=True, use_cache=False, logits_to_keep=1).attentions
+
+
+def run_eager(model, length):
+    import torch
+
+    *measured, attentions = eager(model, length)
     entropy = [float(torch.special.entr(a).sum(-1).mean()) for a in attentions]
-    return before, start, cpu, (sum(entropy) / len(entropy), tuple(attentions[5][0, 3].shape))
+    return *measured, (sum(entropy) / len(entropy), tuple(attentions[5][0, 3].shape))
+
+
+def run_bertviz(model, length):
+    import bertviz
+
+    *measured, attentions = eager(model, length)
+    page = bertviz.head_view(attentions, [str(n) for n in range(length)], html_action="return").data
+    return *measured, (float("nan"), len(page))
+
+
+ENGINES = {"attend": run_attend, "eager": run_eager, "bertviz": run_bertviz}
 
 
 def measure(engine, model, length):
-    before, start, cpu, seen = {"attend": run_attend, "eager": run_eager}[engine](model, length)
+    before, start, cpu, seen = ENGINES[engine](model, length)
     print(json.dumps({"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu, "bytes": peak() - before,
                       "entropy": float(seen[0])}))
 
@@ -102,7 +120,7 @@ def main():
         for length in map(int, given.lengths.split(",")):
             found = {}
             for _ in range(given.rounds):
-                for engine in ("attend", "eager"):
+                for engine in ENGINES:
                     if engine in ended:
                         continue
                     result = subprocess.run([sys.executable, __file__, model, "--measure", engine, str(length)], text=True,
@@ -111,7 +129,7 @@ def main():
                         ended[engine] = (length, (result.stderr.strip().splitlines() or ["killed"])[-1])
                         continue
                     found.setdefault(engine, []).append(json.loads(result.stdout.splitlines()[-1]))
-            for engine in ("attend", "eager"):
+            for engine in ENGINES:
                 if engine in ended and ended[engine][0] <= length:
                     print(f"{length:>8}  {engine:<8}  ends at {ended[engine][0]} tokens: {ended[engine][1][:80]}")
                 elif engine in found:
