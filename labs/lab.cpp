@@ -93,8 +93,7 @@ const Lab& lab_called(const std::string& name) {
 
 Report run_lab(const Lab& lab, const Arguments& arguments, const Progress& progress) {
   const auto start = std::chrono::steady_clock::now();
-  Results results = lab.measure(
-      arguments, progress ? progress : [](double) {});
+  Results results = lab.measure(arguments, progress ? progress : [](double) {});
   std::vector<Conclusion> conclusions = lab.judge(results.numbers);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
   return {&lab, arguments, std::move(results), std::move(conclusions), passed.count()};
