@@ -21,6 +21,7 @@ new PerformanceObserver((list) => { for (const task of list.getEntries()) window
   .observe({type: "longtask", buffered: true});"""
 CHANGE = """async () => { const {state, data, set} = window.explorer, before = data.map, start = performance.now();
   set(%s); while (data.map === before) await new Promise(requestAnimationFrame); return performance.now() - start; }"""
+DRAWN = "window.explorer.data.map.done === window.explorer.data.map.rows && window.explorer.data.busy === 0"
 HOVER = """async ([x, y]) => { const canvas = document.querySelector("canvas.big"), {data} = window.explorer, start = performance.now();
   canvas.dispatchEvent(new PointerEvent("pointermove", {clientX: x, clientY: y, pointerType: "mouse", bubbles: true}));
   const seen = data.cell; while (data.cell === seen && performance.now() - start < 5000) await new Promise(requestAnimationFrame);
@@ -41,7 +42,7 @@ def at_length(page, server, length):
     page.evaluate("(text) => window.explorer.set({text, generated: [], shown: null, window: null})", text)
     page.until(f"window.explorer.data.map && JSON.parse(window.explorer.data.run.of)[1].length === {len(text)}", 900)
     out = {"first cells": (time.monotonic() - start) * 1000}
-    page.until("window.explorer.data.map.done === window.explorer.data.map.rows && window.explorer.data.busy === 0", 900)
+    page.until(DRAWN, 900)
     out["all drawn"] = (time.monotonic() - start) * 1000
     out["the engine's CPU time"] = (cpu_seconds(server.process.pid) - used) * 1000
     tokens = page.data("run.tokens.length")
@@ -54,16 +55,15 @@ def at_length(page, server, length):
         out["hover to arithmetic"] = page.evaluate(HOVER, [box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6])
         page.evaluate("() => window.explorer.set({switches: []})")
     else:
-        page.settle()
         out["another head, first tiles"] = page.evaluate(CHANGE % "{head: (state.head + 1) % data.about.model.heads}")
-        page.settle()
+        page.until(DRAWN, 900)
         page.press("+", "+", "ArrowLeft", "+", "+", "+", "+", "ArrowLeft")
         page.page.mouse.move(700, 500)
         for _ in range(4):
             page.page.mouse.wheel(0, -300)
             page.page.wait_for_timeout(60)
         page.evaluate("() => window.explorer.set({window: null})")
-    page.settle()
+    page.until(DRAWN, 900)
     out["longest task of the page"] = page.evaluate("() => window.longest")
     return tokens, out
 
