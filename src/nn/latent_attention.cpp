@@ -17,7 +17,6 @@
 #include "nn/layer_parts.hpp"
 #include "ops/matmul.hpp"
 #include "ops/rows.hpp"
-#include "reference/latent_attention.hpp"
 
 namespace attend {
 namespace {

@@ -15,7 +15,6 @@
 #include "nn/layer_parts.hpp"
 #include "ops/attention_call.hpp"
 #include "ops/rows.hpp"
-#include "reference/multi_head_attention.hpp"
 
 namespace attend {
 namespace {
