@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the model inside the program again, from nothing: texts, tokenizer, pretraining, fine-tuning, GGUF.
+# Makes the model inside the program again, from nothing: texts, tokenizer, training, GGUF.
 # Usage: tools/make_embedded_model.sh FOLDER [PROGRAM]; a second call goes on where the first was stopped.
 set -euo pipefail
 folder=${1:?"usage: tools/make_embedded_model.sh FOLDER [PROGRAM]"}
@@ -7,42 +7,32 @@ attend=$(realpath "${2:-build/bin/attend}")
 mkdir -p "$folder"
 cd "$folder"
 
-[ -f stories.jsonl ] || "$attend" corpus stories -n 80000 --seed 1 -o stories.jsonl
-[ -f chats.jsonl ] || "$attend" corpus stories -n 40000 --seed 2 --format chat -o chats.jsonl
-[ -f talks.jsonl ] || "$attend" corpus stories -n 20000 --seed 2 --format chat -o talks.jsonl
-[ -f exercises.jsonl ] || "$attend" corpus stories -n 30000 --seed 4 --format exercises -o exercises.jsonl
-[ -f talks2.jsonl ] || "$attend" corpus stories -n 24000 --seed 5 --format chat -o talks2.jsonl
-[ -f exercises2.jsonl ] || "$attend" corpus stories -n 16000 --seed 6 --format exercises -o exercises2.jsonl
+# tell FILE ARGUMENTS...: texts, unless they are there.
+tell() {
+  [ -f "$1" ] || "$attend" corpus stories "${@:2}" -o "$1"
+}
+tell stories.jsonl -n 80000 --seed 1
+tell chats.jsonl -n 60000 --seed 2 --format chat
+tell exercises.jsonl -n 120000 --seed 4 --format exercises
 [ -d tokenizer ] || "$attend" train tokenizer stories.jsonl chats.jsonl -o tokenizer --vocabulary 2048
-[ -d stories ] || "$attend" prepare stories.jsonl -o stories --tokenizer tokenizer
-[ -d talks ] || "$attend" prepare talks.jsonl exercises.jsonl -o talks --tokenizer tokenizer
-[ -d talks2 ] || "$attend" prepare talks2.jsonl exercises2.jsonl -o talks2 --tokenizer tokenizer
+[ -d texts ] || "$attend" prepare stories.jsonl chats.jsonl exercises.jsonl -o texts --tokenizer tokenizer
+tell stories2.jsonl -n 15000 --seed 5
+tell chats2.jsonl -n 15000 --seed 6 --format chat
+tell exercises2_en.jsonl -n 60000 --seed 7 --format exercises --language en
+tell exercises2_zh.jsonl -n 20000 --seed 8 --format exercises --language zh
+[ -d texts2 ] || "$attend" prepare stories2.jsonl chats2.jsonl exercises2_en.jsonl exercises2_zh.jsonl -o texts2 --tokenizer tokenizer
 
-# train RUN STAGE ...: anew, or on from its checkpoint.
+# Many small steps (docs/design/training.md): of stories every word is learned, of conversations the answers.
+# train RUN ARGUMENTS...: anew, or on from its checkpoint.
 train() {
-  local run=$1
-  shift
-  if [ -f "$run/checkpoint.safetensors" ]; then
-    "$attend" train resume "$run"
+  if [ -f "$1/checkpoint.safetensors" ]; then
+    "$attend" train resume "$1"
   else
-    "$attend" train "$@" -o "$run"
+    "$attend" train pretrain "${@:2}" -o "$1" --length 512 --batch 2 --last-rate 0.02 --validate-tokens 32768 --sample-tokens 0
   fi
 }
-rows="--length 512 --batch 4"
-# shellcheck disable=SC2086
-train pretrain pretrain stories --shape storyteller $rows --steps 4200 --rate 0.002 --last-rate 0.05 \
-  --validate-tokens 32768 --validate-every 300
-# shellcheck disable=SC2086
-train chat sft talks --start pretrain $rows --steps 1000 --rate 0.002 --last-rate 0.02 \
-  --validate-tokens 16384 --validate-every 200 --sample-tokens 0
-# shellcheck disable=SC2086
-train chat2 sft talks --start chat $rows --steps 600 --rate 0.0012 --last-rate 0.02 --seed 2 \
-  --validate-tokens 16384 --validate-every 200 --sample-tokens 0
-# shellcheck disable=SC2086
-train chat3 sft talks2 --start chat2 $rows --steps 2400 --rate 0.0014 --last-rate 0.02 --seed 5 \
-  --validate-tokens 16384 --validate-every 200 --sample-tokens 0
-# shellcheck disable=SC2086
-train chat4 sft talks2 --start chat3 $rows --steps 2400 --rate 0.0014 --last-rate 0.01 --seed 6 \
-  --validate-tokens 16384 --validate-every 200 --sample-tokens 0
-"$attend" export chat4 storyteller.gguf --type q8_0 --force
+train run texts --shape storyteller --steps 40000 --rate 0.002 --validate-every 2000
+# What is said and asked in English takes longer to learn: more of that.
+train run2 texts2 --start run --steps 15000 --rate 0.001 --beta2 0.99 --seed 2 --validate-every 1000
+"$attend" export run2 storyteller.gguf --type q8_0 --force
 echo "$folder/storyteller.gguf"

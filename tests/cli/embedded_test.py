@@ -37,8 +37,12 @@ class EmbeddedModel(unittest.TestCase):
 
     def test_chats_in_both_languages(self):
         talk = {"Hello!": "Hello! Shall I tell you a story?", "What is 3 + 4?": "3 + 4 = 7.",
-                "Repeat after me: pok zim hey.": "pok zim hey.", "Thank you!": "You are welcome!"}
-        for talk in (talk, {"你好！": "你好！要我讲个故事吗？", "5 + 8 等于几？": "5 + 8 = 13。", "谢谢！": "不客气！"}):
+                "Repeat after me: pok zim hey.": "pok zim hey.", "Thank you!": "You are welcome!",
+                "Kate had a red ball. Dan had a big hat. Who had the red ball?": "The red ball was Kate's.",
+                "What did Dan have?": "Dan had a big hat."}
+        for talk in (talk, {"你好！": "你好！要我讲个故事吗？", "5 + 8 等于几？": "5 + 8 = 13。", "谢谢！": "不客气！",
+                            "小明有一个红色的球。小丹有一顶大大的帽子。谁有红色的球？": "红色的球是小明的。",
+                            "帽子是什么样的？": "帽子是大大的。"}):
             said = self.attend("chat", "-q", "-t", "0", "--repetition-penalty", "1", input="\n".join(talk) + "\n").stdout
             self.assertEqual(said.splitlines(), list(talk.values()))
         story = self.attend("generate", "--chat", "storyteller", "Tell me a story about Lily and a red kite.", "-q").stdout

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,17 +89,52 @@ TEST(Corpus, IsReadByPrepareInEveryFormat) {
   }
 }
 
-bool on_border(std::string_view text, std::int64_t at) {
-  return at == std::ssize(text) || (static_cast<unsigned char>(text[static_cast<std::size_t>(at)]) & 0xC0) != 0x80;
-}
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
 std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return out;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+// Of every answer in English that is about facts: what it says was told, in the sentence "Kate had a soft coat.".
+TEST(Corpus, ExercisesAreAnsweredByWhatWasTold) {
+  std::map<std::string, int> seen;
+  for (std::uint64_t n = 0; n < 400; ++n) {
+    std::string told;
+    for (const Turn& turn : exercises(3, n, Language::english)) {
+      const std::string said = lower(turn.said), answer = lower(turn.answered);
+      if (said.find(" had a") != std::string::npos) told = said;
+      const std::vector<std::string> words = words_of(answer);
+      if (words.size() > 2 && words[1] == "had") {
+        EXPECT_NE(told.find(answer), std::string::npos) << told << " -> " << answer;
+        ++seen["had"];
+      } else if (words.size() > 3 && words[0] == "the") {
+        const std::string thing = words[words.size() - 3], last = words.back();  // the [soft] coat was kate's.
+        const std::size_t end = told.find(" " + thing + ".");
+        ASSERT_NE(end, std::string::npos) << told << " -> " << answer;
+        const std::size_t before = told.rfind(". ", end), begin = before == std::string::npos ? 0 : before + 2;
+        const std::vector<std::string> fact = words_of(told.substr(begin, end - begin));
+        ASSERT_EQ(fact.size(), 4U) << told;  // kate had a soft
+        EXPECT_TRUE(last == fact[0] + "'s." || last == fact[3] + ".") << told << " -> " << answer;
+        ++seen[last.ends_with("'s.") ? "whose" : "how"];
+      }
+    }
+  }
+  for (const char* kind : {"had", "whose", "how"}) EXPECT_GT(seen[kind], 50) << kind;
+}
+
+bool on_border(std::string_view text, std::int64_t at) {
+  return at == std::ssize(text) || (static_cast<unsigned char>(text[static_cast<std::size_t>(at)]) & 0xC0) != 0x80;
+}
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 TEST(Corpus, RelationsLieOnTheRightWords) {
