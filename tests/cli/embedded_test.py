@@ -55,8 +55,10 @@ class EmbeddedModel(unittest.TestCase):
         story = self.attend("generate", "storyteller", "Once upon a time", "-n", "40", "-q").stdout
         self.attend("export", "storyteller", "s.gguf")
         self.assertEqual(self.attend("generate", "s.gguf", "Once upon a time", "-n", "40", "-q").stdout, story)
+        # Other sums: words that the corpus draws at random may differ, an answer may not.
         self.attend("export", "storyteller", "folder", "--type", "f32")
-        self.assertEqual(self.attend("generate", "folder", "Once upon a time", "-n", "40", "-q").stdout, story)
+        asked = ["--chat", "Kate had a red ball. Dan had a big hat. Who had the red ball?", "-q"]
+        self.assertEqual(self.attend("generate", "folder", *asked).stdout, self.attend("generate", "storyteller", *asked).stdout)
 
     def test_the_demo_asks_it(self):
         out = self.attend("demo", "--length", "64", "--heads", "2", "--kv-heads", "1", "--dim", "16").stdout
