@@ -8,16 +8,18 @@
 
 namespace attend {
 
+inline constexpr std::int64_t kRowsTogether = 16;
+
 struct RowKernels {
   // n elements of any dtype but f64, `stride` elements apart and at any address, to floats and back.
   void (*load)(DType dtype, const void* from, std::int64_t stride, std::int64_t n, float* to);
   void (*store)(DType dtype, void* to, std::int64_t stride, std::int64_t n, const float* from);
 
-  // One row, whose sums are made in double. y may be x, and dx may be dy; dweight[n] and dbias[n] (unless null) gain
-  // this row's part.
-  void (*rms_norm)(const float* x, const float* weight, double eps, std::int64_t n, float* y);
-  void (*rms_norm_backward)(const float* dy, const float* x, const float* weight, double eps, std::int64_t n, float* dx,
-                            double* dweight);
+  // At most kRowsTogether rows without gaps (rms_norm), or one, whose sums are made in double. y may be x, and dx may be
+  // dy; dweight[n] and dbias[n] (unless null) gain these rows' part.
+  void (*rms_norm)(const float* x, std::int64_t rows, const float* weight, double eps, std::int64_t n, float* y);
+  void (*rms_norm_backward)(const float* dy, const float* x, std::int64_t rows, const float* weight, double eps,
+                            std::int64_t n, float* dx, double* dweight);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, double eps, std::int64_t n, float* y);
   void (*layer_norm_backward)(const float* dy, const float* x, const float* weight, double eps, std::int64_t n,
                               float* dx, double* dweight, double* dbias);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "attend/tensor.hpp"
@@ -13,6 +15,18 @@
 #include "ops/scratch.hpp"
 
 namespace attend {
+
+// Heads that lie side by side are walked before the positions: memory is then read in order. All views have one shape.
+template <class First, class... Views>
+void walk_in_order(First& first, Views&... others) {
+  const bool heads_first = first.shape[1] > 1 && first.shape[2] > 1;
+  if (!heads_first || std::abs(first.strides[1]) >= std::abs(first.strides[2])) return;
+  const auto swapped = [](auto& view) {
+    std::swap(view.shape[1], view.shape[2]);
+    std::swap(view.strides[1], view.strides[2]);
+  };
+  (swapped(first), ..., swapped(others));
+}
 
 // The rows of a view that is not f64.
 template <class Void>
@@ -27,6 +41,8 @@ class RowsOf {
                   reinterpret_cast<std::uintptr_t>(x.data) % alignof(float) == 0) {}
 
   bool in_place() const { return in_place_; }
+  // Rows of one (batch, head) follow one another without gaps.
+  bool no_gaps() const { return stride_ == 1 && (x_.shape[2] == 1 || x_.strides[2] == x_.shape[3]); }
 
   // Elements [first, first + count) of row r, copied to `buffer` unless they lie as they should.
   const float* read(std::int64_t r, std::int64_t first, std::int64_t count, float* buffer) const {
@@ -78,6 +94,18 @@ class RowBuffers {
   std::int64_t cols_;
   Scratch scratch_;
 };
+
+// Calls f(row, count) for rows [first, end) of views of this shape: as many at once as a kernel takes, if those of a
+// (batch, head) follow one another.
+template <class F>
+void for_rows_together(const Shape& shape, bool no_gaps, std::int64_t first, std::int64_t end, const F& f) {
+  while (first < end) {
+    const std::int64_t in_head = shape[2] - first % shape[2];
+    const std::int64_t count = no_gaps ? std::min({kRowsTogether, in_head, end - first}) : 1;
+    f(first, count);
+    first += count;
+  }
+}
 
 // ---- Elementwise operations ----
 

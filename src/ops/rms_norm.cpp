@@ -33,15 +33,20 @@ void rms_norm(View x, View weight, MutableView y, double eps) {
   check_all_apart("rms_norm", {{"y", y, "x"}}, {{"x", x}, {"weight", weight}});
   if (x.dtype == DType::f64) return reference::rms_norm(x, weight, y, eps);
 
+  walk_in_order(x, y);
   const std::int64_t cols = x.dim();
   const FloatRows from(x);
   const MutableFloatRows to(y);
   const FloatVector weights(weight);
-  const RowBuffers buffers(1, cols);
-  for_each_row(row_count(x.shape), cols, buffers.workers(), [&](std::int64_t r, int worker) {
+  const RowBuffers buffers(1, kRowsTogether * cols);
+  const bool no_gaps = from.no_gaps() && to.no_gaps();
+  for_each_chunk(row_count(x.shape), cols, buffers.workers(), [&](std::int64_t first, std::int64_t end, int worker) {
     float* buffer = buffers.of(worker, 0);
-    kernels().rows.rms_norm(from.read(r, 0, cols, buffer), weights.data(), eps, cols, to.place(r, 0, buffer));
-    to.written(r, 0, cols, buffer);
+    for_rows_together(x.shape, no_gaps, first, end, [&](std::int64_t r, std::int64_t rows) {
+      kernels().rows.rms_norm(from.read(r, 0, rows * cols, buffer), rows, weights.data(), eps, cols,
+                              to.place(r, 0, buffer));
+      to.written(r, 0, rows * cols, buffer);
+    });
   });
 }
 
@@ -59,18 +64,22 @@ void rms_norm_backward(View dy, View x, View weight, MutableView dx, MutableView
                   {{"dy", dy}, {"x", x}, {"weight", weight}});
   if (x.dtype == DType::f64) return reference::rms_norm_backward(dy, x, weight, dx, dweight, eps);
 
+  walk_in_order(x, dy, dx);
   const std::int64_t cols = x.dim();
   const FloatRows given(dy), from(x);
   const MutableFloatRows to(dx);
   const FloatVector weights(weight);
-  const RowBuffers buffers(2, cols);
-  const std::vector<double> sums =
-      sum_rows(row_count(x.shape), cols, buffers.workers(), [&](std::int64_t r, double* partial, int worker) {
-        float* buffer = buffers.of(worker, 0);
-        kernels().rows.rms_norm_backward(given.read(r, 0, cols, buffer), from.read(r, 0, cols, buffers.of(worker, 1)),
-                                         weights.data(), eps, cols, to.place(r, 0, buffer), partial);
-        to.written(r, 0, cols, buffer);
-      });
+  const RowBuffers buffers(2, kRowsTogether * cols);
+  const bool no_gaps = given.no_gaps() && from.no_gaps() && to.no_gaps();
+  const auto add_rows = [&](std::int64_t first, std::int64_t end, double* partial, int worker) {
+    float *buffer = buffers.of(worker, 0), *other = buffers.of(worker, 1);
+    for_rows_together(x.shape, no_gaps, first, end, [&](std::int64_t r, std::int64_t rows) {
+      kernels().rows.rms_norm_backward(given.read(r, 0, rows * cols, buffer), from.read(r, 0, rows * cols, other), rows,
+                                       weights.data(), eps, cols, to.place(r, 0, buffer), partial);
+      to.written(r, 0, rows * cols, buffer);
+    });
+  };
+  const std::vector<double> sums = sum_blocks(row_count(x.shape), cols, buffers.workers(), add_rows);
   for (std::int64_t j = 0; j < cols; ++j) store(dweight, 0, 0, 0, j, sums[static_cast<std::size_t>(j)]);
 }
 

@@ -104,14 +104,20 @@ MutableRow<T> row_of(const MutableView& x, std::int64_t r) {
   return {static_cast<char*>(x.data) + row_start(x.shape, x.strides, r) * kBytes, step_of(x.shape, x.strides, kBytes)};
 }
 
-// Calls f(row, worker) for every row, over at most `workers` threads, in chunks worth handing out.
+// Calls f(first, end, worker) for all rows, over at most `workers` threads, in chunks worth handing out.
 template <class F>
-void for_each_row(std::int64_t rows, std::int64_t cols, int workers, const F& f) {
+void for_each_chunk(std::int64_t rows, std::int64_t cols, int workers, const F& f) {
   constexpr std::int64_t kChunkElements = 4096;
   const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / std::max<std::int64_t>(1, cols));
   parallel_for(divide_up(rows, chunk), workers, [&](std::int64_t item, int worker) {
-    const std::int64_t end = std::min(rows, (item + 1) * chunk);
-    for (std::int64_t r = item * chunk; r < end; ++r) f(r, worker);
+    f(item * chunk, std::min(rows, (item + 1) * chunk), worker);
+  });
+}
+// Calls f(row, worker) for every row.
+template <class F>
+void for_each_row(std::int64_t rows, std::int64_t cols, int workers, const F& f) {
+  for_each_chunk(rows, cols, workers, [&](std::int64_t first, std::int64_t end, int worker) {
+    for (std::int64_t r = first; r < end; ++r) f(r, worker);
   });
 }
 // The same with f(row).
@@ -120,17 +126,16 @@ void for_each_row(std::int64_t rows, std::int64_t cols, const F& f) {
   for_each_row(rows, cols, thread_count(), [&](std::int64_t r, int) { f(r); });
 }
 
-// Sums over rows, one per column: add_row(r, sums, worker) adds row r to sums[cols]. Blocks of rows are cut by cols
-// alone and merged in order, so the bits do not depend on the threads.
+// Sums over rows, one per column: add_rows(first, end, sums, worker) adds these rows to sums[cols]. Blocks of rows are
+// cut by cols alone and merged in order, so the bits do not depend on the threads.
 template <class F>
-std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, int workers, const F& add_row) {
+std::vector<double> sum_blocks(std::int64_t rows, std::int64_t cols, int workers, const F& add_rows) {
   // At least 32 rows a block, so that the partial sums stay small beside the rows.
   const std::int64_t block = std::max<std::int64_t>(32, 4096 / std::max<std::int64_t>(1, cols));
   const std::int64_t blocks = std::max<std::int64_t>(1, divide_up(rows, block));
   std::vector<double> sums(static_cast<std::size_t>(blocks * cols));
   parallel_for(blocks, workers, [&](std::int64_t item, int worker) {
-    const std::int64_t end = std::min(rows, (item + 1) * block);
-    for (std::int64_t r = item * block; r < end; ++r) add_row(r, sums.data() + item * cols, worker);
+    add_rows(item * block, std::min(rows, (item + 1) * block), sums.data() + item * cols, worker);
   });
   for (std::int64_t item = 1; item < blocks; ++item) {
     for (std::int64_t j = 0; j < cols; ++j) {
@@ -139,6 +144,13 @@ std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, int workers, 
   }
   sums.resize(static_cast<std::size_t>(cols));
   return sums;
+}
+// The same with add_row(r, sums, worker).
+template <class F>
+std::vector<double> sum_rows(std::int64_t rows, std::int64_t cols, int workers, const F& add_row) {
+  return sum_blocks(rows, cols, workers, [&](std::int64_t first, std::int64_t end, double* sums, int worker) {
+    for (std::int64_t r = first; r < end; ++r) add_row(r, sums, worker);
+  });
 }
 
 // Copies between views of one shape and dtype that do not overlap.

@@ -52,10 +52,25 @@ inline __m512i interleave(const std::uint16_t* low, const std::uint16_t* high) {
 inline void store_pairs(std::uint32_t* p, const std::uint16_t* low, const std::uint16_t* high) {
   _mm512_storeu_si512(p, interleave(low, high));
 }
-// The sixteen elements hold no inf or NaN.
-inline bool finite_elements(const std::uint32_t* p) {
-  const __m512i exponent = _mm512_set1_epi16(0x7F80);
-  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) == 0;
+// The largest exponents of elements: whether one of them is an inf or NaN is asked once, at the end.
+struct Exponents {
+  __m512i largest = _mm512_setzero_si512();
+  void see(__m512i elements) {
+    largest = _mm512_max_epu16(largest, _mm512_and_si512(elements, _mm512_set1_epi16(0x7F80)));
+  }
+  void see(const std::uint32_t* p) { see(_mm512_loadu_si512(p)); }
+  bool finite() const { return _mm512_cmpeq_epi16_mask(largest, _mm512_set1_epi16(0x7F80)) == 0; }
+};
+// 32 numbers of two rows: as they lie, and as elements that hold one of each row.
+inline void split_rows(const char* low, const char* high, std::uint32_t* low_row, std::uint32_t* high_row,
+                       std::uint32_t* both, Exponents& exponents) {
+  const __m512i a = _mm512_loadu_si512(low), b = _mm512_loadu_si512(high);
+  _mm512_storeu_si512(low_row, a);
+  _mm512_storeu_si512(high_row, b);
+  exponents.see(a);
+  exponents.see(b);
+  _mm512_storeu_si512(both, interleave(_mm512_castsi512_si256(a), _mm512_castsi512_si256(b)));
+  _mm512_storeu_si512(both + 16, interleave(_mm512_extracti64x4_epi64(a, 1), _mm512_extracti64x4_epi64(b, 1)));
 }
 
 // 2^t to 3.1 ULP in eight operations, for weights that are rounded to bf16: 2^floor(t) times a fit of 2^r, 0 <= r < 1,

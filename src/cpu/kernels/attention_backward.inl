@@ -142,44 +142,91 @@ struct RowsFinite {
 
 template <class Math>
 inline RowsFinite load_row_block(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
-  return {load_rows<Math>(p, p.q, block.b, block.hk, block.row, block.rows, p.D, s.q),
-          load_rows<Math>(p, *p.dout, block.b, block.hk, block.row, block.rows, p.E, s.dout)};
+  return {Math::load_both_ways(p, p.q, block, p.D, s.q, s.q_rows),
+          Math::load_both_ways(p, *p.dout, block, p.E, s.dout, s.dout_rows)};
 }
 
-// scores <- weights (after dropout), dscores <- w * (dw - delta): the gradient of the score as the softmax got it.
+// q.k, as the options and the mask leave it, and dout.v, the gradient of the weights.
 template <class Math>
-inline void weight_gradients(const AttentionProblem& p, const Block& block, const BackwardTiles<Math>& t,
-                             BackwardScratch<Math>& s) {
+inline void block_products(const AttentionProblem& p, const Block& block, const BackwardTiles<Math>& t,
+                           BackwardScratch<Math>& s) {
   const std::int64_t columns = block.c1 - block.c0;
   set_product(t.scores, t.q, t.k_t, {block.rows, columns, Math::depth(p.D)});  // (M,N) = (M,D) . (D,N)
   finish_scores(p, block, s.keys, s.scores,
                 {.before_rule = p.hook ? s.before : nullptr, .cap_slopes = p.softcap != 0.0F ? s.cap_slopes : nullptr});
   set_product(t.dscores, t.dout, t.v_t, {block.rows, columns, Math::depth(p.E)});  // (M,N) = (M,E) . (E,N)
+}
+
+// A row's weights and the gradients of its scores: w = 2^((score - base) * factor + shift), w * (dw - delta).
+struct GradientRow {
+  const float *score, *dscore;
+  V base, shift, delta;
+
+  GradientRow(const AttentionProblem& p, const Block& block, std::int64_t r, const float* scores, const float* dscores)
+      : score(scores + r * kKeyTile), dscore(dscores + r * kKeyTile) {
+    const std::int64_t at = row_index(p, block.b, block.hk, block.row + r);
+    base = set1(p.softmax_rows[at].base), shift = set1(p.softmax_rows[at].shift), delta = set1(p.delta[at]);
+  }
+  struct Pair {
+    V w, dscore;
+  };
+  template <class Math>
+  Pair at(std::int64_t c, V factor) const {
+    const V x = load(score + c), zero = set1(0.0F);
+    const Mask hidden = equal(x, set1(-kInfinity));  // decided by the score: an LSE may be NaN
+    const V w = Math::power_of_two(fma(sub(x, base), factor, shift));
+    return {select(hidden, zero, w), select(hidden, zero, mul(w, sub(load(dscore + c), delta)))};
+  }
+};
+
+// scores <- weights (after dropout), dscores <- w * (dw - delta): the gradient of the score as the softmax got it.
+template <class Math>
+inline void weight_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
   const V factor = set1(exponent_factor(p)), zero = set1(0.0F);
   float keep[kKeyTile];
   for (std::int64_t r = 0; r < block.rows; ++r) {
-    const std::int64_t at = row_index(p, block.b, block.hk, block.row + r);
-    const V base = set1(p.softmax_rows[at].base), shift = set1(p.softmax_rows[at].shift), delta = set1(p.delta[at]);
+    const GradientRow row(p, block, r, s.scores, s.dscores);
+    float* score = s.scores + r * kKeyTile;
+    float* dscore = s.dscores + r * kKeyTile;
+    if (p.hook)
+      for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
+        store(s.seen + r * kKeyTile + c, select(equal(load(score + c), set1(-kInfinity)), zero, set1(1.0F)));
     if (p.dropout_threshold) {
       for (float& one : keep) one = 1.0F;
       drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b, head_of(p, block.hk, block.row + r),
-               token_of(p, block.row + r), block.j0 + block.c0, columns, keep + block.c0);
+               token_of(p, block.row + r), block.j0 + block.c0, block.c1 - block.c0, keep + block.c0);
+      for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
+        store(dscore + c, mul(load(dscore + c), load(keep + c)));
     }
-    float* score = s.scores + r * kKeyTile;
-    float* dscore = s.dscores + r * kKeyTile;
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
-      const V x = load(score + c);
-      const Mask hidden = equal(x, set1(-kInfinity));  // decided by the score: an LSE may be NaN
-      V w = Math::power_of_two(fma(sub(x, base), factor, shift));
-      V dw = load(dscore + c);
-      const V kept = p.dropout_threshold ? load(keep + c) : set1(1.0F);
-      dw = mul(dw, kept);
-      store(dscore + c, select(hidden, zero, mul(w, sub(dw, delta))));
-      w = mul(w, kept);
-      store(score + c, select(hidden, zero, w));
-      if (p.hook) store(s.seen + r * kKeyTile + c, select(hidden, zero, set1(1.0F)));
+      const GradientRow::Pair made = row.at<Math>(c, factor);
+      store(dscore + c, made.dscore);
+      store(score + c, p.dropout_threshold ? mul(made.w, load(keep + c)) : made.w);
     }
   }
+}
+
+// The same as the products want it, two rows at a time, where nothing else looks at it.
+template <class Math>
+inline void packed_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
+  const V factor = set1(exponent_factor(p));
+  const auto two_rows = [&](std::int64_t r, const auto& next) {
+    const GradientRow row(p, block, r, s.scores, s.dscores);
+    const std::int64_t pairs = r / 2 * kKeyTile;
+    for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+      const GradientRow::Pair low = row.at<Math>(c, factor), high = next(c);
+      Math::store_weights_of_two(s.weights + pairs + c, low.w, high.w);
+      Math::store_weights_of_two(s.dscores_rows + pairs + c, low.dscore, high.dscore);
+      Math::store_weights(s.dscores_keys + r * Math::kWeightRow, c, low.dscore);
+      if (r + 1 < block.rows) Math::store_weights(s.dscores_keys + (r + 1) * Math::kWeightRow, c, high.dscore);
+    }
+  };
+  std::int64_t r = 0;
+  for (; r + 2 <= block.rows; r += 2) {
+    const GradientRow next(p, block, r + 1, s.scores, s.dscores);
+    two_rows(r, [&](std::int64_t c) { return next.at<Math>(c, factor); });
+  }
+  if (r < block.rows) two_rows(r, [](std::int64_t) { return GradientRow::Pair{set1(0.0F), set1(0.0F)}; });
 }
 
 // Back through the user's rule and the soft-cap, to the gradient of scale * q.k.
@@ -233,6 +280,27 @@ inline void add_diagonals(const float* d, std::int64_t stride, std::int64_t rows
   }
 }
 
+// Weights and gradients of scores as the products want them, and where the bias is by distance the sums of its
+// gradient.
+template <class Math>
+inline void block_gradients(const AttentionProblem& p, const Block& block, const DistanceSums& distances,
+                            BackwardScratch<Math>& s) {
+  if constexpr (Math::kPack == 2)
+    if (!p.dropout_threshold && !p.hook && p.softcap == 0.0F && !distances.sums)
+      return packed_gradients(p, block, s);
+  const std::int64_t rows = block.rows, c0 = block.c0, c1 = block.c1;
+  weight_gradients(p, block, s);
+  if (distances.sums)
+    for_head_tiles(p, block, [&](auto at, auto stride, auto tile_rows, auto h, auto i) {
+      add_diagonals(s.dscores + at, stride, tile_rows, c1 - c0,
+                    distances.sums + (h - block.hk * p.G) * distances.head_step + p.M - 1 - i + c0);
+    });
+  score_gradients(p, block, s);
+  Math::weights_along_rows(s.scores, rows, c0, c1, s.weights);
+  Math::weights_along_rows(s.dscores, rows, c0, c1, s.dscores_rows);
+  Math::weights_along_keys(s.dscores, rows, c0, c1, s.dscores_keys);
+}
+
 // The rows of `range` against the tile: adds to the tile's dk and dv, to dq, f32 [rows of (b, hk)][Dp], unscaled, and
 // where the bias is by distance to the sums of its gradient.
 template <class Math>
@@ -247,22 +315,12 @@ void backward_rows_with(const AttentionProblem& p, const BackwardTile& tile, con
     if (!place_next_block(p, s.keys, range.end, block)) continue;
     const RowsFinite finite = load_row_block(p, block, s);
     const BackwardTiles<Math> t(p, block, tile, s);
-    weight_gradients(p, block, t, s);
+    block_products(p, block, t, s);
+    block_gradients(p, block, distances, s);
     const std::int64_t columns = block.c1 - block.c0, row_elements = (block.rows + Math::kPack - 1) / Math::kPack;
-    if (distances.sums)
-      for_head_tiles(p, block, [&](auto at, auto stride, auto rows, auto h, auto i) {
-        add_diagonals(s.dscores + at, stride, rows, columns,
-                      distances.sums + (h - block.hk * p.G) * distances.head_step + p.M - 1 - i + block.c0);
-      });
-    Math::along_rows(s.dout, block.rows, p.E, s.dout_rows);
-    Math::weights_along_rows(s.scores, block.rows, block.c0, block.c1, s.weights);
     add_product(t.dv, t.weights_by_key, t.dout_rows, {columns, t.Ep, row_elements},
-                finite.dout);  // (N,E) += (N,M) . (M,E)
-    score_gradients(p, block, s);
-    Math::along_rows(s.q, block.rows, p.D, s.q_rows);
-    Math::weights_along_rows(s.dscores, block.rows, block.c0, block.c1, s.dscores_rows);
+                finite.dout);                                                                // (N,E) += (N,M) . (M,E)
     add_product(t.dk, t.dscores_by_key, t.q_rows, {columns, t.Dp, row_elements}, finite.q);  // (N,D) += (N,M) . (M,D)
-    Math::weights_along_keys(s.dscores, block.rows, block.c0, block.c1, s.dscores_keys);
     add_product({dq + block.row * t.Dp, t.Dp}, t.dscores_by_row, t.k, {block.rows, t.Dp, columns / Math::kPack},
                 tile.k_finite);  // (M,D) += (M,N) . (N,D)
   }
@@ -303,7 +361,8 @@ void bias_gradient(const AttentionProblem& p, const KeyTile& keys, const RowRang
     }
     loaded = true;
     load_row_block(p, block, s);
-    weight_gradients(p, block, BackwardTiles<Floats>(p, block, tile, s), s);
+    block_products(p, block, BackwardTiles<Floats>(p, block, tile, s), s);
+    weight_gradients(p, block, s);
     for (std::int64_t r = 0; r < block.rows; ++r) {
       const std::int64_t token = token_of(p, row + r) - token_of(p, range.begin);
       double* sum = sums + token * place.token_step + (row + r) % p.G * place.head_step;

@@ -96,9 +96,13 @@ struct Floats {
     if (m.dtype != DType::f32 || !lies_at<float>(m.data)) return nullptr;
     return static_cast<const float*>(m.data) + row * m.row_stride + column * m.col_stride;
   }
-  // Rows that were loaded with load_rows, to sum over them: [rows / kPack][round_up(n, kLanes)]. Floats lie so already.
+  // The rows of a block as load_rows loads them, and to sum over them: [rows / kPack][round_up(n, kLanes)]. Floats lie
+  // so already.
   static float* take_along_rows(float* rows, std::int64_t, std::int64_t, Carver&) { return rows; }
-  static void along_rows(const float*, std::int64_t, std::int64_t, float*) {}
+  static bool load_both_ways(const AttentionProblem& p, const Operand& x, const Block& block, std::int64_t n,
+                             float* dst, float*) {
+    return load_rows<Floats>(p, x, block.b, block.hk, block.row, block.rows, n, dst);
+  }
 
   // Weights, or gradients of scores, of columns [c0, c1) of [rows][kKeyTile] floats: to sum over keys,
   // [rows][kWeightRow], and over rows, [rows / kPack][kKeyTile]. Floats are both already.

@@ -66,7 +66,7 @@ struct Pairs {
   static bool load_head_rows(const Operand& x, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t count,
                              std::int64_t n, Element* dst) {
     const std::int64_t width = row_elements(n);
-    bool finite = true;
+    Exponents exponents;
     for (std::int64_t r = 0; r < count; ++r) {
       const char* src = element(x, b, h, i + r);
       Element* row = dst + r * width;
@@ -77,9 +77,9 @@ struct Pairs {
         for (std::int64_t d = 0; d < n; ++d)
           __builtin_memcpy(reinterpret_cast<char*>(row) + 2 * d, src + 2 * d * x.dim_stride, 2);
       }
-      for (std::int64_t d = 0; d < width; d += kLanes) finite &= finite_elements(row + d);
+      for (std::int64_t d = 0; d < width; d += kLanes) exponents.see(row + d);
     }
-    return finite;
+    return exponents.finite();
   }
 
   static void pack_along_dim(const Operand& x, const KeyTile& tile, std::int64_t count, std::int64_t n, Element* rows,
@@ -141,6 +141,27 @@ struct Pairs {
   static void along_rows(const Element* src, std::int64_t rows, std::int64_t n, Element* dst) {
     pair_rows(reinterpret_cast<const std::uint16_t*>(src), 2 * row_elements(n), rows, n, dst, 0);
   }
+  static bool load_both_ways(const AttentionProblem& p, const Operand& x, const Block& block, std::int64_t n,
+                             Element* dst, Element* along) {
+    const std::int64_t width = row_elements(n), padded = round_up(n, kLanes);
+    const bool whole = x.dim_stride == 1 && n % (2 * kLanes) == 0;
+    const std::int64_t paired = whole ? block.rows / 2 * 2 : 0;
+    const auto source = [&](std::int64_t r) {
+      return element(x, block.b, head_of(p, block.hk, block.row + r), token_of(p, block.row + r));
+    };
+    Exponents exponents;
+    for (std::int64_t r = 0; r < paired; r += 2) {
+      const char *low = source(r), *high = source(r + 1);
+      for (std::int64_t d = 0; d < width; d += kLanes)
+        split_rows(low + 4 * d, high + 4 * d, dst + r * width + d, dst + (r + 1) * width + d,
+                   along + r / 2 * padded + 2 * d, exponents);
+    }
+    bool finite = exponents.finite();
+    if (paired == block.rows) return finite;
+    finite &= load_rows<Pairs>(p, x, block.b, block.hk, block.row + paired, block.rows - paired, n, dst + paired * width);
+    along_rows(dst + paired * width, block.rows - paired, n, along + paired / 2 * padded);
+    return finite;
+  }
 
   static constexpr std::int64_t kWeightRow = kKeyTile / 2;
   static Element* take_weights(float*, std::int64_t rows, Carver& carver) {
@@ -149,6 +170,7 @@ struct Pairs {
   static void store_weights(Element* row, std::int64_t c, V w) {
     store_halves(reinterpret_cast<std::uint16_t*>(row) + c, w);
   }
+  static void store_weights_of_two(Element* to, V of_row, V of_next) { store_pairs(to, of_row, of_next); }
 
   // Weights are rounded to bf16, so an exponential of 3.1 ULP will do, and the largest weight need not be exactly 1:
   // the rounding of row_max * scale is one factor of the whole row, its sum included.
@@ -188,20 +210,20 @@ struct Pairs {
                         std::int64_t ahead) {
     static constexpr std::uint16_t kNothing[kLanes] = {};
     const std::int64_t padded = round_up(n, kLanes);
-    bool finite = true;
+    Exponents exponents;
     for (std::int64_t r = 0; r < rows; r += 2)
       for (std::int64_t d = 0; d < padded; d += kLanes) {
         const std::uint16_t* low = src + r * stride + d;
         const std::uint16_t* high = r + 1 < rows ? low + stride : kNothing;
         Element* to = dst + r / 2 * padded + d;
         store_pairs(to, low, high);
-        finite &= finite_elements(to);
+        exponents.see(to);
         if (ahead != 0) {
           __builtin_prefetch(low + ahead, 0, 2);
           __builtin_prefetch(high + ahead, 0, 2);
         }
       }
-    return finite;
+    return exponents.finite();
   }
   static float* as_floats(Element* pairs) { return reinterpret_cast<float*>(pairs); }
 };

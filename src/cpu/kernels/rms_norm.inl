@@ -1,32 +1,45 @@
-// Root-mean-square normalisation of one row, and its gradients: in double, rounded once.
+// Root-mean-square normalisation of rows that follow one another, and its gradients: in double, rounded once. What needs
+// all of a row comes first, for all rows: one row's square root is then made while the next is summed.
 
 // 1 / sqrt(mean(x^2) + eps). Squares are summed in double: those of large f32 values would overflow.
-inline double inverse_rms(const float* x, double eps, std::int64_t n) {
-  const double squares = sum_terms(n, [x](std::int64_t j) {
-    const auto value = static_cast<double>(x[j]);
-    return value * value;
-  });
-  return 1.0 / __builtin_sqrt(squares / static_cast<double>(n) + eps);
+inline double inverse_rms(Eight squares, double eps, std::int64_t n) {
+  return 1.0 / __builtin_sqrt(sum_of(squares) / static_cast<double>(n) + eps);
 }
 
-void rms_norm_row(const float* x, const float* weight, double eps, std::int64_t n, float* y) {
-  const double r = inverse_rms(x, eps, n);
-  fill_row(n, y, [=](std::int64_t j) {
-    return static_cast<float>(static_cast<double>(x[j]) * r * static_cast<double>(weight[j]));
-  });
+void rms_norm_rows(const float* x, std::int64_t rows, const float* weight, double eps, std::int64_t n, float* y) {
+  double r[kRowsTogether];
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Eight squares{};
+    for_eights(n, [&](std::int64_t j, auto count) {
+      const Eight value = load_eight(x + i * n + j, count);
+      squares += value * value;
+    });
+    r[i] = inverse_rms(squares, eps, n);
+  }
+  for (std::int64_t i = 0; i < rows; ++i)
+    for_eights(n, [&](std::int64_t j, auto count) {
+      store_eight(y + i * n + j, load_eight(x + i * n + j, count) * r[i] * load_eight(weight + j, count), count);
+    });
 }
 
 // With g = dy * weight: dx = r * (g - x * r^2 * mean(g * x)); dweight gains dy * x * r.
-void rms_norm_backward_row(const float* dy, const float* x, const float* weight, double eps, std::int64_t n, float* dx,
-                           double* dweight) {
-  const double r = inverse_rms(x, eps, n);
-  const double dot = sum_terms(n, [=](std::int64_t j) {
-    return static_cast<double>(dy[j]) * static_cast<double>(weight[j]) * static_cast<double>(x[j]);
-  });
-  const double pull = r * r * dot / static_cast<double>(n);
-  for (std::int64_t j = 0; j < n; ++j) dweight[j] += static_cast<double>(dy[j]) * static_cast<double>(x[j]) * r;
-  fill_row(n, dx, [=](std::int64_t j) {
-    const double g = static_cast<double>(dy[j]) * static_cast<double>(weight[j]);
-    return static_cast<float>(r * (g - static_cast<double>(x[j]) * pull));
-  });
+void rms_norm_backward_rows(const float* dy, const float* x, std::int64_t rows, const float* weight, double eps,
+                            std::int64_t n, float* dx, double* dweight) {
+  double r[kRowsTogether], pull[kRowsTogether];
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Eight squares{}, products{};
+    for_eights(n, [&](std::int64_t j, auto count) {
+      const Eight value = load_eight(x + i * n + j, count);
+      squares += value * value;
+      products += load_eight(dy + i * n + j, count) * load_eight(weight + j, count) * value;
+    });
+    r[i] = inverse_rms(squares, eps, n);
+    pull[i] = r[i] * r[i] * sum_of(products) / static_cast<double>(n);
+  }
+  for (std::int64_t i = 0; i < rows; ++i)
+    for_eights(n, [&](std::int64_t j, auto count) {
+      const Eight d = load_eight(dy + i * n + j, count), value = load_eight(x + i * n + j, count);
+      add_eight(dweight + j, d * value * r[i], count);
+      store_eight(dx + i * n + j, r[i] * (d * load_eight(weight + j, count) - value * pull[i]), count);
+    });
 }

@@ -122,6 +122,50 @@ inline void fill_row(std::int64_t n, float* y, const F& f) {
   __builtin_memcpy(y + j, block, static_cast<std::size_t>(n - j) * sizeof(float));
 }
 
+// Eight doubles, in whatever vectors the instruction set has: everything that takes or gives them is inlined.
+#pragma GCC diagnostic ignored "-Wpsabi"
+using Eight = double __attribute__((vector_size(64)));
+using EightFloats = float __attribute__((vector_size(32)));
+
+// Calls f(j, count) for every eight numbers of a row, count a constant, and once for what is left.
+template <class F>
+inline void for_eights(std::int64_t n, const F& f) {
+  std::int64_t j = 0;
+  for (; j + 8 <= n; j += 8) f(j, std::integral_constant<std::int64_t, 8>{});
+  if (j < n) f(j, n - j);
+}
+// The first `count` of them; the others are zeros, or not written.
+template <class Count>
+inline Eight load_eight(const float* p, Count count) {
+  EightFloats x{};
+  __builtin_memcpy(&x, p, static_cast<std::size_t>(count) * sizeof(float));
+#ifdef __AVX512F__  // __builtin_convertvector takes two steps of four
+  return _mm512_cvtps_pd(x);
+#else
+  return __builtin_convertvector(x, Eight);
+#endif
+}
+template <class Count>
+inline void store_eight(float* p, Eight x, Count count) {
+#ifdef __AVX512F__
+  const EightFloats rounded = _mm512_cvtpd_ps(x);
+#else
+  const EightFloats rounded = __builtin_convertvector(x, EightFloats);
+#endif
+  __builtin_memcpy(p, &rounded, static_cast<std::size_t>(count) * sizeof(float));
+}
+template <class Count>
+inline void add_eight(double* p, Eight x, Count count) {
+  Eight sum{};
+  __builtin_memcpy(&sum, p, static_cast<std::size_t>(count) * sizeof(double));
+  sum += x;
+  __builtin_memcpy(p, &sum, static_cast<std::size_t>(count) * sizeof(double));
+}
+// In the order of sum_terms.
+inline double sum_of(Eight x) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
 inline void clear(float* p, std::int64_t n) {
   __builtin_memset(p, 0, static_cast<std::size_t>(n) * sizeof(float));
 }
