@@ -90,19 +90,17 @@ void Network::feed_forward_backward(const FeedForwardPlaces& places, const View&
   const MutableView active = part_of(buffers_.active, 0, dy.length(), F),
                     dactive = part_of(buffers_.dactive, 0, dy.length(), F),
                     dwide = part_of(buffers_.dwide, 0, dy.length(), wide.dim());
-  activate(wide, active);
-  if (weights == nullptr) {
-    project_backward(places.down, dy, active, dactive);
-  } else {
-    linear_backward(dy, active, weight(*places.down.weight, dy.dim()), {.dx = dactive});
-    weigh_rows(active, dactive, *weights);
-    project_backward(places.down, dy, active, std::nullopt);
-  }
+  const bool remade = config_.gated && weights == nullptr;  // together with its gradients
+  if (!remade) activate(wide, active);
+  linear_backward(dy, active, weight(*places.down.weight, dy.dim()), {.dx = dactive});
+  if (weights != nullptr) weigh_rows(active, dactive, *weights);
   if (config_.gated)
     gated_activation_backward(config_.activation, dactive, columns_of(wide, 0, F), columns_of(wide, F, F),
-                              columns_of(dwide, 0, F), columns_of(dwide, F, F));
+                              columns_of(dwide, 0, F), columns_of(dwide, F, F),
+                              remade ? std::optional(active) : std::nullopt);
   else
     activation_backward(config_.activation, dactive, wide, dwide);
+  project_backward(places.down, dy, active, std::nullopt);
   project_backward(places.in, dwide, x, dx);
 }
 

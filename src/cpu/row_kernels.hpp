@@ -24,10 +24,10 @@ struct RowKernels {
   void (*layer_norm_backward)(const float* dy, const float* x, const float* weight, double eps, std::int64_t n,
                               float* dx, double* dweight, double* dbias);
 
-  // Elementwise; a result may be any of the inputs. `up` null: not gated, and dup is not written.
+  // Elementwise; a result may be any of the inputs. `up` null: not gated, and dup is not written; y may be null.
   void (*activation)(Activation kind, const float* gate, const float* up, std::int64_t n, float* y);
   void (*activation_backward)(Activation kind, const float* dy, const float* gate, const float* up, std::int64_t n,
-                              float* dgate, float* dup);
+                              float* dgate, float* dup, float* y);
   void (*add)(const float* x, const float* y, std::int64_t n, float* z);
   void (*accumulate)(const float* x, std::int64_t n, double* sums);  // sums += x
   // Elements `first` and on of the tensor: see element_dropout_bits in base/random.hpp.

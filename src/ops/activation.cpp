@@ -47,21 +47,26 @@ void activate(Activation kind, View gate, std::optional<View> up, MutableView y)
 }
 
 void activate_backward(Activation kind, View dy, View gate, std::optional<View> up, MutableView dgate,
-                       std::optional<MutableView> dup) {
-  if (gate.dtype == DType::f64) return reference::activation_backward(kind, dy, gate, up, dgate, dup);
+                       std::optional<MutableView> dup, std::optional<MutableView> y) {
+  if (gate.dtype == DType::f64) {
+    reference::activation_backward(kind, dy, gate, up, dgate, dup);
+    if (y) reference::activation(kind, gate, up, *y);
+    return;
+  }
   View factor = up.value_or(gate);
-  MutableView dfactor = dup.value_or(dgate);
-  flatten(dy, gate, factor, dgate, dfactor);
+  MutableView dfactor = dup.value_or(dgate), again = y.value_or(dgate);
+  flatten(dy, gate, factor, dgate, dfactor, again);
   const FloatRows given(dy), from(gate), with(factor);
-  const MutableFloatRows to(dgate), to_factor(dfactor);
+  const MutableFloatRows to(dgate), to_factor(dfactor), to_y(again);
   const RowKernels& table = kernels().rows;
   for_each_piece(dy.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
-    float buffers[3][kPiece];
+    float buffers[4][kPiece];
     table.activation_backward(kind, given.read(r, first, n, buffers[0]), from.read(r, first, n, buffers[1]),
                               up ? with.read(r, first, n, buffers[2]) : nullptr, n, to.place(r, first, buffers[0]),
-                              to_factor.place(r, first, buffers[1]));
+                              to_factor.place(r, first, buffers[1]), y ? to_y.place(r, first, buffers[3]) : nullptr);
     to.written(r, first, n, buffers[0]);
     if (up) to_factor.written(r, first, n, buffers[1]);
+    if (y) to_y.written(r, first, n, buffers[3]);
   });
 }
 
@@ -93,10 +98,11 @@ void activation_backward(Activation kind, View dy, View x, MutableView dx) {
   check_input(op, "dy", dy, x);
   check_result(op, "dx", dx, x);
   check_all_apart(op, {{"dx", dx, "dy"}}, {{"dy", dy}, {"x", x}});
-  activate_backward(kind, dy, x, std::nullopt, dx, std::nullopt);
+  activate_backward(kind, dy, x, std::nullopt, dx, std::nullopt, std::nullopt);
 }
 
-void gated_activation_backward(Activation kind, View dy, View gate, View up, MutableView dgate, MutableView dup) {
+void gated_activation_backward(Activation kind, View dy, View gate, View up, MutableView dgate, MutableView dup,
+                               std::optional<MutableView> y) {
   const char* op = "gated_activation_backward";
   check_kind(op, kind);
   check_readable(op, "gate", gate);
@@ -104,8 +110,9 @@ void gated_activation_backward(Activation kind, View dy, View gate, View up, Mut
   check_input(op, "dy", dy, gate);
   check_result(op, "dgate", dgate, gate);
   check_result(op, "dup", dup, gate);
-  check_all_apart(op, {{"dgate", dgate, "dy"}, {"dup", dup, "dy"}}, {{"dy", dy}, {"gate", gate}, {"up", up}});
-  activate_backward(kind, dy, gate, up, dgate, dup);
+  if (y) check_result(op, "y", *y, gate);
+  check_all_apart(op, {{"dgate", dgate, "dy"}, {"dup", dup, "dy"}, {"y", y}}, {{"dy", dy}, {"gate", gate}, {"up", up}});
+  activate_backward(kind, dy, gate, up, dgate, dup, y);
 }
 
 }  // namespace attend

@@ -105,6 +105,13 @@ inline V load_bf16(const void* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 inline void store_bf16(void* p, V x) {  // round to nearest even; NaN stays NaN
+#ifdef __AVX512BF16__
+  constexpr int kSubnormal = 0x20;  // which the instruction takes for zero
+  if (_mm512_fpclass_ps_mask(x, kSubnormal) == 0) [[likely]] {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+    return;
+  }
+#endif
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));

@@ -7,40 +7,59 @@ struct Slope {
 
 // x * L(v) with L the logistic function and v a function of x: the slope is L (1 + x v' (1 - L)). Where a factor is 0,
 // x is clamped before it meets it: 0 times inf would be NaN.
-inline V times_logistic(V x, const Logistic& l) {
-  return scaled(mul(x, l.m), l.n);
-}
-inline V logistic_slope(V x_times_rate, const Logistic& l) {
-  return scaled(mul(l.m, fma(x_times_rate, l.other, set1(1.0F))), l.n);
-}
 inline V at_least(V x, float least) {  // NaN stays
   return max(set1(least), x);
 }
 inline V clamped(V x, float most) {
   return min(set1(most), at_least(x, -most));
 }
+// As long as L is a normal number its power of two may be multiplied in at once: the bits are the same.
+inline bool all_near(V v) {
+  return all(less(abs(v), set1(80.0F)));
+}
+struct NearLogistic {
+  V value, other;  // other is 1 - value
+};
+inline NearLogistic near_logistic(V v) {
+  const Power e = exp_parts(sub(set1(0.0F), abs(v)));
+  const V small = times_power_of_two(e.p, e.n), share = div(set1(1.0F), add(set1(1.0F), small));
+  const V rest = mul(small, share);
+  const Mask below = less(v, set1(0.0F));
+  return {select(below, rest, share), select(below, share, rest)};
+}
 
-struct Silu {
-  static constexpr float kMost = 120.0F;  // from there on e^-|x| is 0, and so is x e^-|x|
-  static V value(V x) { return times_logistic(at_least(x, -kMost), logistic(clamped(x, kMost))); }
-  static Slope with_slope(V x) {
-    const V near = clamped(x, kMost);
-    const Logistic l = logistic(near);
-    return {times_logistic(at_least(x, -kMost), l), logistic_slope(near, l)};
+// Of<Act>: Act::kMost, from where on L is 0 or 1 to every digit, Act::argument(x), which is v, and Act::rate(x), x v'.
+template <class Act>
+struct TimesLogistic {
+  static V value(V x) {
+    if (const V v = Act::argument(x); all_near(v)) return mul(x, near_logistic(v).value);
+    return far_value(x, logistic(Act::argument(clamped(x, Act::kMost))));
   }
+  static Slope with_slope(V x) {
+    if (const V v = Act::argument(x); all_near(v)) {
+      const NearLogistic l = near_logistic(v);
+      return {mul(x, l.value), mul(l.value, fma(Act::rate(x), l.other, set1(1.0F)))};
+    }
+    const V near = clamped(x, Act::kMost);
+    const Logistic l = logistic(Act::argument(near));
+    return {far_value(x, l), scaled(mul(l.m, fma(Act::rate(near), l.other, set1(1.0F))), l.n)};
+  }
+
+ private:
+  static V far_value(V x, const Logistic& l) { return scaled(mul(at_least(x, -Act::kMost), l.m), l.n); }
 };
 
-struct GeluTanh {
+struct Silu : TimesLogistic<Silu> {
+  static constexpr float kMost = 120.0F;  // from there on e^-|x| is 0, and so is x e^-|x|
+  static V argument(V x) { return x; }
+  static V rate(V x) { return x; }
+};
+
+struct GeluTanh : TimesLogistic<GeluTanh> {
   static constexpr float kMost = 16.0F;
   static constexpr float kLinear = 1.5957691216F, kCubic = 0.0713548162726F;  // sqrt(8 / pi), and 0.044715 of it
-  static Logistic at(V near) { return logistic(mul(near, fma(mul(near, near), set1(kCubic), set1(kLinear)))); }
-  static V value(V x) { return times_logistic(at_least(x, -kMost), at(clamped(x, kMost))); }
-  static Slope with_slope(V x) {
-    const V near = clamped(x, kMost);
-    const Logistic l = at(near);
-    const V rate = fma(mul(near, near), set1(3 * kCubic), set1(kLinear));
-    return {times_logistic(at_least(x, -kMost), l), logistic_slope(mul(near, rate), l)};
-  }
+  static V argument(V x) { return mul(x, fma(mul(x, x), set1(kCubic), set1(kLinear))); }
+  static V rate(V x) { return mul(x, fma(mul(x, x), set1(3 * kCubic), set1(kLinear))); }
 };
 
 struct Gelu {
@@ -77,16 +96,21 @@ template <class Act>
 
 template <class Act>
 [[gnu::flatten]] void activate_backward_with(const float* dy, const float* gate, const float* up, std::int64_t n,
-                                             float* dgate, float* dup) {
+                                             float* dgate, float* dup, float* y) {
   if (up == nullptr)
-    map_vectors<2, 1>({dy, gate}, {dgate}, n,
-                      [](const V(&x)[2], V(&to)[1]) { to[0] = mul(x[0], Act::with_slope(x[1]).slope); });
+    return map_vectors<2, 1>({dy, gate}, {dgate}, n,
+                             [](const V(&x)[2], V(&to)[1]) { to[0] = mul(x[0], Act::with_slope(x[1]).slope); });
+  const auto gradients = [](const V(&x)[3], auto& to) {
+    const Slope of = Act::with_slope(x[1]);
+    to[0] = mul(mul(x[0], x[2]), of.slope);
+    to[1] = mul(x[0], of.value);
+    return of.value;
+  };
+  if (y == nullptr)
+    map_vectors<3, 2>({dy, gate, up}, {dgate, dup}, n, [&](const V(&x)[3], V(&to)[2]) { gradients(x, to); });
   else
-    map_vectors<3, 2>({dy, gate, up}, {dgate, dup}, n, [](const V(&x)[3], V(&to)[2]) {
-      const Slope of = Act::with_slope(x[1]);
-      to[0] = mul(mul(x[0], x[2]), of.slope);
-      to[1] = mul(x[0], of.value);
-    });
+    map_vectors<3, 3>({dy, gate, up}, {dgate, dup, y}, n,
+                      [&](const V(&x)[3], V(&to)[3]) { to[2] = mul(gradients(x, to), x[2]); });
 }
 
 void activate(Activation kind, const float* gate, const float* up, std::int64_t n, float* y) {
@@ -97,9 +121,9 @@ void activate(Activation kind, const float* gate, const float* up, std::int64_t 
 }
 
 void activate_backward(Activation kind, const float* dy, const float* gate, const float* up, std::int64_t n,
-                       float* dgate, float* dup) {
-  if (kind == Activation::silu) return activate_backward_with<Silu>(dy, gate, up, n, dgate, dup);
-  if (kind == Activation::gelu) return activate_backward_with<Gelu>(dy, gate, up, n, dgate, dup);
-  if (kind == Activation::gelu_tanh) return activate_backward_with<GeluTanh>(dy, gate, up, n, dgate, dup);
-  activate_backward_with<Relu>(dy, gate, up, n, dgate, dup);
+                       float* dgate, float* dup, float* y) {
+  if (kind == Activation::silu) return activate_backward_with<Silu>(dy, gate, up, n, dgate, dup, y);
+  if (kind == Activation::gelu) return activate_backward_with<Gelu>(dy, gate, up, n, dgate, dup, y);
+  if (kind == Activation::gelu_tanh) return activate_backward_with<GeluTanh>(dy, gate, up, n, dgate, dup, y);
+  activate_backward_with<Relu>(dy, gate, up, n, dgate, dup, y);
 }

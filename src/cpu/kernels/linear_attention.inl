@@ -8,6 +8,7 @@ inline void prefetch_rows(const RowsAhead& ahead, std::int64_t first, std::int64
 }
 
 bool linear_attention_product(const LinearAttentionProduct& p, void* scratch) {
+  constexpr std::int64_t kStep = 128;  // of the sum at once: b's part of it stays in L1
   const bool along = p.b_col == 1 && p.cols % kLanes == 0;
   const bool across = p.b_row == 1 && p.cols % kKeyTile == 0 && p.inner % kLanes == 0;  // b is transposed first
   if (p.inner == 0 || p.inner > kMatmulInner || !(along || across)) return false;
@@ -17,8 +18,8 @@ bool linear_attention_product(const LinearAttentionProduct& p, void* scratch) {
     if (!along) transpose_tile(p.b + n * p.b_col, p.b_col, p.inner, columns);
     ProductArgs<FloatFormat> args{
         {p.a, p.a_row, p.a_inner}, {along ? p.b : columns, along ? p.b_row : kKeyTile}, {p.c + n, p.c_row}, 0};
-    for (std::int64_t k = 0; k < p.inner; k += kMatmulStep) {
-      args.inner = p.inner - k < kMatmulStep ? p.inner - k : kMatmulStep;
+    for (std::int64_t k = 0; k < p.inner; k += kStep) {
+      args.inner = p.inner - k < kStep ? p.inner - k : kStep;
       ProductArgs<FloatFormat> part = args;
       for (std::int64_t r = 0; r < p.rows; r += kTileRows) {
         const std::int64_t rows = p.rows - r < kTileRows ? p.rows - r : kTileRows;
@@ -31,8 +32,8 @@ bool linear_attention_product(const LinearAttentionProduct& p, void* scratch) {
         part.a.data += rows * part.a.row;
         part.c.data += rows * part.c.row;
       }
-      args.a.data += kMatmulStep * args.a.step;
-      args.b.data += kMatmulStep * args.b.row;
+      args.a.data += kStep * args.a.step;
+      args.b.data += kStep * args.b.row;
     }
   }
   return true;

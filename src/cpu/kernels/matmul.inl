@@ -1,7 +1,6 @@
 // A block of a strided matrix product: rows of a against tiles of kKeyTile columns of b.
 
 constexpr std::int64_t kMatmulInner = 512;  // products summed before they are added to the total; part of the bits
-constexpr std::int64_t kMatmulStep = 128;   // of which so many at once: b's part of them stays in L1
 
 template <class Math>
 struct MatmulScratch {
@@ -122,14 +121,8 @@ void sum_products(const MatmulProblem& p, std::int64_t row, std::int64_t rows, s
       args.b.row = kKeyTile;
       args.c.data = k0 == 0 ? total + (n - n0) : s.part;
       args.c.row = k0 == 0 ? total_row : kKeyTile;
-      for (std::int64_t k = 0; k < depth;
-           k += kMatmulStep, args.a.data += kMatmulStep * args.a.step, args.b.data += kMatmulStep * kKeyTile) {
-        args.inner = depth - k < kMatmulStep ? depth - k : kMatmulStep;
-        if (k == 0)
-          product<false>(args, rows, whole);
-        else
-          product<true>(args, rows, whole);
-      }
+      args.inner = depth;
+      product<false>(args, rows, whole);
       for (std::int64_t r = 0; k0 > 0 && r < rows; ++r)
         for (std::int64_t c = 0; c < whole; c += kLanes) {
           float* sum = total + r * total_row + n - n0 + c;
