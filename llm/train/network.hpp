@@ -139,7 +139,8 @@ class Network {
   void clear_gradient(const FeedForwardPlaces& places);
   void feed_forward_backward_part(std::size_t n, const Activations& a);
   void embedding_gradient(const TrainingBatch& batch);
-  void norm_backward(const NormPlaces& places, const View& dy, const View& x, const MutableView& dx);
+  void norm_backward(const NormPlaces& places, const View& dy, const View& x, const MutableView& dx,
+                     const std::optional<View>& plus = std::nullopt);
   void project_backward(const LinearPlaces& places, const View& dy, const View& x,
                         const std::optional<MutableView>& dx);
   void take_part(std::size_t n, Part part);                               // dresidual -> dpart

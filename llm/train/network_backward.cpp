@@ -25,19 +25,22 @@ void Network::write_gradient(const MutableView& to, bool add_to, const std::func
   add(to, made, to);
 }
 
-void Network::norm_backward(const NormPlaces& places, const View& dy, const View& x, const MutableView& dx) {
+void Network::norm_backward(const NormPlaces& places, const View& dy, const View& x, const MutableView& dx,
+                            const std::optional<View>& plus) {
   const View weight = *vector(places.weight, config_.hidden);
   const MutableView dweight = gradient(*places.weight, 1);
   if (config_.norm == NormKind::rms) {
     write_gradient(dweight, add_,
-                   [&](const MutableView& to) { rms_norm_backward(dy, x, weight, dx, to, config_.norm_eps); });
+                   [&](const MutableView& to) { rms_norm_backward(dy, x, weight, dx, to, config_.norm_eps, plus); });
     return;
   }
   // Both gradients in one call: the bias lies right behind the weight, or further on.
   const MutableView made = part_of(buffers_.scratch, 0, 2, config_.hidden);
   const MutableView made_weight = part_of(made, 0, 1, config_.hidden),
                     made_bias = part_of(made, config_.hidden, 1, config_.hidden);
-  layer_norm_backward(dy, x, weight, {dx, made_weight, made_bias}, config_.norm_eps);
+  const MutableView own = plus ? rows(buffers_.dnorm) : dx;
+  layer_norm_backward(dy, x, weight, {own, made_weight, made_bias}, config_.norm_eps);
+  if (plus) add(*plus, own, dx);
   const MutableView dbias = gradient(*places.bias, 1);
   for (const auto& [to, from] : {std::pair{dweight, made_weight}, {dbias, made_bias}}) {
     if (add_)
@@ -62,10 +65,11 @@ void Network::take_part(std::size_t n, Part part) {
 
 // The gradient of what a part read, through its norm, added to that of the residual.
 void Network::give_back(const NormPlaces& places, const MutableView& residual) {
-  const MutableView dresidual = rows(buffers_.dresidual), dnormed = rows(buffers_.dnormed), dx = rows(buffers_.dnorm);
-  if (config_.norm_after) return add(dresidual, dnormed, dresidual);
-  norm_backward(places, dnormed, residual, dx);
-  add(dresidual, dx, dresidual);
+  const MutableView dresidual = rows(buffers_.dresidual), dnormed = rows(buffers_.dnormed);
+  if (config_.norm_after)
+    add(dresidual, dnormed, dresidual);
+  else
+    norm_backward(places, dnormed, residual, dresidual, dresidual);
 }
 
 void Network::feed_forward_backward_part(std::size_t n, const Activations& a) {

@@ -75,7 +75,8 @@ NetworkBuffers::NetworkBuffers(const ModelConfig& c, const NetworkOptions& optio
     if (!options.frozen) dgathered = values(H);
   }
   if (options.frozen) return;
-  dresidual = sums(H), dnorm = sums(H);
+  dresidual = sums(H);
+  if (any_experts || c.norm != NormKind::rms) dnorm = sums(H);
   dpart = values(H), dnormed = values(H), dwide = values(halves * width), dactive = values(width);
   dmixed = values(Q), dqkv = values(Q + 2 * K);
   dloss = sums(1);

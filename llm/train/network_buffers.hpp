@@ -87,7 +87,8 @@ struct NetworkBuffers {
   MutableView head_raw, head_active, head_in, head_weight, dhead_in, dhead_active;
   MutableView part, active;                                     // what a part adds to the residual; act(gate) * up
   MutableView router_in, router_out, mix, gathered, dgathered;  // of experts; the last two, of one of them
-  MutableView dresidual, dnorm, dpart, dnormed, dwide, dactive, dmixed, dqkv;
+  MutableView dresidual, dpart, dnormed, dwide, dactive, dmixed, dqkv;
+  MutableView dnorm;        // of layer norms and routers: before it is added to another
   MutableView loss, dloss;  // one number a token
   MutableView scratch;      // a gradient that is to be added to another
 };

@@ -38,10 +38,14 @@ void activate(Activation kind, View gate, std::optional<View> up, MutableView y)
   const FloatRows from(gate), with(factor);
   const MutableFloatRows to(y);
   const RowKernels& table = kernels().rows;
+  const bool halves = from.bf16_in_place() && with.bf16_in_place() && to.bf16_in_place();
   for_each_piece(y.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
+    if (halves)
+      return table.activation(kind, DType::bf16, from.at(r, first), up ? with.at(r, first) : nullptr, n,
+                              to.at(r, first));
     float buffer[kPiece], factor_buffer[kPiece];
-    table.activation(kind, from.read(r, first, n, buffer), up ? with.read(r, first, n, factor_buffer) : nullptr, n,
-                     to.place(r, first, buffer));
+    table.activation(kind, DType::f32, from.read(r, first, n, buffer),
+                     up ? with.read(r, first, n, factor_buffer) : nullptr, n, to.place(r, first, buffer));
     to.written(r, first, n, buffer);
   });
 }
@@ -59,9 +63,15 @@ void activate_backward(Activation kind, View dy, View gate, std::optional<View> 
   const FloatRows given(dy), from(gate), with(factor);
   const MutableFloatRows to(dgate), to_factor(dfactor), to_y(again);
   const RowKernels& table = kernels().rows;
+  const bool halves = given.bf16_in_place() && from.bf16_in_place() && with.bf16_in_place() && to.bf16_in_place() &&
+                      to_factor.bf16_in_place() && to_y.bf16_in_place();
   for_each_piece(dy.shape, kAtOnce, [&](std::int64_t r, std::int64_t first, std::int64_t n) {
+    if (halves)
+      return table.activation_backward(kind, DType::bf16, given.at(r, first), from.at(r, first),
+                                       up ? with.at(r, first) : nullptr, n, to.at(r, first), to_factor.at(r, first),
+                                       y ? to_y.at(r, first) : nullptr);
     float buffers[4][kPiece];
-    table.activation_backward(kind, given.read(r, first, n, buffers[0]), from.read(r, first, n, buffers[1]),
+    table.activation_backward(kind, DType::f32, given.read(r, first, n, buffers[0]), from.read(r, first, n, buffers[1]),
                               up ? with.read(r, first, n, buffers[2]) : nullptr, n, to.place(r, first, buffers[0]),
                               to_factor.place(r, first, buffers[1]), y ? to_y.place(r, first, buffers[3]) : nullptr);
     to.written(r, first, n, buffers[0]);

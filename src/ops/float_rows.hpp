@@ -17,15 +17,17 @@
 namespace attend {
 
 // Heads that lie side by side are walked before the positions: memory is then read in order. All views have one shape.
+// True where [batch, heads, length] has become [batch, length, heads].
 template <class First, class... Views>
-void walk_in_order(First& first, Views&... others) {
-  const bool heads_first = first.shape[1] > 1 && first.shape[2] > 1;
-  if (!heads_first || std::abs(first.strides[1]) >= std::abs(first.strides[2])) return;
+bool walk_in_order(First& first, Views&... others) {
+  const bool both = first.shape[1] > 1 && first.shape[2] > 1;
+  if (!both || std::abs(first.strides[1]) >= std::abs(first.strides[2])) return false;
   const auto swapped = [](auto& view) {
     std::swap(view.shape[1], view.shape[2]);
     std::swap(view.strides[1], view.strides[2]);
   };
   (swapped(first), ..., swapped(others));
+  return true;
 }
 
 // The rows of a view that is not f64.
@@ -41,6 +43,8 @@ class RowsOf {
                   reinterpret_cast<std::uintptr_t>(x.data) % alignof(float) == 0) {}
 
   bool in_place() const { return in_place_; }
+  // Halves side by side, for kernels that read them where they lie, as of at().
+  bool bf16_in_place() const { return x_.dtype == DType::bf16 && stride_ == 1; }
   // Rows of one (batch, head) follow one another without gaps.
   bool no_gaps() const { return stride_ == 1 && (x_.shape[2] == 1 || x_.strides[2] == x_.shape[3]); }
 
@@ -57,12 +61,12 @@ class RowsOf {
   void written(std::int64_t r, std::int64_t first, std::int64_t count, const float* buffer) const {
     if (!in_place_) kernels_.store(x_.dtype, at(r, first), stride_, count, buffer);
   }
-
- private:
-  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
   Void* at(std::int64_t r, std::int64_t first) const {
     return static_cast<Byte*>(x_.data) + (row_start(x_.shape, x_.strides, r) + first * stride_) * bytes_;
   }
+
+ private:
+  using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
 
   const RowKernels& kernels_;
   BasicView<Void> x_;

@@ -59,24 +59,26 @@ void check_table(const char* op, const char* in, const View& x, const RopeTable&
   }
 }
 
-void rotate_rows(const View& x, const MutableView& y, const RopeTable& table, std::int64_t first, bool backward) {
-  const std::int64_t D = x.dim(), P = table.pairs(), H = x.heads(), L = x.length(), rows = row_count(x.shape);
+void rotate_rows(View x, MutableView y, const RopeTable& table, std::int64_t first, bool backward) {
+  const std::int64_t D = x.dim(), P = table.pairs(), rows = row_count(x.shape);
   if (rows == 0) return;
   const bool interleaved = table.style() == RopeStyle::interleaved;
-  // Heads that lie side by side are taken together: the angles are read once, and memory in order.
-  const bool by_position = std::abs(x.strides[1]) < std::abs(x.strides[2]);
+  const bool by_position = walk_in_order(x, y);  // the angles are then read once for all heads
   const FloatRows from(x);
   const MutableFloatRows to(y);
-  const RowBuffers buffers(1, D);
-  for_each_row(rows, D, buffers.workers(), [&](std::int64_t n, int worker) {
-    const std::int64_t r = by_position ? (n / H / L * H + n % H) * L + n / H % L : n;
-    const std::int64_t at = (first + r % L) * P;
-    float* buffer = buffers.of(worker, 0);
-    const float* numbers = from.read(r, 0, D, buffer);
-    float* place = to.place(r, 0, buffer);
-    kernels().rows.rope(numbers, table.cosines() + at, table.sines() + at, P, interleaved, backward, place);
-    if (place != numbers) std::copy(numbers + 2 * P, numbers + D, place + 2 * P);
-    to.written(r, 0, D, place);
+  const bool no_gaps = by_position && from.no_gaps() && to.no_gaps();
+  const RowBuffers buffers(1, kRowsTogether * D);
+  for_each_chunk(rows, D, buffers.workers(), [&](std::int64_t begin, std::int64_t end, int worker) {
+    for_rows_together(x.shape, no_gaps, begin, end, [&](std::int64_t r, std::int64_t count) {
+      const std::int64_t position = by_position ? r / x.shape[2] % x.shape[1] : r % x.shape[2];
+      const std::int64_t at = (first + position) * P;
+      float* buffer = buffers.of(worker, 0);
+      const float* numbers = from.read(r, 0, count * D, buffer);
+      float* place = to.place(r, 0, buffer);
+      kernels().rows.rope({numbers, place, count, D}, table.cosines() + at, table.sines() + at, P, interleaved,
+                          backward);
+      to.written(r, 0, count * D, place);
+    });
   });
 }
 

@@ -52,7 +52,7 @@ TEST(Activation, ValuesWithinTheirStepsOnEveryInstructionSet) {
     std::vector<double> expected;
     for (const float value : x) expected.push_back(reference::activation(kKinds[k], static_cast<double>(value)));
     for (const KernelTable* table : test::testable_kernels()) {
-      table->rows.activation(kKinds[k], x.data(), nullptr, std::ssize(x), y.data());
+      table->rows.activation(kKinds[k], DType::f32, x.data(), nullptr, std::ssize(x), y.data());
       double worst = 0;
       std::size_t at = 0;
       for (std::size_t n = 0; n < x.size(); ++n) {
@@ -77,7 +77,8 @@ TEST(Activation, SlopesWithinTheirStepsOnEveryInstructionSet) {
       sizes.push_back(slope_size(kKinds[k], static_cast<double>(value)));
     }
     for (const KernelTable* table : test::testable_kernels()) {
-      table->rows.activation_backward(kKinds[k], ones.data(), x.data(), nullptr, std::ssize(x), y.data(), nullptr);
+      table->rows.activation_backward(kKinds[k], DType::f32, ones.data(), x.data(), nullptr, std::ssize(x), y.data(),
+                                      nullptr, nullptr);
       double worst = 0;
       std::size_t at = 0;
       for (std::size_t n = 0; n < x.size(); ++n) {
@@ -99,8 +100,9 @@ TEST(Activation, EndsOfTheRange) {
   for (std::size_t k = 0; k < 4; ++k) {
     for (const KernelTable* table : test::testable_kernels()) {
       const std::string what = std::string(kNames[k]) + " on " + table->name;
-      table->rows.activation(kKinds[k], x.data(), nullptr, std::ssize(x), y.data());
-      table->rows.activation_backward(kKinds[k], ones.data(), x.data(), nullptr, std::ssize(x), dx.data(), nullptr);
+      table->rows.activation(kKinds[k], DType::f32, x.data(), nullptr, std::ssize(x), y.data());
+      table->rows.activation_backward(kKinds[k], DType::f32, ones.data(), x.data(), nullptr, std::ssize(x), dx.data(),
+                                      nullptr, nullptr);
       EXPECT_EQ(y[0], kInf) << what;
       EXPECT_EQ(dx[0], 1.0F) << what;
       EXPECT_TRUE(std::isnan(y[2])) << what;
@@ -227,6 +229,60 @@ TEST(Activation, BitsDependOnTheElementAlone) {
   });
 }
 
+// Vectors of small numbers take a shorter way: beside a large one, which takes the long way, the bits are the same.
+TEST(Activation, BitsDoNotDependOnNeighbours) {
+  const std::vector<float> all = dense_floats();
+  std::vector<float> x;
+  for (std::size_t n = 0; n < all.size(); n += 13)
+    if (std::abs(all[n]) < 90) x.push_back(all[n]);
+  std::vector<float> apart(2 * x.size(), 120.0F), ones(apart.size(), 1.0F), y(x.size()), dx(x.size()), z(apart.size()),
+      dz(apart.size());
+  for (std::size_t n = 0; n < x.size(); ++n) apart[2 * n] = x[n];
+  for (const KernelTable* table : test::testable_kernels()) {
+    const auto run = [&](Activation kind, const std::vector<float>& in, std::vector<float>& out,
+                         std::vector<float>& slope) {
+      table->rows.activation(kind, DType::f32, in.data(), nullptr, std::ssize(in), out.data());
+      table->rows.activation_backward(kind, DType::f32, ones.data(), in.data(), nullptr, std::ssize(in), slope.data(),
+                                      nullptr, nullptr);
+    };
+    for (std::size_t k = 0; k < 4; ++k) {
+      run(kKinds[k], x, y, dx);
+      run(kKinds[k], apart, z, dz);
+      std::size_t differ = 0;
+      for (std::size_t n = 0; n < x.size(); ++n)
+        if (std::memcmp(&y[n], &z[2 * n], 4) != 0 || std::memcmp(&dx[n], &dz[2 * n], 4) != 0) ++differ;
+      EXPECT_EQ(differ, 0U) << kNames[k] << " on " << table->name;
+    }
+  }
+}
+
+// What backward makes again is what forward made; halves side by side are what halves apart are.
+TEST(Activation, BackwardMakesTheValuesAgain) {
+  const Shape shape{1, 2, 5, 77};
+  on_every_isa([&] {
+    for (const Activation kind : kKinds) {
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+        const Tensor gate = random_tensor(dtype, shape, 11, 3.0), up = random_tensor(dtype, shape, 12),
+                     dy = random_tensor(dtype, shape, 13);
+        Tensor expected(dtype, shape), dgate(dtype, shape), dup(dtype, shape);
+        gated_activation(kind, gate, up, expected);
+        gated_activation_backward(kind, dy, gate, up, dgate, dup);
+        for (const MemoryLayout layout : kMemoryLayouts) {
+          const Strided from(gate, layout), with(up, layout), given(dy, layout);
+          Strided y(dtype, shape, layout), to_gate(dtype, shape, layout), to_up(dtype, shape, layout);
+          gated_activation_backward(kind, given.view, from.view, with.view, to_gate.view, to_up.view, y.view);
+          for_each_element(shape, [&](auto b, auto h, auto i, auto j) {
+            ASSERT_EQ(load(y.view, b, h, i, j), load(expected, b, h, i, j)) << name(dtype);
+            ASSERT_EQ(load(to_gate.view, b, h, i, j), load(dgate, b, h, i, j)) << name(dtype);
+            ASSERT_EQ(load(to_up.view, b, h, i, j), load(dup, b, h, i, j)) << name(dtype);
+          });
+          EXPECT_EQ(y.damaged() + to_gate.damaged() + to_up.damaged(), 0);
+        }
+      }
+    }
+  });
+}
+
 TEST(Activation, EmptyTensorsWork) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : std::vector<Shape>{{0, 2, 3, 4}, {2, 2, 0, 4}, {2, 2, 3, 0}}) {
@@ -248,6 +304,11 @@ TEST(Activation, RefusesBadArguments) {
   EXPECT_EQ(error_of([&] { gated_activation(silu, x, half, y); }), "gated_activation: up dtype is f16, expected f32");
   EXPECT_EQ(error_of([&] { activation_backward(silu, x, y, y); }),
             "activation_backward: dx shares memory with x, expected a place of its own");
+  EXPECT_EQ(error_of([&] { gated_activation_backward(silu, x, x, x, y, half); }),
+            "gated_activation_backward: dup dtype is f16, expected f32");
+  Tensor z(DType::f32, {1, 2, 3, 4});
+  EXPECT_EQ(error_of([&] { gated_activation_backward(silu, x, x, x, y, z, y); }),
+            "gated_activation_backward: y shares memory with dgate, expected a place of its own");
   EXPECT_EQ(error_of([&] { gated_activation_backward(silu, x, y, y, x, x); }),
             "gated_activation_backward: dup shares memory with dgate, expected a place of its own");
 }

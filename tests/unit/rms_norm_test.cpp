@@ -169,6 +169,59 @@ TEST(RmsNorm, TakesRowsOfOtherTypes) {
   });
 }
 
+// The gradient of a residual: dx may be the sum's own place, or dy.
+TEST(RmsNorm, BackwardAddsToAnother) {
+  on_every_isa([] {
+    const Shape shape = {2, 3, 21, 40};
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Tensor x = random_tensor(dtype, shape, 1), dy = random_tensor(dtype, shape, 2),
+                   plus = random_tensor(dtype, shape, 3), weight = random_tensor(dtype, {1, 1, 1, 40}, 4);
+      Tensor dx(dtype, shape), sum(dtype, shape), dweight(dtype, weight.shape()), again(dtype, weight.shape());
+      rms_norm_backward(dy, x, weight, dx, dweight);
+      add(plus, dx, sum);
+      for (const MemoryLayout layout : kMemoryLayouts) {
+        const Strided given(dy, layout), from(x, layout);
+        Strided over_plus(plus, layout), over_dy(dy, layout);
+        const Strided apart(plus, layout);
+        rms_norm_backward(given.view, from.view, weight, over_plus.view, again, 1e-6, over_plus.view);
+        rms_norm_backward(over_dy.view, from.view, weight, over_dy.view, again, 1e-6, apart.view);
+        for_each_element(shape, [&](auto b, auto h, auto i, auto j) {
+          ASSERT_EQ(load(over_plus.view, b, h, i, j), load(sum, b, h, i, j)) << name(dtype);
+          ASSERT_EQ(load(over_dy.view, b, h, i, j), load(sum, b, h, i, j)) << name(dtype);
+        });
+        EXPECT_EQ(over_plus.damaged() + over_dy.damaged(), 0);
+      }
+    }
+  });
+}
+
+// Heads side by side in a row of tokens, as projections leave them: walked in the order of memory.
+TEST(RmsNorm, HeadsSideBySideGiveTheSameRows) {
+  on_every_isa([] {
+    const std::int64_t H = 5, L = 37, D = 24;
+    Tensor x = random_tensor(DType::bf16, {1, 1, L, H * D}, 1), dy = random_tensor(DType::bf16, x.shape(), 2);
+    const Tensor weight = random_tensor(DType::f32, {1, 1, 1, D}, 3);
+    const auto heads = [&](Tensor& t) { return MutableView{t.dtype(), t.view().data, {1, H, L, D}, {0, D, H * D, 1}}; };
+    Tensor own_x(DType::bf16, {1, H, L, D}), own_dy(DType::bf16, own_x.shape());
+    for_each_element(own_x.shape(), [&](auto b, auto h, auto i, auto j) {
+      store(own_x, b, h, i, j, load(heads(x), b, h, i, j));
+      store(own_dy, b, h, i, j, load(heads(dy), b, h, i, j));
+    });
+    Tensor y(DType::bf16, x.shape()), own_y(DType::bf16, own_x.shape()), dweight(DType::f64, weight.shape()),
+        own_dweight(DType::f64, weight.shape());
+    rms_norm(heads(x), weight, heads(y));
+    rms_norm(own_x, weight, own_y);
+    rms_norm_backward(heads(dy), heads(x), weight, heads(dy), dweight);
+    rms_norm_backward(own_dy, own_x, weight, own_dy, own_dweight);
+    for_each_element(own_x.shape(), [&](auto b, auto h, auto i, auto j) {
+      ASSERT_EQ(load(heads(y), b, h, i, j), load(own_y, b, h, i, j));
+      ASSERT_EQ(load(heads(dy), b, h, i, j), load(own_dy, b, h, i, j));
+    });
+    for (std::int64_t j = 0; j < D; ++j)
+      EXPECT_NEAR(load(dweight, 0, 0, 0, j), load(own_dweight, 0, 0, 0, j), 1e-12 * max_abs(own_dweight));
+  });
+}
+
 TEST(RmsNorm, RefusesBadArguments) {
   Tensor x(DType::f32, {1, 2, 3, 4}), weight(DType::f32, {1, 1, 1, 4}), narrow(DType::f32, {1, 1, 1, 3});
   Tensor exact(DType::f64, {1, 2, 3, 4});
@@ -182,6 +235,9 @@ TEST(RmsNorm, RefusesBadArguments) {
             "rms_norm_backward: dweight shape is [1, 1, 1, 3], expected [1, 1, 1, 4]");
   EXPECT_EQ(error_of([&] { rms_norm_backward(exact, x, weight, x, weight); }),
             "rms_norm_backward: dy dtype is f64, expected f32, f16 or bf16 beside f32");
+  Tensor dx(DType::f32, {1, 2, 3, 4}), dweight(DType::f32, {1, 1, 1, 4});
+  EXPECT_EQ(error_of([&] { rms_norm_backward(x, x, weight, dx, dweight, 1e-6, narrow); }),
+            "rms_norm_backward: plus shape is [1, 1, 1, 3], expected [1, 2, 3, 4]");
 }
 
 }  // namespace

@@ -62,14 +62,14 @@ TEST(RowKernels, NormsAndRotationsHaveTheSameBitsEverywhere) {
       std::vector<float> y(static_cast<std::size_t>(10 * n));
       std::vector<double> sums(static_cast<std::size_t>(2 * n));
       float* to = y.data();
-      k.rms_norm(x.data(), weight.data(), 1e-6, n, to);
-      k.rms_norm_backward(dy.data(), x.data(), weight.data(), 1e-6, n, to + n, sums.data());
+      k.rms_norm(x.data(), 1, weight.data(), 1e-6, n, to);
+      k.rms_norm_backward(dy.data(), x.data(), 1, weight.data(), 1e-6, n, nullptr, to + n, sums.data());
       k.layer_norm(x.data(), weight.data(), dy.data(), 1e-6, n, to + 2 * n);
       k.layer_norm_backward(dy.data(), x.data(), weight.data(), 1e-6, n, to + 3 * n, sums.data(), sums.data() + n);
       int at = 4;
       for (const bool interleaved : {false, true})
         for (const bool backward : {false, true})
-          k.rope(x.data(), weight.data(), dy.data(), n / 2, interleaved, backward, to + n * at++);
+          k.rope({x.data(), to + n * at++, 1, n}, weight.data(), dy.data(), n / 2, interleaved, backward);
       for (std::size_t j = 0; j < sums.size(); ++j)
         y[static_cast<std::size_t>(8 * n) + j] = static_cast<float>(sums[j]);
       if (first.empty()) first = y;
@@ -89,15 +89,16 @@ TEST(RowKernels, InPlaceIsTheSame) {
       run(in_place.data(), in_place.data());
       EXPECT_EQ(std::memcmp(apart.data(), in_place.data(), x.size() * sizeof(float)), 0) << what << table->name;
     };
-    check("rms_norm ", [&](const float* a, float* b) { k.rms_norm(a, weight.data(), 1e-5, n, b); });
+    check("rms_norm ", [&](const float* a, float* b) { k.rms_norm(a, 1, weight.data(), 1e-5, n, b); });
     check("layer_norm ", [&](const float* a, float* b) { k.layer_norm(a, weight.data(), nullptr, 1e-5, n, b); });
-    check("silu ", [&](const float* a, float* b) { k.activation(Activation::silu, a, weight.data(), n, b); });
+    check("silu ",
+          [&](const float* a, float* b) { k.activation(Activation::silu, DType::f32, a, weight.data(), n, b); });
     check("add ", [&](const float* a, float* b) { k.add(a, weight.data(), n, b); });
     check("dropout ", [&](const float* a, float* b) { k.dropout(a, n, 13, 7, 1U << 31, 2.0F, b); });
     for (const bool interleaved : {false, true}) {
       std::vector<float> apart = x, in_place = x;  // the last of an odd number of elements is in no pair
-      k.rope(x.data(), weight.data(), weight.data() + 70, n / 2, interleaved, false, apart.data());
-      k.rope(in_place.data(), weight.data(), weight.data() + 70, n / 2, interleaved, false, in_place.data());
+      k.rope({x.data(), apart.data(), 1, n}, weight.data(), weight.data() + 70, n / 2, interleaved, false);
+      k.rope({in_place.data(), in_place.data(), 1, n}, weight.data(), weight.data() + 70, n / 2, interleaved, false);
       EXPECT_EQ(std::memcmp(apart.data(), in_place.data(), x.size() * sizeof(float)), 0) << "rope " << table->name;
     }
   }

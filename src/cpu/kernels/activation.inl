@@ -86,17 +86,17 @@ struct Relu {
   static Slope with_slope(V x) { return {value(x), select(less(set1(0.0F), x), set1(1.0F), set1(0.0F))}; }
 };
 
-template <class Act>
-[[gnu::flatten]] void activate_with(const float* gate, const float* up, std::int64_t n, float* y) {
+template <class Act, class T>
+[[gnu::flatten]] void activate_with(const T* gate, const T* up, std::int64_t n, T* y) {
   if (up == nullptr)
     map_vectors<1, 1>({gate}, {y}, n, [](const V(&x)[1], V(&to)[1]) { to[0] = Act::value(x[0]); });
   else
     map_vectors<2, 1>({gate, up}, {y}, n, [](const V(&x)[2], V(&to)[1]) { to[0] = mul(Act::value(x[0]), x[1]); });
 }
 
-template <class Act>
-[[gnu::flatten]] void activate_backward_with(const float* dy, const float* gate, const float* up, std::int64_t n,
-                                             float* dgate, float* dup, float* y) {
+template <class Act, class T>
+[[gnu::flatten]] void activate_backward_with(const T* dy, const T* gate, const T* up, std::int64_t n, T* dgate, T* dup,
+                                             T* y) {
   if (up == nullptr)
     return map_vectors<2, 1>({dy, gate}, {dgate}, n,
                              [](const V(&x)[2], V(&to)[1]) { to[0] = mul(x[0], Act::with_slope(x[1]).slope); });
@@ -113,17 +113,29 @@ template <class Act>
                       [&](const V(&x)[3], V(&to)[3]) { to[2] = mul(gradients(x, to), x[2]); });
 }
 
-void activate(Activation kind, const float* gate, const float* up, std::int64_t n, float* y) {
-  if (kind == Activation::silu) return activate_with<Silu>(gate, up, n, y);
-  if (kind == Activation::gelu) return activate_with<Gelu>(gate, up, n, y);
-  if (kind == Activation::gelu_tanh) return activate_with<GeluTanh>(gate, up, n, y);
-  activate_with<Relu>(gate, up, n, y);
+// Calls f with the activation and a null pointer to the elements, floats or BF16.
+template <class F>
+inline void with_activation(Activation kind, DType dtype, const F& f) {
+  const auto of = [&](auto act) {
+    if (dtype == DType::bf16) return f(act, static_cast<BF16*>(nullptr));
+    f(act, static_cast<float*>(nullptr));
+  };
+  if (kind == Activation::silu) return of(Silu{});
+  if (kind == Activation::gelu) return of(Gelu{});
+  if (kind == Activation::gelu_tanh) return of(GeluTanh{});
+  of(Relu{});
 }
 
-void activate_backward(Activation kind, const float* dy, const float* gate, const float* up, std::int64_t n,
-                       float* dgate, float* dup, float* y) {
-  if (kind == Activation::silu) return activate_backward_with<Silu>(dy, gate, up, n, dgate, dup, y);
-  if (kind == Activation::gelu) return activate_backward_with<Gelu>(dy, gate, up, n, dgate, dup, y);
-  if (kind == Activation::gelu_tanh) return activate_backward_with<GeluTanh>(dy, gate, up, n, dgate, dup, y);
-  activate_backward_with<Relu>(dy, gate, up, n, dgate, dup, y);
+void activate(Activation kind, DType dtype, const void* gate, const void* up, std::int64_t n, void* y) {
+  with_activation(kind, dtype, [&]<class Act, class T>(Act, T*) {
+    activate_with<Act, T>(static_cast<const T*>(gate), static_cast<const T*>(up), n, static_cast<T*>(y));
+  });
+}
+
+void activate_backward(Activation kind, DType dtype, const void* dy, const void* gate, const void* up, std::int64_t n,
+                       void* dgate, void* dup, void* y) {
+  with_activation(kind, dtype, [&]<class Act, class T>(Act, T*) {
+    activate_backward_with<Act, T>(static_cast<const T*>(dy), static_cast<const T*>(gate), static_cast<const T*>(up), n,
+                                   static_cast<T*>(dgate), static_cast<T*>(dup), static_cast<T*>(y));
+  });
 }

@@ -74,7 +74,7 @@ constexpr RowKernels row_kernels() {
       .add = add_row,
       .accumulate = accumulate_row,
       .dropout = dropout_row,
-      .rope = rope_row,
+      .rope = rope_rows,
       .exp_sum = exp_sum,
       .scaled_exp = scaled_exp,
   };

@@ -10,28 +10,6 @@ struct FloatFormat {
   static V from_bits(V x) { return x; }
 };
 
-// What b may be kept as instead; it is widened as it is read.
-struct F16 {
-  std::uint16_t bits;
-};
-struct BF16 {
-  std::uint16_t bits;
-};
-struct Int8 {
-  std::int8_t value;
-};
-inline V load_elements(const float* p) {
-  return load(p);
-}
-inline V load_elements(const F16* p) {
-  return load_f16(reinterpret_cast<const char*>(p));
-}
-inline V load_elements(const BF16* p) {
-  return load_bf16(reinterpret_cast<const char*>(p));
-}
-inline V load_elements(const Int8* p) {
-  return load_int8(reinterpret_cast<const std::int8_t*>(p));
-}
 // b comes from memory and is read once: the same place `to_next` bytes on is prefetched between the products. For the
 // decode path: with many rows it is cheaper to widen b once before.
 template <class Format, class StoredType>

@@ -24,7 +24,7 @@ void rms_norm_rows(const float* x, std::int64_t rows, const float* weight, doubl
 
 // With g = dy * weight: dx = r * (g - x * r^2 * mean(g * x)); dweight gains dy * x * r.
 void rms_norm_backward_rows(const float* dy, const float* x, std::int64_t rows, const float* weight, double eps,
-                            std::int64_t n, float* dx, double* dweight) {
+                            std::int64_t n, const float* plus, float* dx, double* dweight) {
   double r[kRowsTogether], pull[kRowsTogether];
   for (std::int64_t i = 0; i < rows; ++i) {
     Eight squares{}, products{};
@@ -40,6 +40,10 @@ void rms_norm_backward_rows(const float* dy, const float* x, std::int64_t rows, 
     for_eights(n, [&](std::int64_t j, auto count) {
       const Eight d = load_eight(dy + i * n + j, count), value = load_eight(x + i * n + j, count);
       add_eight(dweight + j, d * value * r[i], count);
-      store_eight(dx + i * n + j, r[i] * (d * load_eight(weight + j, count) - value * pull[i]), count);
+      const Eight made = r[i] * (d * load_eight(weight + j, count) - value * pull[i]);
+      if (plus)
+        store_sum(dx + i * n + j, plus + i * n + j, made, count);
+      else
+        store_eight(dx + i * n + j, made, count);
     });
 }

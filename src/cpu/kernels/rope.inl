@@ -1,4 +1,4 @@
-// The rotation of one row's pairs, or back: two products and a sum each, none of them fused, so that every instruction
+// The rotation of the pairs of rows, or back: two products and a sum each, none of them fused, so that every instruction
 // set gives the same bits.
 
 struct RotatedPair {
@@ -47,10 +47,15 @@ inline void rope_neighbours(const float* x, const float* cosines, const float* s
   rope_tail<kBackward>(x, cosines, sines, i, pairs, 2, 1, y);
 }
 
-void rope_row(const float* x, const float* cosines, const float* sines, std::int64_t pairs, bool interleaved,
-              bool backward, float* y) {
-  if (interleaved)
-    (backward ? rope_neighbours<true> : rope_neighbours<false>)(x, cosines, sines, pairs, y);
-  else
-    (backward ? rope_halves<true> : rope_halves<false>)(x, cosines, sines, pairs, y);
+void rope_rows(const RopeRows& rows, const float* cosines, const float* sines, std::int64_t pairs, bool interleaved,
+               bool backward) {
+  const float* x = rows.x;
+  float* y = rows.y;
+  for (std::int64_t r = 0; r < rows.count; ++r, x += rows.size, y += rows.size) {
+    if (interleaved)
+      (backward ? rope_neighbours<true> : rope_neighbours<false>)(x, cosines, sines, pairs, y);
+    else
+      (backward ? rope_halves<true> : rope_halves<false>)(x, cosines, sines, pairs, y);
+    for (std::int64_t d = 2 * pairs; d < rows.size; ++d) y[d] = x[d];
+  }
 }

@@ -80,30 +80,59 @@ inline void store_row(DType dtype, char* dst, std::int64_t stride, std::int64_t 
   for (; d < n; ++d) store_one(dtype, dst + d * stride * element_size(dtype), src[d] * factor);
 }
 
+// Elements that are widened as they are read.
+struct F16 {
+  std::uint16_t bits;
+};
+struct BF16 {
+  std::uint16_t bits;
+};
+struct Int8 {
+  std::int8_t value;
+};
+inline V load_elements(const float* p) {
+  return load(p);
+}
+inline V load_elements(const F16* p) {
+  return load_f16(reinterpret_cast<const char*>(p));
+}
+inline V load_elements(const BF16* p) {
+  return load_bf16(reinterpret_cast<const char*>(p));
+}
+inline V load_elements(const Int8* p) {
+  return load_int8(reinterpret_cast<const std::int8_t*>(p));
+}
+inline void store_elements(float* p, V x) {
+  store(p, x);
+}
+inline void store_elements(BF16* p, V x) {
+  store_bf16(p, x);
+}
+
 // Calls f with a vector of each input, which makes one for each output: out[o][i] = f(in[0][i], in[1][i], ...). An
-// output may be an input.
-template <int kIn, int kOut, class F>
-inline void map_vectors(const float* const (&in)[std::size_t{kIn}], float* const (&out)[std::size_t{kOut}],
-                        std::int64_t n, const F& f) {
+// output may be an input. Elements are floats or BF16.
+template <int kIn, int kOut, class T, class F>
+inline void map_vectors(const T* const (&in)[std::size_t{kIn}], T* const (&out)[std::size_t{kOut}], std::int64_t n,
+                        const F& f) {
   V x[std::size_t{kIn}], y[std::size_t{kOut}];
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC unroll 4
-    for (int k = 0; k < kIn; ++k) x[k] = load(in[k] + i);
+    for (int k = 0; k < kIn; ++k) x[k] = load_elements(in[k] + i);
     f(x, y);
 #pragma GCC unroll 4
-    for (int k = 0; k < kOut; ++k) store(out[k] + i, y[k]);
+    for (int k = 0; k < kOut; ++k) store_elements(out[k] + i, y[k]);
   }
   if (i == n) return;
-  const std::size_t left = static_cast<std::size_t>(n - i) * sizeof(float);
-  float lanes[kLanes] = {};
+  const std::size_t left = static_cast<std::size_t>(n - i) * sizeof(T);
+  T lanes[kLanes] = {};
   for (int k = 0; k < kIn; ++k) {
     __builtin_memcpy(lanes, in[k] + i, left);
-    x[k] = load(lanes);
+    x[k] = load_elements(lanes);
   }
   f(x, y);
   for (int k = 0; k < kOut; ++k) {
-    store(lanes, y[k]);
+    store_elements(lanes, y[k]);
     __builtin_memcpy(out[k] + i, lanes, left);
   }
 }
@@ -145,14 +174,25 @@ inline Eight load_eight(const float* p, Count count) {
   return __builtin_convertvector(x, Eight);
 #endif
 }
+inline EightFloats rounded(Eight x) {
+#ifdef __AVX512F__
+  return _mm512_cvtpd_ps(x);
+#else
+  return __builtin_convertvector(x, EightFloats);
+#endif
+}
 template <class Count>
 inline void store_eight(float* p, Eight x, Count count) {
-#ifdef __AVX512F__
-  const EightFloats rounded = _mm512_cvtpd_ps(x);
-#else
-  const EightFloats rounded = __builtin_convertvector(x, EightFloats);
-#endif
-  __builtin_memcpy(p, &rounded, static_cast<std::size_t>(count) * sizeof(float));
+  const EightFloats floats = rounded(x);
+  __builtin_memcpy(p, &floats, static_cast<std::size_t>(count) * sizeof(float));
+}
+// y + x, summed as floats.
+template <class Count>
+inline void store_sum(float* p, const float* y, Eight x, Count count) {
+  EightFloats floats{};
+  __builtin_memcpy(&floats, y, static_cast<std::size_t>(count) * sizeof(float));
+  floats += rounded(x);
+  __builtin_memcpy(p, &floats, static_cast<std::size_t>(count) * sizeof(float));
 }
 template <class Count>
 inline void add_eight(double* p, Eight x, Count count) {
