@@ -59,6 +59,7 @@ class PieceTiles {
     });
   }
 
+  // Past the last tile where there is none.
   std::int64_t first(std::int64_t head, std::int64_t piece) const { return spans_[row_of(head, piece)].first; }
   bool sees(std::int64_t head, std::int64_t piece, std::int64_t tile) const {
     const std::int64_t row = row_of(head, piece);
@@ -94,7 +95,7 @@ class PieceTiles {
     const MaskTile tile = tile_of(row, head);
     std::array<std::int64_t, kRowsPerPiece + 1> lo, hi;
     fill_intervals(*p_.mask, tile.b, tile.i0, tile.i1 - tile.i0, lo.data(), hi.data());
-    Span span{p_.N, -1};
+    Span span{p_.N, -1};  // past the last tile
     for (std::size_t t = 0; t < static_cast<std::size_t>(tile.i1 - tile.i0); ++t) {
       if (lo[t] >= hi[t]) continue;
       span.first = std::min(span.first, lo[t] / kKeyTile);
@@ -105,7 +106,7 @@ class PieceTiles {
   void fill_bits(std::int64_t row, std::int64_t head) {
     std::uint64_t* words = bits_.data() + row * words_;
     std::fill_n(words, words_, 0);
-    Span span{p_.N, -1};
+    Span span{p_.N, -1};  // past the last tile
     for (MaskTile tile = tile_of(row, head); tile.j0 < p_.N;) {
       const KeySpan seen = seen_keys(*p_.mask, tile);
       if (seen.lo >= seen.hi) break;
@@ -242,8 +243,11 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
                     std::int64_t first, std::int64_t count, float* dq_sums, std::int64_t sums_each,
                     DistanceGradient& distances, const BackwardMemory& memory) {
   const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerPiece), tiles = divide_up(p.N, kKeyTile);
-  std::fill_n(dq_sums, count * sums_each, 0.0F);
+  const std::int64_t padded = sums_each / (p.M * p.G);
   TileOrder order(count * pieces);
+  const auto clear = [&](const RowRange& range, std::int64_t local) {
+    std::fill_n(dq_sums + local * sums_each + range.begin * padded, (range.end - range.begin) * padded, 0.0F);
+  };
   for (std::int64_t local = 0; local < count; ++local)
     for (std::int64_t piece = 0; piece < pieces; ++piece)
       order.open(local * pieces + piece, seen.first(first + local, piece));
@@ -258,6 +262,7 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
       const RowRange range = piece_of(p, head, piece);
       const DistanceSums reached = distances.reach(by_distance, range);
       order.wait(local * pieces + piece, tile);
+      if (tile == seen.first(head, piece)) clear(range, local);
       table.backward_rows(p, keys, range, dq_sums + local * sums_each, reached, memory.scratch.of(worker));
       order.pass(local * pieces + piece, seen.next(head, piece, tile));
     }
@@ -266,7 +271,10 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
   });
   distances.end_heads(first, count);
   parallel_for(count * pieces, memory.workers(), [&](std::int64_t item, int) {
-    table.store_dq(p, dq, piece_of(p, first + item / pieces, item % pieces), dq_sums + item / pieces * sums_each);
+    const std::int64_t local = item / pieces, piece = item % pieces;
+    const RowRange range = piece_of(p, first + local, piece);
+    if (seen.first(first + local, piece) >= tiles) clear(range, local);  // no tile did
+    table.store_dq(p, dq, range, dq_sums + local * sums_each);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/checked.hpp"
@@ -44,9 +45,15 @@ SoftmaxRow softmax_row(const AttentionProblem& p, const RowState& state, float s
 }  // namespace
 
 void load_lse(const View& lse, float* rows) {
+  const bool floats = lse.dtype == DType::f32 && (lse.length() == 1 || lse.strides[2] == 1);
   for (std::int64_t b = 0; b < lse.batch(); ++b)
-    for (std::int64_t h = 0; h < lse.heads(); ++h)
-      for (std::int64_t i = 0; i < lse.length(); ++i) *rows++ = static_cast<float>(load(lse, b, h, i, 0));
+    for (std::int64_t h = 0; h < lse.heads(); ++h, rows += lse.length()) {
+      if (floats)
+        std::memcpy(rows, static_cast<const float*>(lse.data) + b * lse.strides[0] + h * lse.strides[1],
+                    static_cast<std::size_t>(lse.length()) * sizeof(float));
+      else
+        for (std::int64_t i = 0; i < lse.length(); ++i) rows[i] = static_cast<float>(load(lse, b, h, i, 0));
+    }
 }
 
 bool all_suffice(const float* lse, std::int64_t count) {

@@ -106,12 +106,24 @@ void delta_rows(const AttentionProblem& p, const RowRange& range, float* delta, 
   const std::int64_t Ep = round_up(p.E, kLanes);
   float* dout = carver.take<float>(Ep);
   float* out = carver.take<float>(Ep);
+  const auto dot = [&](const auto* x, const auto* y) {
+    V sum = set1(0.0F);
+    for (std::int64_t e = 0; e < Ep; e += kLanes) sum = fma(load_elements(x + e), load_elements(y + e), sum);
+    return reduce_add(sum);
+  };
+  const bool halves = p.dout->dtype == DType::bf16 && p.out.dtype == DType::bf16 && p.dout->dim_stride == 1 &&
+                      p.out.dim_stride == 1 && p.E == Ep;
   for (std::int64_t row = range.begin; row < range.end; ++row) {
+    float& to = delta[row_index(p, range.b, range.hk, row)];
+    if (halves) {
+      const std::int64_t h = head_of(p, range.hk, row), i = token_of(p, row);
+      to = dot(reinterpret_cast<const BF16*>(element(*p.dout, range.b, h, i)),
+               reinterpret_cast<const BF16*>(element(p.out, range.b, h, i)));
+      continue;
+    }
     load_rows<Floats>(p, *p.dout, range.b, range.hk, row, 1, p.E, dout);
     load_rows<Floats>(p, p.out, range.b, range.hk, row, 1, p.E, out);
-    V sum = set1(0.0F);
-    for (std::int64_t e = 0; e < Ep; e += kLanes) sum = fma(load(dout + e), load(out + e), sum);
-    delta[row_index(p, range.b, range.hk, row)] = reduce_add(sum);
+    to = dot(dout, out);
   }
 }
 
