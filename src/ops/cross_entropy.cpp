@@ -22,7 +22,9 @@
 namespace attend {
 namespace {
 
-constexpr std::int64_t kChunkBytes = 32 << 20;  // of logits
+// Of logits at once, at most. More rows do not stay in a cache until their gradients are made; fewer, and the weights
+// are packed too often.
+constexpr std::int64_t kChunkBytes = 32 << 20, kChunkRows = 1024;
 
 void check_arguments(const char* op, const View& hidden, const View& weight, std::span<const std::int64_t> targets,
                      const CrossEntropyOptions& options) {
@@ -54,18 +56,27 @@ void store_row_value(const MutableView& column, std::int64_t r, double value) {
 }
 
 template <class Void>
-BasicView<Void> row_view(const BasicView<Void>& x, std::int64_t r) {
+Void* row_data(const BasicView<Void>& x, std::int64_t r) {
   using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
-  return {x.dtype,
-          static_cast<Byte*>(x.data) + row_start(x.shape, x.strides, r) * size_of(x.dtype),
-          {1, 1, 1, x.dim()},
-          {0, 0, 0, x.strides[3]}};
+  return static_cast<Byte*>(x.data) + row_start(x.shape, x.strides, r) * size_of(x.dtype);
 }
-void clear(const MutableView& x) {
-  for_each_row(row_count(x.shape), x.dim(), [&](std::int64_t r) {
-    const std::int64_t start = row_start(x.shape, x.strides, r);
-    for (std::int64_t d = 0; d < x.dim(); ++d) store_element(x.dtype, x.data, start + d * x.strides[3], 0.0);
-  });
+// `cols` elements of one dtype, `stride` elements apart.
+void copy_row(DType dtype, const void* from, std::int64_t from_stride, void* to, std::int64_t to_stride,
+              std::int64_t cols) {
+  if (from_stride == 1 && to_stride == 1) {
+    std::memcpy(to, from, static_cast<std::size_t>(cols * size_of(dtype)));
+    return;
+  }
+  for (std::int64_t d = 0; d < cols; ++d)
+    store_element(dtype, to, d * to_stride, load_element(dtype, from, d * from_stride));
+}
+void clear_row(const MutableView& x, std::int64_t r) {
+  for (std::int64_t d = 0; d < x.dim(); ++d) store_element(x.dtype, row_data(x, r), d * x.strides[3], 0.0);
+}
+// What no chunk writes: the rows that are ignored.
+void clear_ignored(const MutableView& x, std::span<const std::int64_t> targets, const CrossEntropyOptions& options) {
+  for (std::size_t n = 0; n < targets.size(); ++n)
+    if (targets[n] == options.ignore_index) clear_row(x, static_cast<std::int64_t>(n));
 }
 
 // A matrix of `rows` rows that lie one after the other.
@@ -86,8 +97,8 @@ class Chunks {
         weight_{weight.dtype, weight.data, weight.length(), weight.dim(), weight.strides[2], weight.strides[3]},
         targets_(targets),
         rows_(counted(targets, options)),
-        most_(std::min(std::max<std::int64_t>(1, kChunkBytes / 4 / std::max<std::int64_t>(1, weight.length())),
-                       std::ssize(rows_))),
+        most_(std::min({std::max<std::int64_t>(1, kChunkBytes / 4 / std::max<std::int64_t>(1, weight.length())),
+                        kChunkRows, std::ssize(rows_)})),
         own_(checked_product("rows", {most_, weight.dim(), size_of(hidden.dtype)})),
         logits_(checked_product("logits", {most_, weight.length()})),
         largest_(most_),
@@ -103,8 +114,10 @@ class Chunks {
   void for_each(const F& f) {
     for (first_ = 0; first_ < std::ssize(rows_); first_ += most_) {
       const std::int64_t count = std::min(most_, std::ssize(rows_) - first_);
-      const MutableView own{hidden_.dtype, own_.data(), {1, 1, count, width()}, {0, 0, width(), 1}};
-      for (std::int64_t n = 0; n < count; ++n) copy_rows(row_view(hidden_, row(n)), row_view(own, n));
+      for_each_row(count, width(), [&](std::int64_t n) {
+        copy_row(hidden_.dtype, row_data(hidden_, row(n)), hidden_.strides[3],
+                 own_.data() + n * width() * size_of(hidden_.dtype), 1, width());
+      });
       matmul(hidden_rows(count), transposed(weight_), std::nullopt,
              packed<void>(DType::f32, logits_.data(), count, vocabulary()));
       parallel_for(count, [&](std::int64_t n, int) {
@@ -184,7 +197,7 @@ void cross_entropy(View hidden, View weight, std::span<const std::int64_t> targe
   check_column(op, "loss", loss, hidden);
   check_all_apart(op, {{"loss", loss}}, {{"hidden", hidden}, {"weight", weight}});
   if (hidden.dtype == DType::f64) return reference::cross_entropy(hidden, weight, targets, loss, options);
-  clear(loss);
+  clear_ignored(loss, targets, options);
   Chunks chunks(hidden, weight, targets, options);
   chunks.for_each([&](std::int64_t count) {
     for (std::int64_t n = 0; n < count; ++n) store_row_value(loss, chunks.row(n), chunks.loss(n));
@@ -209,8 +222,8 @@ void cross_entropy_backward(View dloss, View hidden, View weight, std::span<cons
   // f16 has too small a range for the gradients of logits: they stay f32 there.
   const DType dtype = hidden.dtype == DType::bf16 ? DType::bf16 : DType::f32;
   for (const auto& result : {dhidden, loss})
-    if (result) clear(*result);
-  if (dweight && chunks.empty()) clear(*dweight);
+    if (result) clear_ignored(*result, targets, options);
+  for (std::int64_t r = 0; dweight && chunks.empty() && r < V; ++r) clear_row(*dweight, r);
   Tensor sums;  // of dweight, where that cannot hold them
   if (dweight && dweight->dtype != DType::f32) sums = Tensor(DType::f32, dweight->shape);
   const MutableView total = sums.empty() ? dweight.value_or(MutableView{}) : sums.view();
@@ -222,8 +235,10 @@ void cross_entropy_backward(View dloss, View hidden, View weight, std::span<cons
         chunks.gradients(count, dtype, [&](std::int64_t n) { return load_row_value(dloss, chunks.row(n)); });
     if (dhidden) {
       matmul(dlogits, chunks.weight(), std::nullopt, packed<void>(dhidden->dtype, part.data(), count, D));
-      const View made{dhidden->dtype, part.data(), {1, 1, count, D}, {0, 0, D, 1}};
-      for (std::int64_t n = 0; n < count; ++n) copy_rows(row_view(made, n), row_view(*dhidden, chunks.row(n)));
+      for_each_row(count, D, [&](std::int64_t n) {
+        copy_row(dhidden->dtype, part.data() + n * D * size_of(dhidden->dtype), 1, row_data(*dhidden, chunks.row(n)),
+                 dhidden->strides[3], D);
+      });
     }
     if (dweight)
       matmul(transposed(dlogits), chunks.hidden_rows(count), std::nullopt,
