@@ -44,7 +44,9 @@ class RowsOf {
 
   bool in_place() const { return in_place_; }
   // Halves side by side, for kernels that read them where they lie, as of at().
-  bool bf16_in_place() const { return x_.dtype == DType::bf16 && stride_ == 1; }
+  bool bf16_in_place() const {
+    return x_.dtype == DType::bf16 && stride_ == 1 && reinterpret_cast<std::uintptr_t>(x_.data) % 2 == 0;
+  }
   // Rows of one (batch, head) follow one another without gaps.
   bool no_gaps() const { return stride_ == 1 && (x_.shape[2] == 1 || x_.strides[2] == x_.shape[3]); }
 
