@@ -151,10 +151,9 @@ class Parts {
         return view;
       };
       Tensor &wide = linears_[2].y, &active = linears_[3].x, &dactive = linears_[3].dx;
-      for (int again = 0; again < 2; ++again)  // backward makes it again
-        gated_activation(c_.activation, half(wide, 0), half(wide, F_), active);
+      gated_activation(c_.activation, half(wide, 0), half(wide, F_), active);
       gated_activation_backward(c_.activation, dactive, half(wide, 0), half(wide, F_), half(dwide_, 0),
-                                half(dwide_, F_));
+                                half(dwide_, F_), active);
     });
   }
   double norms() {  // and the residual's sums
@@ -162,10 +161,9 @@ class Parts {
       for (int part = 0; part < 2; ++part) {
         Tensor& normed = linears_[0].x;
         rms_norm(residual_, weight_, normed, c_.norm_eps);
-        add(residual_, normed, residual_);
+        add(residual_, normed, sum_);
         convert(residual_, normed);
-        rms_norm_backward(normed, residual_, weight_, dresidual_, dweight_, c_.norm_eps);
-        add(residual_, dresidual_, residual_);
+        rms_norm_backward(normed, residual_, weight_, sum_, dweight_, c_.norm_eps, sum_);
       }
     });
   }
@@ -210,7 +208,7 @@ class Parts {
   RopeTable rotation_;
   Tensor dqkv_ = filled(dtype_, kTokens, Q_ + 2 * K_), dwide_ = filled(dtype_, kTokens, 2 * F_),
          lse_{DType::f32, {1, c_.heads, kTokens, 1}}, residual_ = filled(DType::f32, kTokens, H_),
-         dresidual_ = filled(DType::f32, kTokens, H_), weight_ = filled(DType::f32, 1, H_),
+         sum_{DType::f32, {1, 1, kTokens, H_}}, weight_ = filled(DType::f32, 1, H_),
          dweight_{DType::f32, {1, 1, 1, H_}}, head_ = filled(dtype_, c_.vocabulary, H_),
          dhead_{DType::f32, {1, 1, c_.vocabulary, H_}}, loss_{DType::f32, {1, 1, kTokens, 1}},
          dloss_ = filled(DType::f32, kTokens, 1);
