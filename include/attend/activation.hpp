@@ -23,8 +23,8 @@ ATTEND_API void activation_backward(Activation kind, View dy, View x, MutableVie
 
 // y = act(gate) * up. y may be gate or up.
 ATTEND_API void gated_activation(Activation kind, View gate, View up, MutableView y);
-// dgate = dy * up * act'(gate), dup = dy * act(gate). One of them may be dy. With y, act(gate) * up again: for who did not
-// keep it.
+// dgate = dy * up * act'(gate), dup = dy * act(gate). One of them may be dy. With y, act(gate) * up again: for who did
+// not keep it.
 ATTEND_API void gated_activation_backward(Activation kind, View dy, View gate, View up, MutableView dgate,
                                           MutableView dup, std::optional<MutableView> y = std::nullopt);
 

@@ -21,8 +21,9 @@ struct RowKernels {
   void (*load)(DType dtype, const void* from, std::int64_t stride, std::int64_t n, float* to);
   void (*store)(DType dtype, void* to, std::int64_t stride, std::int64_t n, const float* from);
 
-  // At most kRowsTogether rows without gaps (rms_norm), or one, whose sums are made in double. y may be x, and dx may be
-  // dy; dweight[n] and dbias[n] (unless null) gain these rows' part. `plus`, unless null, is added to dx, and may be it.
+  // At most kRowsTogether rows without gaps (rms_norm), or one, whose sums are made in double. y may be x, and dx may
+  // be dy; dweight[n] and dbias[n] (unless null) gain these rows' part. `plus`, unless null, is added to dx, and may be
+  // it.
   void (*rms_norm)(const float* x, std::int64_t rows, const float* weight, double eps, std::int64_t n, float* y);
   void (*rms_norm_backward)(const float* dy, const float* x, std::int64_t rows, const float* weight, double eps,
                             std::int64_t n, const float* plus, float* dx, double* dweight);

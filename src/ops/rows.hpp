@@ -109,9 +109,8 @@ template <class F>
 void for_each_chunk(std::int64_t rows, std::int64_t cols, int workers, const F& f) {
   constexpr std::int64_t kChunkElements = 4096;
   const std::int64_t chunk = std::max<std::int64_t>(1, kChunkElements / std::max<std::int64_t>(1, cols));
-  parallel_for(divide_up(rows, chunk), workers, [&](std::int64_t item, int worker) {
-    f(item * chunk, std::min(rows, (item + 1) * chunk), worker);
-  });
+  parallel_for(divide_up(rows, chunk), workers,
+               [&](std::int64_t item, int worker) { f(item * chunk, std::min(rows, (item + 1) * chunk), worker); });
 }
 // Calls f(row, worker) for every row.
 template <class F>

@@ -298,8 +298,7 @@ template <class Math>
 inline void block_gradients(const AttentionProblem& p, const Block& block, const DistanceSums& distances,
                             BackwardScratch<Math>& s) {
   if constexpr (Math::kPack == 2)
-    if (!p.dropout_threshold && !p.hook && p.softcap == 0.0F && !distances.sums)
-      return packed_gradients(p, block, s);
+    if (!p.dropout_threshold && !p.hook && p.softcap == 0.0F && !distances.sums) return packed_gradients(p, block, s);
   const std::int64_t rows = block.rows, c0 = block.c0, c1 = block.c1;
   weight_gradients(p, block, s);
   if (distances.sums)

@@ -158,7 +158,8 @@ struct Pairs {
     }
     bool finite = exponents.finite();
     if (paired == block.rows) return finite;
-    finite &= load_rows<Pairs>(p, x, block.b, block.hk, block.row + paired, block.rows - paired, n, dst + paired * width);
+    finite &=
+        load_rows<Pairs>(p, x, block.b, block.hk, block.row + paired, block.rows - paired, n, dst + paired * width);
     along_rows(dst + paired * width, block.rows - paired, n, along + paired / 2 * padded);
     return finite;
   }

@@ -1,5 +1,5 @@
-// Root-mean-square normalisation of rows that follow one another, and its gradients: in double, rounded once. What needs
-// all of a row comes first, for all rows: one row's square root is then made while the next is summed.
+// Root-mean-square normalisation of rows that follow one another, and its gradients: in double, rounded once. What
+// needs all of a row comes first, for all rows: one row's square root is then made while the next is summed.
 
 // 1 / sqrt(mean(x^2) + eps). Squares are summed in double: those of large f32 values would overflow.
 inline double inverse_rms(Eight squares, double eps, std::int64_t n) {

@@ -1,5 +1,5 @@
-// The rotation of the pairs of rows, or back: two products and a sum each, none of them fused, so that every instruction
-// set gives the same bits.
+// The rotation of the pairs of rows, or back: two products and a sum each, none of them fused, so that every
+// instruction set gives the same bits.
 
 struct RotatedPair {
   V first, second;
