@@ -11,28 +11,29 @@ cd "$folder"
 tell() {
   [ -f "$1" ] || "$attend" corpus stories "${@:2}" -o "$1"
 }
-tell stories.jsonl -n 80000 --seed 1
-tell chats.jsonl -n 60000 --seed 2 --format chat
-tell exercises.jsonl -n 120000 --seed 4 --format exercises
-[ -d tokenizer ] || "$attend" train tokenizer stories.jsonl chats.jsonl -o tokenizer --vocabulary 2048
-[ -d texts ] || "$attend" prepare stories.jsonl chats.jsonl exercises.jsonl -o texts --tokenizer tokenizer
-tell stories2.jsonl -n 15000 --seed 5
-tell chats2.jsonl -n 15000 --seed 6 --format chat
-tell exercises2_en.jsonl -n 60000 --seed 7 --format exercises --language en
-tell exercises2_zh.jsonl -n 20000 --seed 8 --format exercises --language zh
-[ -d texts2 ] || "$attend" prepare stories2.jsonl chats2.jsonl exercises2_en.jsonl exercises2_zh.jsonl -o texts2 --tokenizer tokenizer
+tell stories1.jsonl -n 10000 --seed 11
+tell chats1.jsonl -n 12000 --seed 12 --format chat
+tell exercises1.jsonl -n 70000 --seed 13 --format easy
+tell stories2.jsonl -n 50000 --seed 21
+tell chats2.jsonl -n 60000 --seed 22 --format chat
+tell exercises2.jsonl -n 170000 --seed 23 --format exercises
+[ -d tokenizer ] || "$attend" train tokenizer stories2.jsonl chats2.jsonl -o tokenizer --vocabulary 2048
+for n in 1 2; do
+  [ -d "texts$n" ] || "$attend" prepare stories$n.jsonl chats$n.jsonl exercises$n.jsonl -o "texts$n" --tokenizer tokenizer
+done
 
 # Many small steps (docs/design/training.md): of stories every word is learned, of conversations the answers.
-# train RUN ARGUMENTS...: anew, or on from its checkpoint.
+# train N ARGUMENTS...: run N on texts N, anew, or on from its checkpoint.
 train() {
-  if [ -f "$1/checkpoint.safetensors" ]; then
-    "$attend" train resume "$1"
+  if [ -f "run$1/checkpoint.safetensors" ]; then
+    "$attend" train resume "run$1"
   else
-    "$attend" train pretrain "${@:2}" -o "$1" --length 512 --batch 2 --last-rate 0.02 --validate-tokens 32768 --sample-tokens 0
+    "$attend" train pretrain "texts$1" -o "run$1" --length 512 --batch 2 --beta2 0.99 --seed "$1" --validate-tokens 32768 \
+      --sample-tokens 0 "${@:2}"
   fi
 }
-train run texts --shape storyteller --steps 40000 --rate 0.002 --validate-every 2000
-# What is said and asked in English takes longer to learn: more of that.
-train run2 texts2 --start run --steps 15000 --rate 0.001 --beta2 0.99 --seed 2 --validate-every 1000
+# First with little to remember.
+train 1 --shape storyteller --steps 8000 --rate 0.002 --last-rate 1 --validate-every 2000
+train 2 --start run1 --steps 32000 --rate 0.002 --last-rate 0.02 --validate-every 2000
 "$attend" export run2 storyteller.gguf --type q8_0 --force
 echo "$folder/storyteller.gguf"

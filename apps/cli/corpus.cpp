@@ -27,6 +27,7 @@ int run_corpus(const Arguments& a) {
   llm::CorpusOptions options{.seed = a.seed, .relations = a.relations};
   options.format = a.format == "chat"        ? llm::CorpusFormat::chat
                    : a.format == "exercises" ? llm::CorpusFormat::exercises
+                   : a.format == "easy"      ? llm::CorpusFormat::easy
                    : a.format == "pairs"     ? llm::CorpusFormat::preference
                                              : llm::CorpusFormat::text;
   options.english = a.language != "zh", options.chinese = a.language != "en";
@@ -65,8 +66,8 @@ Command add_corpus(Program& program) {
   app.add_option(
          "--format", a->format,
          "text: the story and its questions; chat: a talk about it; pairs: a right and a wrong answer; exercises: "
-         "talks that look back at what was said, without a story")
-      .check(one_of({"text", "chat", "pairs", "exercises"}))
+         "talks that look back at what was said, without a story; easy: the same with little to remember")
+      .check(one_of({"text", "chat", "pairs", "exercises", "easy"}))
       .type_name("NAME")
       .show_default();
   app.add_flag("--relations", a->relations,

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/random.hpp"
 
@@ -57,7 +58,7 @@ class Talk {
       : key_(seed ^ (number * 0xD1342543DE82EF95ULL) ^ 0x636861747461ULL), language_(language) {}
 
   std::vector<Turn> about(const Story& story, const Story& another);
-  std::vector<Turn> exercises();
+  std::vector<Turn> exercises(bool easy);
 
  private:
   std::size_t choose(std::size_t count) {
@@ -83,6 +84,7 @@ class Talk {
     const Exchange& one = pick(from);
     turn(in(one.said), in(one.answered));
   }
+  std::size_t end_of_sentences(std::string_view text, int count) const;
   void told_by_assistant(const Story& story);
   void told_by_user(const Story& story);
   void go_on(const Story& story);
@@ -97,7 +99,14 @@ class Talk {
   void repeat();
   void repeat_long();
   std::string fact_of(const Name& who, const Adjective& adjective, const Noun& thing) const;
-  void facts();
+  // The first question of an exercise comes behind what is told.
+  void ask_of(std::string& told, std::string question, std::string answer) {
+    if (!told.empty()) question = std::exchange(told, {}) + (english() ? " " : "") + question;
+    turn(std::move(question), std::move(answer));
+  }
+  void facts(int most);
+  void meetings(int most);
+  void beginning();
 
   std::uint64_t key_, draws_ = 0;
   Language language_;
@@ -124,6 +133,14 @@ void Talk::turn(std::string said, std::string answered) {
   turns_.push_back({std::move(said), std::move(answered)});
 }
 
+// Where the first `count` sentences end.
+std::size_t Talk::end_of_sentences(std::string_view text, int count) const {
+  const std::string stops = english() ? ". " : "。";
+  std::size_t at = 0;
+  for (; count > 0; --count) at = text.find(stops, at) + stops.size();
+  return english() ? at - 1 : at;
+}
+
 void Talk::told_by_assistant(const Story& story) {
   if (one_in(4)) {
     turn(say({{"Tell me a story.", "讲个故事吧。"},
@@ -139,6 +156,7 @@ void Talk::told_by_assistant(const Story& story) {
               {"Tell me a story about {2}.", "讲一个关于{2}的故事。"},
               {"Please tell a story about {2} and {4}.", "讲一个{2}和{4}的故事。"},
               {"Tell me a story about {3}.", "讲一个{3}的故事。"},
+              {"Tell me a story about {3} and {4}.", "给我讲{3}和{4}的故事。"},
               {"I want to hear a story about {4}.", "我想听{4}的故事。"}},
              {story.hero, story.hero_kind, story.hero_described, story.thing}),
          story.text);
@@ -156,11 +174,8 @@ void Talk::told_by_user(const Story& story) {
 
 // The user begins with one to four sentences.
 void Talk::go_on(const Story& story) {
-  const std::string end = english() ? ". " : "。";
-  std::size_t at = 0;
-  for (int sentences = number(1, 4); sentences > 0; --sentences) at = story.text.find(end, at) + end.size();
-  const std::string rest = story.text.substr(at);
-  const std::string begun = story.text.substr(0, english() ? at - 1 : at);
+  const std::size_t end = end_of_sentences(story.text, number(1, 4));
+  const std::string begun = story.text.substr(0, end), rest = story.text.substr(english() ? end + 1 : end);
   turn(say({{"Go on: {1}", "接着讲：{1}"}, {"Finish this story: {1}", "把这个故事讲完：{1}"}, {"{1}", "{1}"}}, {begun}),
        rest);
   ask(story.questions);
@@ -271,7 +286,7 @@ std::string Talk::fact_of(const Name& who, const Adjective& adjective, const Nou
          in(thing.one) + stop();
 }
 
-void Talk::facts() {
+void Talk::facts(int most) {
   struct Fact {
     const Name* who;
     const Adjective* adjective;
@@ -279,7 +294,7 @@ void Talk::facts() {
   };
   std::vector<Fact> known;
   std::string told;
-  for (int left = number(2, 4); left > 0;) {
+  for (int left = number(1, most); left > 0;) {
     const Fact fact{&pick(person_names()), &pick(adjectives()), &pick(objects())};
     const bool taken = std::any_of(known.begin(), known.end(),
                                    [&](const Fact& f) { return f.who == fact.who || f.thing == fact.thing; });
@@ -310,23 +325,74 @@ void Talk::facts() {
         answer = say({{"The {1} was {2}.", "{1}是{2}。"}}, {noun, adjective});
         break;
     }
-    if (!told.empty()) question = told + (english() ? " " : "") + question;
-    told.clear();
-    turn(std::move(question), std::move(answer));
+    ask_of(told, std::move(question), std::move(answer));
   }
 }
 
-std::vector<Turn> Talk::exercises() {
+// Who met whom where, told as the stories tell it.
+void Talk::meetings(int most) {
+  struct Meeting {
+    const Name *who, *whom;
+    const Place* place;
+  };
+  std::vector<Meeting> known;
+  std::string told;
+  for (int left = number(1, most); left > 0;) {
+    const Meeting one{&pick(person_names()), &pick(person_names()), &pick(places())};
+    const auto shared = [&](const Meeting& m) {
+      return m.who == one.who || m.who == one.whom || m.whom == one.who || m.whom == one.whom || m.place == one.place;
+    };
+    if (one.who == one.whom || std::any_of(known.begin(), known.end(), shared)) continue;
+    known.push_back(one);
+    --left;
+    if (!told.empty() && english()) told += ' ';
+    told += say({{"{1} went to the {3}. There {1} met {2}.", "{1}去了{3}。在那里，{1}遇见了{2}。"},
+                 {"{1} walked to the {3}. There {1} met {2}.", "{1}走到{3}。在那里，{1}遇见了{2}。"}},
+                {in(one.who->name), in(one.whom->name), in(one.place->name)});
+  }
+  for (int asked = number(1, 3); asked > 0; --asked) {
+    const Meeting& m = known[choose(known.size())];
+    std::string question, answer;
+    if (one_in(3)) {
+      question = say({{"Whom did {1} meet?", "{1}遇见了谁？"}}, {in(m.who->name)});
+      answer = say({{"{1} met {2}.", "{1}遇见了{2}。"}}, {in(m.who->name), in(m.whom->name)});
+    } else {
+      const Question where = ask_where_they_met(*m.who, *m.whom, *m.place, language_);
+      question = where.question, answer = where.answer;
+    }
+    ask_of(told, std::move(question), std::move(answer));
+  }
+}
+
+// The first two sentences of a story, about whom and what was asked for.
+void Talk::beginning() {
+  const Story story = tell_story(key_, draws_++, language_);
+  const std::string both = english() ? " and " : "和";
+  const std::string about[] = {story.hero_kind, story.hero_described, story.hero_kind + both + story.thing,
+                               story.hero_described + both + story.thing, story.hero + both + story.thing};
+  turn(say({{"Begin a story about {1}.", "给{1}的故事开个头。"},
+            {"How does a story about {1} begin?", "{1}的故事怎么开始？"}},
+           {pick(std::span<const std::string>(about))}),
+       story.text.substr(0, end_of_sentences(story.text, 2)));
+}
+
+std::vector<Turn> Talk::exercises(bool easy) {
   for (int left = number(2, 4); left > 0; --left) {
-    switch (choose(4)) {
+    switch (choose(7)) {
       case 0:
         repeat_long();
         break;
       case 1:
         one_in(2) ? sum() : sum_in_words();
         break;
+      case 2:
+        meetings(easy ? 2 : 3);
+        break;
+      case 3:
+        beginning();
+        break;
       default:
-        facts();
+        facts(easy ? 2 : 4);
         break;
     }
   }
@@ -366,8 +432,8 @@ std::vector<Turn> converse(std::uint64_t seed, std::uint64_t number, Language la
   return Talk(seed, number, language).about(story, tell_story(~seed, number, language));
 }
 
-std::vector<Turn> exercises(std::uint64_t seed, std::uint64_t number, Language language) {
-  return Talk(seed, number, language).exercises();
+std::vector<Turn> exercises(std::uint64_t seed, std::uint64_t number, Language language, bool easy) {
+  return Talk(seed, number, language).exercises(easy);
 }
 
 }  // namespace attend::llm

@@ -16,7 +16,8 @@ struct Turn {
 // Conversation `number` of a seed about its story; some are about anything but the story.
 std::vector<Turn> converse(std::uint64_t seed, std::uint64_t number, Language language, const Story& story);
 
-// Short exercises in looking back at what was said, without a story.
-std::vector<Turn> exercises(std::uint64_t seed, std::uint64_t number, Language language);
+// Short exercises in looking back at what was said, without a story; easy: at most two things are told before a
+// question.
+std::vector<Turn> exercises(std::uint64_t seed, std::uint64_t number, Language language, bool easy = false);
 
 }  // namespace attend::llm

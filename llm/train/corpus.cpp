@@ -56,10 +56,11 @@ std::string corpus_line(const CorpusOptions& o, std::int64_t number) {
   if (o.format == CorpusFormat::text) {
     json.string("text", with_questions(story, language));
     json.number("nats", story.text_nats + story.question_nats);
-  } else if (o.format == CorpusFormat::chat || o.format == CorpusFormat::exercises) {
+  } else if (o.format != CorpusFormat::preference) {
     const auto n = static_cast<std::uint64_t>(number);
-    const bool talk = o.format == CorpusFormat::chat;
-    for (const Turn& t : talk ? converse(o.seed, n, language, story) : exercises(o.seed, n, language))
+    for (const Turn& t : o.format == CorpusFormat::chat
+                             ? converse(o.seed, n, language, story)
+                             : exercises(o.seed, n, language, o.format == CorpusFormat::easy))
       exchange(t.said, t.answered);
     json.put("conversations", list(told));
   } else {
@@ -70,7 +71,8 @@ std::string corpus_line(const CorpusOptions& o, std::int64_t number) {
     told.back() = turn("assistant", q.wrong);
     json.put("rejected", list(told));
   }
-  if (o.relations && o.format != CorpusFormat::exercises) json.put("relations", relations_text(story));
+  const bool with_story = o.format != CorpusFormat::exercises && o.format != CorpusFormat::easy;
+  if (o.relations && with_story) json.put("relations", relations_text(story));
   return json.text();
 }
 

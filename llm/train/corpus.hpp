@@ -10,7 +10,8 @@
 
 namespace attend::llm {
 
-enum class CorpusFormat { text, chat, preference, exercises };
+// easy: exercises in which at most two things are told before a question.
+enum class CorpusFormat { text, chat, preference, exercises, easy };
 
 struct CorpusOptions {
   std::uint64_t seed = 1;

@@ -312,17 +312,7 @@ void Teller::meet() {
   say({{"There [a] <met> [b:kind] named [b:name].", "在那里，[a]<遇见了>一个[b:kind]，名叫[b:name]。"}});
   scene_.y = &new_possession(*scene_.b);
   say({{"[b:name] <had> [y:a].", "[b:name]<有>[y:a]。"}});
-  const auto answer = [&](const Place& place) {
-    std::string text = english() ? std::string(place.at) + " the " : "在";
-    text += in(place.name);
-    text += english() ? "." : "。";
-    if (english()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-    return text;
-  };
-  const std::string a(in(scene_.a->name->name)), b(in(scene_.b->name->name));
-  const Place& other = places()[(static_cast<std::size_t>(scene_.p - places().data()) + 3) % places().size()];
-  ask({english() ? "Where did " + a + " meet " + b + "?" : a + "在哪里遇见了" + b + "？", answer(*scene_.p),
-       answer(other)});
+  ask(ask_where_they_met(*scene_.a->name, *scene_.b->name, *scene_.p, language_));
 }
 
 void Teller::give() {
@@ -346,7 +336,7 @@ void Teller::lose() {
   const std::string a(in(scene_.a->name->name));
   ask({english() ? "How did " + a + " feel without the " + std::string(in(thing->noun->one)) + "?"
                  : "没有了" + std::string(in(thing->noun->one)) + "，" + a + "觉得怎么样？",
-       english() ? "Sad." : "难过。", english() ? "Happy." : "高兴。"});
+       a + (english() ? " was sad." : "很难过。"), a + (english() ? " was happy." : "很高兴。")});
   if (coin()) {
     say({{"[b:name] <found> the [x] and <gave> it back.", "[b:name]<找到了>[x]，还给了[a:name]。"}});
     say({{"Now [a:name] <was> happy again.", "现在[a:name]又<高兴>了。"}});
@@ -393,9 +383,16 @@ void Teller::count() {
   }
   say({{"Now [a:name] <had> [m] [t:m].", "现在[a:name]<有>[m][t:m]。"}});
   const std::string name(in(who.name->name));
+  const auto answer = [&](int number) {
+    const Noun& noun = *scene_.t;
+    if (!english())
+      return name + "有" + std::to_string(number) + std::string(noun.measure) + std::string(noun.one.chinese) + "。";
+    return name + " had " + std::to_string(number) + " " + std::string(number == 1 ? noun.one.english : noun.plural) +
+           ".";
+  };
   ask({english() ? "How many " + std::string(scene_.t->plural) + " did " + name + " have at the end?"
                  : "最后" + name + "有几" + std::string(scene_.t->measure) + std::string(in(scene_.t->one)) + "？",
-       std::to_string(scene_.m) + (english() ? "." : "。"), std::to_string(scene_.m + 1) + (english() ? "." : "。")});
+       answer(scene_.m), answer(scene_.m + 1)});
 }
 
 std::string Teller::nonsense(std::size_t length) {
@@ -418,8 +415,10 @@ void Teller::secret() {
   std::string other;
   for (std::size_t i = 0; i < 3; ++i)
     other += (i > 0 && english() ? " " : "") + std::string(in(syllables()[(i * 5 + said.size()) % syllables().size()]));
-  ask({english() ? "What was the secret word?" : "暗号是什么？", said + (english() ? "." : "。"),
-       (other == said ? wrong : other) + (english() ? "." : "。")});
+  const auto answer = [&](const std::string& word) {
+    return english() ? "The secret word was " + word + "." : "暗号是" + word + "。";
+  };
+  ask({english() ? "What was the secret word?" : "暗号是什么？", answer(said), answer(other == said ? wrong : other)});
 }
 
 void Teller::sing() {
@@ -455,19 +454,21 @@ void Teller::ask_some() {
     const std::string what =
         std::string(in(thing.adjective->word)) + (english() ? " " : "") + std::string(in(thing.noun->one));
     const Character& other = thing.owner == scene_.a ? *scene_.b : *scene_.a;
-    const std::string stop = english() ? "." : "。";
-    ask({english() ? "Who had the " + what + " at the end?" : "最后谁有" + what + "？",
-         std::string(in(thing.owner->name->name)) + stop, std::string(in(other.name->name)) + stop});
+    const auto belongs = [&](const Character& who) {
+      const std::string name(in(who.name->name));
+      return english() ? "The " + what + " was " + name + "'s." : what + "是" + name + "的。";
+    };
+    ask({english() ? "Who had the " + what + " at the end?" : "最后谁有" + what + "？", belongs(*thing.owner),
+         belongs(other)});
     if (!thing.adjective->colour) continue;
     const Adjective& not_it = adjectives()[(static_cast<std::size_t>(thing.adjective - adjectives().data()) + 1) % 8];
-    std::string answer(in(thing.adjective->word)), wrong(in(not_it.word));
-    if (english()) {
-      answer[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(answer[0])));
-      wrong[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(wrong[0])));
-    }
-    ask({english() ? "What color was the " + std::string(in(thing.noun->one)) + "?"
-                   : std::string(in(thing.noun->one)) + "是什么颜色的？",
-         answer + stop, wrong + stop});
+    const std::string noun(in(thing.noun->one));
+    const auto coloured = [&](const Adjective& colour) {
+      const std::string word(in(colour.word));
+      return english() ? "The " + noun + " was " + word + "." : noun + "是" + word + "。";
+    };
+    ask({english() ? "What color was the " + noun + "?" : noun + "是什么颜色的？", coloured(*thing.adjective),
+         coloured(not_it)});
   }
   const std::size_t count = choose(3) + 1;
   for (std::size_t i = 0; i < count && !candidates_.empty(); ++i) {
@@ -531,6 +532,19 @@ const char* name_of(RelationKind kind) {
 
 Story tell_story(std::uint64_t seed, std::uint64_t number, Language language) {
   return Teller(seed, number, language).tell();
+}
+
+Question ask_where_they_met(const Name& who, const Name& whom, const Place& place, Language language) {
+  const bool english = language == Language::english;
+  const std::string a(who.name.in(language)), b(whom.name.in(language));
+  const auto answer = [&](const Place& p) {
+    const std::string where(p.name.in(language));
+    return english ? a + " met " + b + " " + std::string(p.at) + " the " + where + "."
+                   : a + "在" + where + "遇见了" + b + "。";
+  };
+  const Place& other = places()[(static_cast<std::size_t>(&place - places().data()) + 3) % places().size()];
+  return {english ? "Where did " + a + " meet " + b + "?" : a + "在哪里遇见了" + b + "？", answer(place),
+          answer(other)};
 }
 
 std::string with_questions(const Story& story, Language language) {

@@ -46,6 +46,8 @@ struct Story {
 // Story `number` of a seed: the same on every machine, whatever was told before.
 Story tell_story(std::uint64_t seed, std::uint64_t number, Language language);
 
+Question ask_where_they_met(const Name& who, const Name& whom, const Place& place, Language language);
+
 // The story followed by its questions and answers, as a text to train on.
 std::string with_questions(const Story& story, Language language);
 

@@ -98,7 +98,7 @@ std::string story(const StoryOptions& o, std::int64_t number) {
   using Format = std::pair<const char*, CorpusFormat>;
   constexpr std::array kFormats = {Format{"text", CorpusFormat::text}, Format{"chat", CorpusFormat::chat},
                                    Format{"pairs", CorpusFormat::preference},
-                                   Format{"exercises", CorpusFormat::exercises}};
+                                   Format{"exercises", CorpusFormat::exercises}, Format{"easy", CorpusFormat::easy}};
   using Spoken = std::pair<const char*, int>;
   constexpr std::array kLanguages = {Spoken{"en", 1}, Spoken{"zh", 2}, Spoken{"both", 3}};
   const int spoken = chosen("story: the language", o.language, kLanguages);

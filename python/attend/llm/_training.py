@@ -29,7 +29,8 @@ def stories(count: int, *, seed: int = 1, language: str = "both", format: str = 
     """Generated stories, the same on every machine: a list of dicts as JSONL has them, for prepare().
 
     language: "en", "zh", or "both" in turn. format: "text" (with questions and answers), "chat" (a talk about it), "pairs"
-    (a right and a wrong answer) or "exercises" (talks that look back at what was said). relations: with each, which word belongs to which, as bytes of the text. "nats" is the
+    (a right and a wrong answer), "exercises" (talks that look back at what was said) or "easy" (the same with little to remember).
+    relations: with each, which word belongs to which, as bytes of the text. "nats" is the
     information in a text: no model reaches a lower loss on average.
 
     >>> llm.stories(1, language="en")[0]["text"]
