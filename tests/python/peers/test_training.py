@@ -203,15 +203,6 @@ def test_the_exported_folder_says_the_same_in_transformers(trained, tmp_path):
         assert ours == tokenizer.decode(out).rstrip("\n"), prompt
 
 
-def test_the_gguf_says_the_same_in_llama_cpp(trained, tmp_path):
-    llama_cpp = pytest.importorskip("llama_cpp")
-    attend("export", trained, tmp_path / "m.gguf")
-    model = llama_cpp.Llama(str(tmp_path / "m.gguf"), n_ctx=256, verbose=False)
-    for prompt in PROMPTS:
-        theirs = model.create_completion(prompt, max_tokens=32, temperature=0)["choices"][0]["text"]
-        assert attend("generate", trained, prompt, "-n", 32, "-t", 0, "-q").rstrip("\n") == theirs.rstrip("\n")
-
-
 def test_the_pth_is_minimind3s_state_dict(trained, tmp_path):
     attend("export", trained, tmp_path / "m.pth")
     state = torch.load(tmp_path / "m.pth", weights_only=True)
