@@ -68,14 +68,14 @@ bool same_place(const View& a, const View& b) {
 }
 
 // Is `offset` the sum of n[d] * stride[d] with -b.shape[d] < n[d] < a.shape[d]? Strides are taken from the largest
-// down; in a layout whose elements are apart only the two nearest n can work at each step.
+// down; where elements of the larger shape are apart, only the two n nearest to the quotient can work at each step.
 bool can_meet(const View& a, const View& b, std::array<std::size_t, 4> order, std::size_t at, std::int64_t offset) {
   if (at == 4) return offset == 0;
   const std::size_t d = order[at];
   const std::int64_t step = a.strides[d];
-  const std::int64_t nearest = step == 0 ? 0 : offset / step;
-  for (std::int64_t n = nearest - 1; n <= nearest + 1; ++n) {
-    if (n <= -b.shape[d] || n >= a.shape[d]) continue;
+  const std::int64_t least = 1 - b.shape[d], most = a.shape[d] - 1;
+  const std::int64_t nearest = std::clamp(step == 0 ? 0 : offset / step, least, most);
+  for (std::int64_t n = std::max(nearest - 1, least); n <= std::min(nearest + 1, most); ++n) {
     if (can_meet(a, b, order, at + 1, offset - n * step)) return true;
   }
   return false;
@@ -86,6 +86,9 @@ bool may_share_memory(const View& a, const View& b) {
   const auto gap =
       static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
   if (a.dtype != b.dtype || a.strides != b.strides || gap % size_of(a.dtype) != 0) return true;
+  Shape larger;
+  for (std::size_t d = 0; d < 4; ++d) larger[d] = std::max(a.shape[d], b.shape[d]);
+  if (!elements_apart(larger, a.strides)) return true;
   std::array<std::size_t, 4> order = {0, 1, 2, 3};
   std::sort(order.begin(), order.end(),
             [&](std::size_t x, std::size_t y) { return std::abs(a.strides[x]) > std::abs(a.strides[y]); });
