@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -254,6 +255,94 @@ TEST(PagedKvCache, Int8StaysWithinItsBound) {
   }
 }
 
+Tensor answer_of(const PagedKvCache& cache, int64_t sequence, const Tensor& q) {
+  Tensor out(DType::f32, {1, 2, 1, 16});
+  attention(q, cache, std::vector{sequence}, out);
+  return out;
+}
+
+// A call that finds too few pages changes nothing, and one page more is enough.
+TEST(PagedKvCache, ACallTakesTheLastPageOrNone) {
+  const Dims d{2, 2, 16, 16};
+  const Tensor k = random_tensor(DType::f32, {1, 2, 192, 16}, 1), v = random_tensor(DType::f32, {1, 2, 192, 16}, 2);
+  const Tensor q = random_tensor(DType::f32, {1, 2, 1, 16}, 3);
+  const auto part = [](const Tensor& x, int64_t count) { return slice(View(x), 2, 0, count); };
+  PagedKvCache cache = make_cache(DType::f32, d, 4);
+  const int64_t whole = cache.add();
+  cache.append(whole, part(k, 128), part(v, 128));
+  const int64_t shorter = cache.fork(whole, 128);
+  cache.truncate(shorter, 100);  // both see its second page
+  const Tensor before = answer_of(cache, whole, q), before_shorter = answer_of(cache, shorter, q);
+  EXPECT_EQ(cache.free_pages(), 2);
+  EXPECT_EQ(cache.pages_to_append(shorter, 0), 0);
+  EXPECT_EQ(cache.pages_to_append(shorter, 28), 1);  // the copy of the second page
+  EXPECT_EQ(cache.pages_to_append(shorter, 29), 2);
+  EXPECT_EQ(cache.pages_to_append(whole, 64), 1);  // its pages are full: nothing is copied
+  EXPECT_EQ(cache.pages_to_append(whole, 65), 2);
+
+  const int64_t filler = cache.add();
+  cache.append(filler, part(k, 64), part(v, 64));
+  EXPECT_EQ(cache.free_pages(), 1);
+  EXPECT_THROW(cache.append(shorter, part(k, 29), part(v, 29)), OutOfPages);
+  EXPECT_THROW(cache.append(whole, part(k, 65), part(v, 65)), OutOfPages);
+  EXPECT_THROW(cache.replace(shorter, 0, part(k, 65), part(v, 65)), OutOfPages);  // of two shared pages
+  EXPECT_EQ(cache.length(shorter), 100);
+  EXPECT_EQ(cache.length(whole), 128);
+  EXPECT_EQ(cache.free_pages(), 1);
+  EXPECT_TRUE(same_bits(answer_of(cache, shorter, q), before_shorter));
+  cache.append(shorter, part(k, 28), part(v, 28));
+  EXPECT_EQ(cache.free_pages(), 0);
+  EXPECT_THROW(cache.fork(whole, 127), OutOfPages);
+  const int64_t twin = cache.fork(whole, 128), none = cache.fork(whole, 0);  // whole pages take none
+  EXPECT_EQ(cache.length(none), 0);
+  EXPECT_TRUE(same_bits(answer_of(cache, twin, q), before));
+  EXPECT_TRUE(same_bits(answer_of(cache, whole, q), before));
+  EXPECT_NO_THROW(cache.append(whole, part(k, 0), part(v, 0)));
+}
+
+TEST(PagedKvCache, ReplacesAndForgetsUpToTheLastToken) {
+  const Dims d{2, 2, 16, 16};
+  const Tensor k = random_tensor(DType::f32, {1, 2, 192, 16}, 1), v = random_tensor(DType::f32, {1, 2, 192, 16}, 2);
+  const Tensor other = random_tensor(DType::f32, {1, 2, 10, 16}, 4), q = random_tensor(DType::f32, {1, 2, 1, 16}, 3);
+  const auto part = [](const Tensor& x, int64_t count) { return slice(View(x), 2, 0, count); };
+  PagedKvCache cache = make_cache(DType::f32, d, 7);
+  const int64_t changed = cache.add(), expected = cache.add();
+  cache.append(changed, k, v);
+  EXPECT_THROW(cache.replace(changed, 183, other, other), InvalidArgument);
+  cache.replace(changed, 182, other, other);
+  EXPECT_NO_THROW(cache.replace(changed, 192, part(k, 0), part(v, 0)));
+  EXPECT_THROW(cache.replace(changed, 193, part(k, 0), part(v, 0)), InvalidArgument);
+  cache.append(expected, part(k, 182), part(v, 182));
+  cache.append(expected, other, other);
+  EXPECT_TRUE(same_bits(answer_of(cache, changed, q), answer_of(cache, expected, q)));
+  EXPECT_EQ(cache.free_pages(), 1);
+  EXPECT_NO_THROW(cache.forget(changed, 192, 0));
+  EXPECT_THROW(cache.forget(changed, 256, 0), InvalidArgument);
+  cache.forget(changed, 128, 64);
+  EXPECT_EQ(cache.length(changed), 128);
+  EXPECT_EQ(cache.free_pages(), 2);
+  cache.truncate(expected, 128);
+  EXPECT_EQ(cache.free_pages(), 3);
+  EXPECT_TRUE(same_bits(answer_of(cache, changed, q), answer_of(cache, expected, q)));
+  cache.truncate(expected, 128);
+  EXPECT_EQ(cache.free_pages(), 3);
+  cache.truncate(expected, 65);
+  EXPECT_EQ(cache.free_pages(), 3);
+  cache.truncate(expected, 64);
+  EXPECT_EQ(cache.free_pages(), 4);
+}
+
+TEST(PagedKvCache, TheSmallestFreeNumberIsUsedAgain) {
+  PagedKvCache cache = make_cache(DType::f32, {2, 2, 16, 16}, 3);
+  for (const int64_t number : {0, 1, 2}) EXPECT_EQ(cache.add(), number);
+  cache.remove(2);
+  cache.remove(1);
+  EXPECT_EQ(cache.add(), 1);
+  EXPECT_EQ(cache.fork(0, 0), 2);
+  EXPECT_EQ(cache.add(), 3);
+  EXPECT_EQ(cache.bytes(), cache.bytes_per_token() * PagedKvCache::kPageTokens * 3);
+}
+
 TEST(PagedKvCache, BadArguments) {
   const Dims d{4, 2, 8, 8};
   EXPECT_THROW(make_cache(DType::f64, d, 1), InvalidArgument);
@@ -272,7 +361,12 @@ TEST(PagedKvCache, BadArguments) {
   EXPECT_THROW(cache.append(sequence, slice(View(k), 1, 0, 1), k), InvalidArgument);
   EXPECT_THROW(cache.truncate(sequence, 101), InvalidArgument);
   EXPECT_THROW(cache.fork(sequence, -1), InvalidArgument);
+  EXPECT_THROW(cache.fork(sequence, 101), InvalidArgument);
+  EXPECT_THROW(cache.truncate(sequence, -1), InvalidArgument);
   EXPECT_THROW(cache.remove(-1), InvalidArgument);
+  EXPECT_THROW(cache.length(1), InvalidArgument);  // the next number that add() would give
+  EXPECT_THROW(cache.pages_to_append(sequence, -1), InvalidArgument);
+  EXPECT_THROW(cache.pages_to_append(sequence, std::numeric_limits<int64_t>::max()), InvalidArgument);
   const std::vector<int64_t> one{sequence}, none{9}, two{sequence, sequence};
   EXPECT_THROW(attention(q, cache, none, out), InvalidArgument);
   EXPECT_THROW(attention(q, cache, two, out), InvalidArgument);

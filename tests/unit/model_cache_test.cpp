@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/error.hpp"
+#include "attend/paged_kv_cache.hpp"
 #include "error_of.hpp"
 #include "golden_models.hpp"
 
@@ -117,6 +118,159 @@ TEST(ModelCache, RefusesWhatMakesNoSense) {
             std::string::npos);
   EXPECT_NE(error_of([&] { ModelCache(bert, {.tokens = 64}); }).find("not causal"), std::string::npos);
   EXPECT_NE(error_of([&] { ModelCache(gpt2, {.tokens = 64, .stream = -1}); }).find("stream is -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { ModelCache(gpt2, {.tokens = 64, .sinks = -1}); }).find("sinks -1"), std::string::npos);
+  EXPECT_NO_THROW(ModelCache(gpt2, {.tokens = 64, .sinks = 0}));
+  ModelCache cache(gpt2, {.tokens = 64});
+  EXPECT_THROW(cache.slide(0), InvalidArgument);
+  EXPECT_THROW(cache.length(0), InvalidArgument);
+}
+
+constexpr std::int64_t kWindow = 100;
+
+// Two layers with one head of 8 numbers; a window in those layers that are listed.
+ModelConfig two_layers(std::int64_t window, std::vector<std::int64_t> windowed) {
+  ModelConfig config;
+  config.layers = 2, config.heads = 2, config.kv_heads = 1, config.head_dim = 8;
+  config.window = window, config.windowed = std::move(windowed);
+  return config;
+}
+
+void append(ModelCache& cache, std::int64_t sequence, std::int64_t count) {
+  const std::vector<float> zeros(static_cast<std::size_t>(count * 8));
+  const View rows = view_of(zeros.data(), {1, 1, count, 8});
+  for (std::int64_t n = 0; n < 2; ++n) cache.layer(n).append(sequence, rows, rows);
+}
+
+// The next token sees itself and the 99 before it, so 512 tokens are of no use from a length of 611 on.
+TEST(ModelCache, AWindowForgetsAtItsExactLength) {
+  for (const std::int64_t windowed : {0, 1}) {
+    ModelCache cache(two_layers(kWindow, {windowed}), {.tokens = 2048});
+    const PagedKvCache &narrow = cache.layer(windowed), &full = cache.layer(1 - windowed);
+    const std::int64_t sequence = cache.add();
+    append(cache, sequence, 610);
+    EXPECT_FALSE(cache.slide(sequence));
+    EXPECT_EQ(narrow.length(sequence), 610);
+    append(cache, sequence, 1);
+    EXPECT_FALSE(cache.slide(sequence));  // a window has no sinks to rotate
+    EXPECT_EQ(narrow.length(sequence), 611 - 512);
+    EXPECT_EQ(full.length(sequence), 611);
+    EXPECT_EQ(cache.length(sequence), 611);
+    EXPECT_EQ(narrow.free_pages(), 32 - 2);
+    EXPECT_EQ(cache.free_pages(), 32 - 10);  // of the layer that has the fewest
+
+    append(cache, sequence, 50);
+    EXPECT_FALSE(cache.can_cut(sequence, 610));
+    EXPECT_THROW(cache.fork(sequence, 610), InvalidArgument);
+    EXPECT_THROW(cache.truncate(sequence, 610), InvalidArgument);
+    EXPECT_EQ(cache.length(sequence), 661);
+    EXPECT_TRUE(cache.can_cut(sequence, 611));
+    const std::int64_t fork = cache.fork(sequence, 611);
+    EXPECT_EQ(cache.length(fork), 611);
+    EXPECT_EQ(narrow.length(fork), 611 - 512);
+    EXPECT_FALSE(cache.can_cut(fork, 610));  // it knows what the other had forgotten
+    cache.truncate(sequence, 611);
+    EXPECT_EQ(cache.length(sequence), 611);
+    EXPECT_EQ(full.length(sequence), 611);
+  }
+}
+
+// At the shortest cut that is possible the window still sees all it should.
+TEST(ModelCache, TheShortestCutOfAWindowChangesNoBit) {
+  Transformer model = with("mistral", "sliding_window", "100");
+  const std::vector<Token> tokens = golden_tokens(model, 700);
+  ModelCache cache(model.config(), {.tokens = 2048});
+  const std::int64_t sequence = cache.add();
+  const Continuation all[] = {{sequence, 699}}, one[] = {{sequence, 1}};
+  model.forward(std::span(tokens).first(699), all, cache);
+  model.forward(std::span(tokens).last(1), one, cache);
+  std::int64_t shortest = 700;
+  while (cache.can_cut(sequence, shortest - 1)) --shortest;
+  EXPECT_EQ(shortest, 512 + 99);
+  const Continuation rest[] = {{cache.fork(sequence, shortest), 700 - shortest}};
+  const std::vector<float> rows =
+      run(model, std::span(tokens).last(static_cast<std::size_t>(700 - shortest)), rest, cache);
+  const std::vector<float> whole = run_alone(model, tokens, 700, {.tokens = 1024});
+  EXPECT_EQ(rows, std::vector<float>(whole.end() - std::ssize(rows), whole.end()));
+}
+
+// The last 100 tokens and the page of sinks stay: 64 others are forgotten from a length of 64 + 99 + 64 on.
+TEST(ModelCache, AStreamForgetsAtItsExactLength) {
+  for (const std::int64_t sinks : {0, 4, 64, 65}) {
+    const std::int64_t kept_sinks = sinks == 0 ? 0 : sinks == 65 ? 128 : 64;
+    // The window of the model counts for nothing in a stream.
+    ModelCache cache(two_layers(20, {}), {.tokens = 2048, .stream = 100, .sinks = sinks});
+    EXPECT_EQ(cache.sink_tokens(), kept_sinks);
+    const std::int64_t sequence = cache.add(), length = kept_sinks + 99 + 64;
+    EXPECT_EQ(std::ssize(cache.sinks_of(sequence)), 2 * 2 * kept_sinks * 8);
+    append(cache, sequence, length - 1);
+    EXPECT_FALSE(cache.slide(sequence));
+    EXPECT_EQ(cache.forgotten(sequence), 0);
+    EXPECT_TRUE(cache.can_cut(sequence, 1));
+    append(cache, sequence, 1);
+    EXPECT_EQ(cache.slide(sequence), sinks > 0);
+    EXPECT_FALSE(cache.slide(sequence));  // nothing more to forget
+    EXPECT_EQ(cache.forgotten(sequence), 64);
+    for (std::int64_t n = 0; n < 2; ++n) EXPECT_EQ(cache.layer(n).length(sequence), length - 64);
+    EXPECT_EQ(cache.length(sequence), length);
+    EXPECT_TRUE(cache.can_cut(sequence, length));
+    EXPECT_FALSE(cache.can_cut(sequence, length - 1));  // the middle is gone
+  }
+}
+
+TEST(ModelCache, AForkHasTheSinksAndAnAddedSequenceHasNothing) {
+  ModelCache cache(two_layers(0, {}), {.tokens = 2048, .stream = 64});
+  const std::int64_t first = cache.add();
+  cache.sinks_of(first).back() = 7;
+  append(cache, first, 300);
+  EXPECT_TRUE(cache.slide(first));
+  const std::int64_t fork = cache.fork(first, 300);
+  EXPECT_EQ(cache.sinks_of(fork), cache.sinks_of(first));
+  EXPECT_EQ(cache.forgotten(fork), cache.forgotten(first));
+  cache.remove(first);
+  EXPECT_THROW(cache.length(first), InvalidArgument);
+  EXPECT_EQ(cache.add(), first);  // the number is used again, and nothing else
+  EXPECT_EQ(cache.length(first), 0);
+  EXPECT_EQ(cache.forgotten(first), 0);
+  EXPECT_EQ(cache.sinks_of(first), std::vector<float>(2 * 2 * 64 * 8));
+  EXPECT_EQ(cache.length(fork), 300);
+}
+
+TEST(ModelCache, TheShortestStreamHasSinks) {
+  ModelCache cache(two_layers(0, {}), {.tokens = 640, .stream = 1, .sinks = 1});
+  const std::int64_t sequence = cache.add();
+  EXPECT_EQ(std::ssize(cache.sinks_of(sequence)), 2 * 2 * 64 * 8);
+  append(cache, sequence, 128);
+  EXPECT_TRUE(cache.slide(sequence));
+  EXPECT_EQ(cache.forgotten(sequence), 64);
+}
+
+// A layer that has forgotten a page holds it for no one, while in the other it is still shared, and has to be copied.
+TEST(ModelCache, PagesToAppendAreThoseOfTheLayerThatTakesTheMost) {
+  for (const std::int64_t windowed : {0, 1}) {
+    ModelCache cache(two_layers(1, {windowed}), {.tokens = 2048});
+    const std::int64_t first = cache.add();
+    append(cache, first, 512);
+    const std::int64_t fork = cache.fork(first, 512);
+    cache.slide(first);
+    EXPECT_EQ(cache.layer(windowed).length(first), 0);
+    cache.truncate(fork, 500);
+    EXPECT_EQ(cache.layer(windowed).pages_to_append(fork, 1), 0);
+    EXPECT_EQ(cache.layer(1 - windowed).pages_to_append(fork, 1), 1);
+    EXPECT_EQ(cache.pages_to_append(fork, 1), 1);
+  }
+}
+
+TEST(ModelCache, RoomIsThatOfWholePagesInEveryLayer) {
+  for (const auto& [tokens, pages] : {std::pair{1, 1}, {64, 1}, {65, 2}, {640, 10}}) {
+    const CacheOptions options{.tokens = tokens, .dtype = DType::f16};
+    const ModelConfig config = two_layers(0, {});
+    const ModelCache cache(config, options);
+    const PagedKvCache layer({DType::f16, 1, 8, 8, pages});
+    EXPECT_EQ(cache.free_pages(), pages);
+    EXPECT_EQ(cache.bytes(), 2 * layer.bytes());
+    EXPECT_EQ(cache.bytes_per_token(), 2 * layer.bytes_per_token());
+    EXPECT_EQ(ModelCache::bytes_for(config, options), cache.bytes());
+  }
 }
 
 }  // namespace

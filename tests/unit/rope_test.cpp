@@ -1,6 +1,8 @@
 // Tests of rotary position embedding and its gradient.
 #include "attend/rope.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <complex>
 #include <limits>
 
@@ -234,6 +236,107 @@ TEST(Rope, TheMagnitudeOfYarn) {
   EXPECT_NEAR(magnitude({.factor = 40, .mscale = 0.707, .mscale_all_dim = 1}), (0.0707 * log40 + 1) / (0.1 * log40 + 1),
               1e-15);
   EXPECT_NEAR(magnitude({.factor = 40, .mscale = 0.707}), 0.1 * log40 + 1, 1e-15);  // one of them counts for nothing
+}
+
+// The share of each pair's interpolation, read off the frequencies: 0 keeps its speed, 1 slows it down by the factor.
+std::vector<double> ramp_of(std::int64_t rotary_dim, double theta, const RopeScaling& scaling) {
+  const RopeFrequencies plain = rope_frequencies(rotary_dim, theta),
+                        scaled = rope_frequencies(rotary_dim, theta, scaling);
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < plain.per_position.size(); ++i)
+    shares.push_back((1 - scaled.per_position[i] / plain.per_position[i]) / (1 - 1 / scaling.factor));
+  return shares;
+}
+
+// The pair that makes r rotations over the original length is R ln(length / (2 pi r)) / (2 ln theta): the ramp rises
+// from that of beta_fast, but from pair 0 at the earliest, to that of beta_slow, but to R - 1 at the latest.
+TEST(Rope, TheEndsOfYarnsRamp) {
+  const auto expect_ramp = [](const std::vector<double>& got, double low, double high) {
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i], std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0), 1e-12) << i;
+  };
+  using Kind = RopeScaling::Kind;
+  RopeScaling s{.kind = Kind::yarn, .factor = 4, .original_length = 1 << 20, .beta_fast = 1e5};
+  expect_ramp(ramp_of(32, 100, s), 1, 31);  // from 1.78 to 41.8
+  s.truncate = false;
+  const double per_e = 32 / (2 * std::log(100.0)), low = per_e * std::log((1 << 20) / (2e5 * M_PI));
+  expect_ramp(ramp_of(32, 100, s), low, 31);
+  s = {.kind = Kind::yarn, .factor = 4, .original_length = 100};
+  expect_ramp(ramp_of(32, 1e4, s), 0, 5);  // from -1.2 to 4.8
+  s.truncate = false;
+  expect_ramp(ramp_of(32, 1e4, s), 0, 16 * std::log(100 / (2 * M_PI)) / std::log(1e4));
+  s = {.kind = Kind::yarn, .factor = 4, .original_length = 6};  // from -6.1 to -0.08: both ends are pair 0
+  const std::vector<double> step = ramp_of(32, 1e4, s);
+  for (std::size_t i = 0; i < step.size(); ++i) EXPECT_NEAR(step[i], i == 0 ? 0 : 1, 1e-12) << i;
+}
+
+TEST(Rope, LlamasRampRisesBetweenItsTwoFrequencies) {
+  // Pair i makes 1000 / 2 pi * 10^(-i / 2) rotations: 159, 50.3, 15.9, 5.03, 1.59, 0.5, ...
+  const RopeScaling s{.kind = RopeScaling::Kind::llama3,
+                      .factor = 8,
+                      .original_length = 1000,
+                      .low_frequency = 1.5,
+                      .high_frequency = 20};
+  const std::vector<double> got = ramp_of(16, 1e4, s);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double rotations = 1000 / (2 * M_PI) * std::pow(10, -0.5 * static_cast<double>(i));
+    EXPECT_NEAR(got[i], 1 - std::clamp((rotations - 1.5) / 18.5, 0.0, 1.0), 1e-12) << i;
+  }
+}
+
+TEST(Rope, TheLimitsOfItsOptions) {
+  EXPECT_TRUE(rope_frequencies(0, 1e4).per_position.empty());
+  EXPECT_EQ(std::ssize(rope_frequencies(1 << 20, 1e4).per_position), 1 << 19);
+  for (const std::int64_t dim : {-2, 3, (1 << 20) + 2})
+    EXPECT_NE(error_of([&] { rope_frequencies(dim, 1e4); }).find("rotary_dim is"), std::string::npos) << dim;
+  using Kind = RopeScaling::Kind;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const RopeScaling yarn{.kind = Kind::yarn,
+                         .factor = 0.5,
+                         .original_length = 1,
+                         .beta_fast = 0.5,
+                         .beta_slow = 0.25,
+                         .attention_factor = 0};
+  const RopeScaling llama{
+      .kind = Kind::llama3, .factor = 0.5, .original_length = 1, .low_frequency = 0.5, .high_frequency = 0.75};
+  EXPECT_NO_THROW(rope_frequencies(8, 1.5, yarn));
+  EXPECT_NO_THROW(rope_frequencies(8, 0.5, llama));
+  const auto refused = [&](RopeScaling s, const auto& change) {
+    change(s);
+    return error_of([&] { rope_frequencies(8, 1.5, s); }).starts_with("rope: scaling ");
+  };
+  for (const double bad : {0.0, -1.0, infinity, std::nan("")}) {
+    EXPECT_TRUE(refused(yarn, [&](RopeScaling& s) { s.factor = bad; })) << bad;
+    EXPECT_TRUE(refused(yarn, [&](RopeScaling& s) { s.beta_fast = bad; })) << bad;
+    EXPECT_TRUE(refused(yarn, [&](RopeScaling& s) { s.beta_slow = bad; })) << bad;
+    EXPECT_TRUE(refused(llama, [&](RopeScaling& s) { s.low_frequency = bad; })) << bad;
+    EXPECT_TRUE(refused(llama, [&](RopeScaling& s) { s.high_frequency = bad; })) << bad;
+    if (bad == 0) continue;
+    EXPECT_TRUE(refused(yarn, [&](RopeScaling& s) { s.attention_factor = bad; })) << bad;
+    EXPECT_TRUE(refused(yarn, [&](RopeScaling& s) { s.mscale = bad; })) << bad;
+    EXPECT_TRUE(refused(yarn, [&](RopeScaling& s) { s.mscale_all_dim = bad; })) << bad;
+  }
+  EXPECT_TRUE(refused(yarn, [](RopeScaling& s) { s.original_length = 0; }));
+  EXPECT_TRUE(refused(llama, [](RopeScaling& s) { s.high_frequency = s.low_frequency; }));
+  EXPECT_NE(error_of([&] { rope_frequencies(8, infinity); }), "");
+}
+
+TEST(Rope, ATableFilledAgainHoldsNothingOfBefore) {
+  const std::vector<std::int64_t> many = {5, 6, 7, 8}, few = {-3, 9};
+  RopeTable table(rope_frequencies(8, 1e4), RopeStyle::half_split, many);
+  const RopeFrequencies other = rope_frequencies(4, 50, {.kind = RopeScaling::Kind::linear, .factor = 3});
+  table.fill(other, RopeStyle::interleaved, few);
+  const RopeTable fresh(other, RopeStyle::interleaved, few);
+  EXPECT_EQ(table.length(), 2);
+  EXPECT_EQ(table.pairs(), 2);
+  EXPECT_EQ(table.style(), RopeStyle::interleaved);
+  EXPECT_EQ(std::vector(table.cosines(), table.cosines() + 4), std::vector(fresh.cosines(), fresh.cosines() + 4));
+  EXPECT_EQ(std::vector(table.sines(), table.sines() + 4), std::vector(fresh.sines(), fresh.sines() + 4));
+  const Tensor x = random_tensor(DType::f64, {1, 2, 2, 6}, 12);
+  Tensor y(DType::f64, x.shape()), expected(DType::f64, x.shape());
+  rope(x, y, table);
+  rope(x, expected, fresh);
+  EXPECT_TRUE(same_bits(y, expected));
 }
 
 TEST(Rope, ScoresDependOnTheDistanceAlone) {
