@@ -18,6 +18,7 @@ An empty line ends a mutant, more of the same file may follow. Lines that begin 
 import argparse
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -210,6 +211,11 @@ class Project:
         self.quick = quick
         self.root, self.place, self.tree = root, root / "build-mutants", root / "build-mutants/tree"
         self.place.mkdir(exist_ok=True)
+        self.lock = open(self.place / "lock", "w")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"error: another mutants.py is at work in {self.place}")
         self.config = tomllib.loads((root / "tools/mutants.toml").read_text())
         self.build_folder = self.tree / self.config["folder"]
         self.seconds = {}  # that each command took on the tree without a mutant
@@ -243,16 +249,18 @@ class Project:
         return next((module for module in self.config["module"] if file.startswith(module["path"])), None)
 
     def suites_of(self, file):
-        """The suites of the C++ tests that share the file's name or include the header it implements."""
-        stem = pathlib.Path(file).stem
-        related = lambda name: name.startswith(stem) or stem.startswith(name)
-        text = (self.root / file).read_text()
-        headers = {name for name in re.findall(r'#include "([^"]+)"', text) if related(pathlib.Path(name).stem)}
-        suites = set()
-        for test in sorted(self.root.glob("tests/**/*_test.cpp")):
-            code = test.read_text()
-            if test.stem.startswith(stem) or any(f'#include "{header}"' in code for header in headers):
-                suites.update(re.findall(r"^TEST(?:_[FP])?\((\w+)", code, re.MULTILINE))
+        """The suites of the C++ tests that are about the file: by their name or by a header that both include."""
+        stem, text = pathlib.Path(file).stem, (self.root / file).read_text()
+        word = stem.split("_")[0]
+        for same in (lambda name: stem in name or stem.startswith(name), lambda name: word in name.split("_")):
+            headers = [name for name in re.findall(r'#include "([^"]+)"', text) if same(pathlib.Path(name).stem)]
+            suites = set()
+            for test in self.root.glob("tests/**/*_test.cpp"):
+                code = test.read_text()
+                if same(test.stem.removesuffix("_test")) or any(f'#include "{header}"' in code for header in headers):
+                    suites.update(re.findall(r"^TEST(?:_[FP])?\((\w+)", code, re.MULTILINE))
+            if suites:
+                break
         return ":".join(f"{suite}.*:*/{suite}.*" for suite in sorted(suites))
 
     def commands_of(self, file):
@@ -403,6 +411,7 @@ def main():
     if options.print:
         print("\n".join(map(str, mutants)))
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what runs is killed, the copy restored
     project.copy()
     log = Log(project.place / "log.jsonl")
     left = run_all(project, log, mutants, options.minutes, options.again)

@@ -228,6 +228,55 @@ TEST(RingAttention, TimesAreCounted) {
   EXPECT_GE(ring_transfer_seconds(world(), k, k, true), 0);
 }
 
+TEST(RingAttention, TimesAddUpAndStepsAreThoseOfTheRing) {
+  const std::int64_t P = world_size();
+  RingTimes times;
+  std::vector<std::int64_t> steps;
+  const RingOptions options{.on_step = [&](std::int64_t step) { steps.push_back(step); }, .times = &times};
+  const Tensor x = ops::random_tensor(DType::f32, {1, 2, 24, 8}, 7);
+  Tensor out(DType::f32, x.shape());
+  std::vector<std::int64_t> once;
+  for (std::int64_t step = 0; step < P; ++step) once.push_back(step);
+  ring_attention(world(), x, x, x, out, options);
+  EXPECT_EQ(steps, once);
+  const std::int64_t bytes = times.bytes_sent;
+  EXPECT_GE(bytes, (P - 1) * 2 * x.size() * std::int64_t{sizeof(float)});  // keys and values, to all but one
+  ring_attention(world(), x, x, x, out, options);
+  EXPECT_EQ(times.bytes_sent, 2 * bytes);
+}
+
+// Which keys a rank's queries see: one more or one less at the edge of a part changes the output.
+TEST(RingAttention, MasksCountThroughTheWholeSequence) {
+  const std::int64_t P = world_size(), local = 4, L = local * P;
+  const Tensor q = ops::random_tensor(DType::f64, {2, 2, L, 8}, 1), k = ops::random_tensor(DType::f64, {2, 2, L, 8}, 2);
+  const Tensor v = ops::random_tensor(DType::f64, {2, 2, L, 8}, 3);
+  const auto f32 = [](const Tensor& x) { return ops::to_dtype(x, DType::f32); };
+  std::vector<Mask> masks;
+  for (std::int64_t n = 0; n <= L; ++n) {
+    masks.push_back(padding({n, L - n}));
+    masks.push_back(left_padding({n, L - n}));
+    masks.push_back(prefix({n, L - n}));
+    masks.push_back(window(n, 0));
+    masks.push_back(window(0, n));
+    masks.push_back(causal(Diagonal::at({n, -n})));
+    masks.push_back(window(1, 1, Diagonal::at({n, -n})));
+  }
+  for (const RingSharding sharding : {RingSharding::contiguous, RingSharding::zigzag}) {
+    const auto own = [&](const Tensor& x) { return ring_part(f32(x), sharding, world_rank(), P); };
+    const Tensor mine = own(q), keys = own(k), all_values = own(v);
+    for (std::size_t n = 0; n < masks.size(); ++n) {
+      Tensor out(DType::f32, mine.shape()), lse(DType::f32, {2, 2, local, 1});
+      ring_attention(world(), mine, keys, all_values, out, {.sharding = sharding, .attention = {.mask = masks[n]}},
+                     lse);
+      const AttentionResult whole = attention(q, k, v, {.mask = masks[n]}, {.lse = true});
+      const std::vector<double> got = values(gathered(out, sharding)), expected = values(whole.out);
+      double worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - expected[i]));
+      EXPECT_LT(worst, 1e-5) << name(sharding) << " mask " << n;
+    }
+  }
+}
+
 // ---- Communicators ----
 
 TEST(RingCommunicators, MayBeMadeUsedAndFreed) {
@@ -303,6 +352,45 @@ TEST(RingArguments, ShapesThatDifferAreRefusedOnAllRanks) {
   run(DType::f32, {});
 }
 
+// Every option that the result hangs on, changed on the last rank.
+TEST(RingArguments, OptionsThatDifferAreRefused) {
+  if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  const Tensor x(DType::f32, {1, 2, 8, 4}), slopes = ops::random_tensor(DType::f32, {1, 2, 1, 1}, 1);
+  const Tensor others = ops::random_tensor(DType::f32, {1, 2, 1, 1}, 2);
+  const std::int64_t L = 8 * world_size();
+  using Options = AttentionOptions;
+  const std::pair<Options, Options> pairs[] = {
+      {{}, {.scale = 0.25}},
+      {{.scale = 0.25}, {.scale = 0.5}},
+      {{.softcap = 3}, {.softcap = 4}},
+      {{}, {.precision = Precision::split_bf16}},
+      {{}, {.alibi_slopes = slopes}},
+      {{.alibi_slopes = others}, {.alibi_slopes = slopes}},
+      {{.alibi_slopes = slopes}, {.alibi_slopes = slopes, .alibi_diagonal = Diagonal::at({1})}},
+      {{.mask = causal()}, {.mask = causal(Diagonal::at({1}))}},
+      {{.mask = causal()}, {.mask = window(2, 0)}},
+      {{.mask = causal()}, {.mask = causal() & window(2)}},
+      {{.mask = window(2, 1)}, {.mask = window(1, 1)}},
+      {{.mask = window(2, 1)}, {.mask = window(2, 2)}},
+      {{.mask = window(2, 1)}, {.mask = window(2, 1, Diagonal::at({1}))}},
+      {{.mask = padding({L})}, {.mask = padding({L - 1})}},
+      {{.mask = padding({L})}, {.mask = left_padding({L})}},
+      {{.mask = left_padding({1})}, {.mask = left_padding({2})}},
+      {{.mask = prefix({1})}, {.mask = prefix({2})}},
+      {{.mask = prefix({1})}, {.mask = prefix({1}, Diagonal::at({1}))}},
+  };
+  const std::string text = "ring_attention: options differ between rank 0 and rank " + std::to_string(world_size() - 1);
+  for (std::size_t n = 0; n < std::size(pairs); ++n) {
+    const bool last = world_rank() == world_size() - 1;
+    EXPECT_EQ(refusal_of_last(x, x, {.attention = last ? pairs[n].second : pairs[n].first}), text) << n;
+    EXPECT_EQ(refusal_of_last(x, x, {.attention = pairs[n].second}), "") << n;
+  }
+  RingOptions options;
+  if (world_rank() == world_size() - 1) options.sharding = RingSharding::zigzag;
+  EXPECT_EQ(refusal_of_last(x, x, options), "ring_attention: sharding is 0 on rank 0 and 1 on rank " +
+                                                std::to_string(world_size() - 1) + ", expected the same on all ranks");
+}
+
 TEST(RingArguments, CallsThatDifferAreRefused) {
   if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
   const Tensor x(DType::f32, {1, 2, 8, 4}), lse(DType::f32, {1, 2, 8, 1});
@@ -364,6 +452,26 @@ TEST(RingShardings, PositionsAreThoseOfTheSplit) {
             "ring_positions: length is 9, expected a multiple of 6 (zigzag: two chunks for each of 3 ranks)");
   EXPECT_EQ(text(RingSharding::contiguous, 3, 3, 9), "ring_positions: rank is 3, expected 0 to 2");
   EXPECT_EQ(text(RingSharding::contiguous, 0, 0, 9), "ring_positions: ranks is 0, expected at least 1");
+  EXPECT_EQ(text(RingSharding::contiguous, -1, 3, 9), "ring_positions: rank is -1, expected 0 to 2");
+  EXPECT_NE(text(RingSharding::contiguous, 0, 3, -3).find("length is -3"), std::string::npos);
+  EXPECT_NE(text(static_cast<RingSharding>(2), 0, 3, 9).find("sharding is 2"), std::string::npos);
+  EXPECT_EQ(ring_positions(RingSharding::contiguous, 2, 3, 9), (Positions{6, 7, 8}));
+  EXPECT_EQ(zigzag_positions(2, 3, 6), (Positions{2, 3}));
+  EXPECT_EQ(zigzag_positions(0, 3, 0), Positions{});
+}
+
+TEST(RingShardings, PlacesFitTheWhole) {
+  const Tensor part(DType::f32, {1, 2, 4, 3}), half(DType::f16, {1, 2, 4, 3});
+  Tensor whole(DType::f32, {1, 2, 8, 3});
+  const auto text = [&](const View& x, MutableView to) {
+    return refusal_of([&] { ring_place(x, to, RingSharding::zigzag, 1, 2); });
+  };
+  EXPECT_EQ(text(part, whole), "");
+  EXPECT_EQ(text(half, whole), "ring_place: the part dtype is f16, expected f32");
+  EXPECT_EQ(text(part, Tensor(DType::f32, {1, 2, 12, 3})),
+            "ring_place: the part shape is [1, 2, 4, 3], expected [1, 2, 6, 3]");
+  EXPECT_EQ(text(view_of(whole.data<float>() + 3, {1, 2, 4, 3}), whole),
+            "ring_place: the whole shares memory with the part, expected a place of its own");
 }
 
 TEST(RingShardings, PartsAndTheWholeAreInverse) {

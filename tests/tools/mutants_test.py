@@ -3,6 +3,7 @@
 Usage: mutants_test.py COMPILER
 """
 
+import fcntl
 import json
 import pathlib
 import subprocess
@@ -181,6 +182,12 @@ class MutantsTest(unittest.TestCase):
         }.items():
             self.write("code/limit.cpp", "void f() {\n" + line + "\n}\n")
             self.assertEqual(self.printed("code/limit.cpp:2"), expected, line)
+
+    def test_two_at_once_are_refused(self):
+        (self.root / "build-mutants").mkdir()
+        with open(self.root / "build-mutants/lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.assertIn("another mutants.py is at work", self.run_tool("code/limit.cpp", expected=1))
 
     def test_a_list_that_fits_nowhere_or_twice_is_an_error(self):
         self.assertIn('"return nothing;" is in 0 places of code/limit.cpp', self.run_list("code/limit.cpp\n- return nothing;\n", 1))
