@@ -302,17 +302,16 @@ class Project:
     def prepare(self, file):
         """Builds and runs what mutants of this file are compared with, unless that is done: all must pass."""
         module = self.module_of(file)
-        if module["path"] not in self.programs:
-            if module["targets"]:
-                self.must_pass(" ".join([self.config["build"], *module["targets"]]))
+        commands = [command for command in self.commands_of(file) if command not in self.seconds]
+        if module["targets"] and (commands or module["path"] not in self.programs):
+            self.must_pass(" ".join([self.config["build"], *module["targets"]]))  # what is there may be a mutant's
             self.programs[module["path"]] = self.hashes(module["targets"])
-        for command in self.commands_of(file):
-            if command not in self.seconds:
-                print(f"    without a mutant: {command}", flush=True)
-                started = time.monotonic()
-                self.must_pass(command, 3600)
-                self.seconds[command] = time.monotonic() - started
-                self.passed.write_text(json.dumps(self.seconds))
+        for command in commands:
+            print(f"    without a mutant: {command}", flush=True)
+            started = time.monotonic()
+            self.must_pass(command, 3600)
+            self.seconds[command] = time.monotonic() - started
+            self.passed.write_text(json.dumps(self.seconds))
 
     def verdict_on(self, mutant):
         """What came of a mutant, and the command that noticed it. Needs prepare()."""

@@ -23,14 +23,14 @@ slack_seconds = 60
 memory_gib = 4
 
 [[module]]
-path = "code/limit.cpp"
-targets = ["limit_test"]
-tests = ["{build}/limit_test {suites}", "{build}/limit_test all"]
+path = "code/twice.py"
+targets = []
+tests = ["python3 tests/twice_test.py"]
 
 [[module]]
 path = "code/"
-targets = []
-tests = ["python3 tests/twice_test.py"]
+targets = ["limit_test"]
+tests = ["{build}/limit_test {suites}", "{build}/limit_test all"]
 """
 
 LIMIT = """// Limits a number.
@@ -54,7 +54,7 @@ int main(int, char** words) {
 
 RULES = """rule compile
   command = {compiler} -std=c++20 -O1 -I.. -o $out $in
-build limit_test: compile ../code/limit.cpp ../tests/limit_test.cpp
+build limit_test: compile ../code/limit.cpp ../code/other.cpp ../tests/limit_test.cpp
 """
 
 
@@ -69,6 +69,8 @@ class MutantsTest(unittest.TestCase):
             ".gitignore": "/build*/\n",
             "code/limit.hpp": "int limited(int value, int most);\n",
             "code/limit.cpp": '#include "code/limit.hpp"\n' + LIMIT,
+            "code/other.cpp": "int other() {\n  return 1;\n}\n",
+            "tests/other_test.cpp": "TEST(Other, Numbers) {}\n",
             "code/twice.py": "def twice(values):\n    if values and len(values) > 1:\n        values = values[:1]\n"
                              "    return 2 * values[0]\n",
             "tests/limit_test.cpp": LIMIT_TEST.replace("suite##name", "suite##_##name"),
@@ -117,6 +119,11 @@ class MutantsTest(unittest.TestCase):
         self.run_list("code/limit.cpp\n- while (value < 0) ++value;\n+ while (value < 0) value = -1;\n"
                       "\n- while (value < 0) ++value;\n+ while (value < 0) *new char[1 << 30] = 'a';\n")
         self.assertEqual([entry["verdict"] for entry in self.log()], ["killed", "killed"])
+
+    def test_no_mutant_is_left_in_the_programs(self):
+        """The tests of the second file first run without a mutant, after one of the first file was built."""
+        self.run_list("code/limit.cpp\n- return value;\n+ return value + 1;\n\ncode/other.cpp\n- return 1;\n+ return 2;\n", 1)
+        self.assertEqual([entry["verdict"] for entry in self.log()], ["killed", "survived"])
 
     def test_what_the_log_knows_is_not_run_again(self):
         entry = "code/limit.cpp\n- if (value > most) return most;\n+ if (value > most + 1) return most;\n"

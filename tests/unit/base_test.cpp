@@ -275,6 +275,22 @@ TEST(Dropout, BitsAreWordsOfPhilox) {
   }
 }
 
+// Every bit of an element's number counts, and no stream is another's.
+TEST(Dropout, BitsOfElementsAreWordsOfPhilox) {
+  for (const std::uint64_t index :
+       {std::uint64_t{0}, std::uint64_t{5}, (std::uint64_t{1} << 34) + 6, ~std::uint64_t{0}}) {
+    const std::uint64_t counter = index >> 2;
+    const auto words =
+        philox({static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), 2, 0xffffffffU}, 99);
+    EXPECT_EQ(element_dropout_bits(99, index), words[index & 3]);
+  }
+  const auto drawn = philox({5, 1, 0, 0xffffffffU}, 11), of_normal = philox({5, 1, 1, 0xffffffffU}, 11);
+  const std::uint64_t index = (std::uint64_t{1} << 32) + 5;
+  EXPECT_EQ(uniform(11, index), (drawn[0] >> 8) * 0x1p-24);
+  const double angle = 2 * M_PI * ((of_normal[1] >> 8) * 0x1p-24);
+  EXPECT_DOUBLE_EQ(normal(11, index), std::sqrt(-2 * std::log1p(-((of_normal[0] >> 8) * 0x1p-24))) * std::cos(angle));
+}
+
 TEST(Dropout, ThresholdIsTheProbability) {
   EXPECT_EQ(dropout_threshold(0), 0U);
   EXPECT_EQ(dropout_threshold(0.5), 0x80000000U);

@@ -85,6 +85,41 @@ TEST_P(Interrupt, TheCheckMayCallTheLibrary) {
   EXPECT_THROW(parallel_for(100000, [](std::int64_t, int) { rest(); }), Stop);
 }
 
+// The check is due 100 ms after the first look, and then again after another 100 ms.
+TEST_P(Interrupt, TheCheckIsDueAfterATenthOfASecond) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> asked;
+  const InterruptScope scope([&] { asked.push_back(Clock::now()); });
+  const Clock::time_point begun = Clock::now();
+  while (asked.size() < 3) check_interrupt();
+  EXPECT_GE(asked[0] - begun, std::chrono::milliseconds(100));
+  EXPECT_GE(asked[1] - asked[0], std::chrono::milliseconds(100));
+  EXPECT_GE(asked[2] - asked[1], std::chrono::milliseconds(100));
+}
+
+// Neither in the check itself nor where an empty check hides the outer ones.
+TEST(InterruptScopes, NestAndComeBack) {
+  EXPECT_FALSE(can_be_interrupted());
+  bool inside = true;
+  {
+    const InterruptScope outer([&] { inside = can_be_interrupted(); });
+    EXPECT_TRUE(can_be_interrupted());
+    {
+      const InterruptScope none(nullptr);
+      EXPECT_FALSE(can_be_interrupted());
+    }
+    EXPECT_TRUE(can_be_interrupted());
+    {
+      const Uninterrupted whole;
+      EXPECT_FALSE(can_be_interrupted());
+    }
+    EXPECT_TRUE(can_be_interrupted());
+    while (inside) check_interrupt();
+    EXPECT_TRUE(can_be_interrupted());
+  }
+  EXPECT_FALSE(can_be_interrupted());
+}
+
 TEST_P(Interrupt, OnlyTheThreadThatHasTheScopeIsAsked) {
   const InterruptScope scope([] { throw Stop(); });
   std::atomic<int> total{0};

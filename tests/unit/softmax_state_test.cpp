@@ -52,6 +52,28 @@ TEST(SoftmaxState, MergeIsTheSumOverTheKeysOfBoth) {
   }
 }
 
+TEST(SoftmaxState, AnLseSufficesUpTo1024) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float lse : {0.0F, 1024.0F, -1024.0F, -infinity, std::nanf("")}) EXPECT_TRUE(lse_suffices(lse)) << lse;
+  for (const float lse : {std::nextafter(1024.0F, 2e3F), std::nextafter(-1024.0F, -2e3F), 1e30F, -1e30F, infinity,
+                          std::numeric_limits<float>::lowest()})
+    EXPECT_FALSE(lse_suffices(lse)) << lse;
+}
+
+TEST(SoftmaxState, EmptyRowStatesHaveNoShare) {
+  const RowState none, some{1.0F, {3.0, 2.0}};
+  for (const auto& [a, b] : {std::pair{none, some}, {some, none}}) {
+    const RowState whole = merge(a, b);
+    EXPECT_EQ(whole.held, 1.0F);
+    EXPECT_EQ(whole.exact.max, 3.0);
+    EXPECT_EQ(whole.exact.sum, 2.0);
+    EXPECT_EQ(share_of(none, whole), 0);
+    EXPECT_EQ(share_of(some, whole), 1);
+  }
+  EXPECT_TRUE(merge(none, none).exact.empty());
+  EXPECT_EQ(share_of(none, merge(none, none)), 0);
+}
+
 // Scores of 10^6 apart by fractions: their LSE in f32 could not tell the shares.
 TEST(SoftmaxState, RowStatesKeepSharesOfLargeScores) {
   const double top = 1e6;

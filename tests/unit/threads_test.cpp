@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -38,9 +39,90 @@ TEST_P(Threads, RunsEveryItemOnce) {
 }
 
 TEST_P(Threads, NestedCallsRunInline) {
-  std::atomic<int> inner{0};
-  parallel_for(8, [&](std::int64_t, int) { parallel_for(5, [&](std::int64_t, int) { inner.fetch_add(1); }); });
+  std::atomic<int> inner{0}, elsewhere{0};
+  parallel_for(8, [&](std::int64_t, int) {
+    const std::thread::id self = std::this_thread::get_id();
+    std::int64_t next = 0;
+    parallel_for(5, [&](std::int64_t item, int worker) {
+      inner.fetch_add(1);
+      if (worker != 0 || item != next++ || std::this_thread::get_id() != self) elsewhere.fetch_add(1);
+    });
+  });
   EXPECT_EQ(inner.load(), 40);
+  EXPECT_EQ(elsewhere.load(), 0);
+}
+
+// Each thread has one number, and its items come in rising order; the caller is worker 0.
+TEST_P(Threads, ItemsRiseOnEveryThread) {
+  const std::thread::id self = std::this_thread::get_id();
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::vector<std::int64_t> last(static_cast<std::size_t>(GetParam()), -1);
+    std::vector<std::thread::id> threads(last.size());
+    std::atomic<int> wrong{0};
+    parallel_for(200, [&](std::int64_t item, int worker) {
+      const auto w = static_cast<std::size_t>(worker);
+      const bool first = last[w] < 0;
+      if (first) threads[w] = std::this_thread::get_id();
+      if (item <= last[w] || threads[w] != std::this_thread::get_id()) wrong.fetch_add(1);
+      last[w] = item;
+    });
+    EXPECT_EQ(wrong.load(), 0);
+    EXPECT_EQ(*std::max_element(last.begin(), last.end()), 199);
+    for (std::size_t w = 0; w < last.size(); ++w) {
+      if (last[w] < 0) continue;
+      EXPECT_EQ(threads[w] == self, w == 0) << w;
+    }
+  }
+}
+
+TEST_P(Threads, NoItemAndOneItem) {
+  for (const std::int64_t items : {-1, 0}) parallel_for(items, [](std::int64_t, int) { ADD_FAILURE(); });
+  int runs = 0;
+  const std::thread::id self = std::this_thread::get_id();
+  parallel_for(1, [&](std::int64_t item, int worker) {
+    EXPECT_EQ(item, 0);
+    EXPECT_EQ(worker, 0);
+    EXPECT_EQ(std::this_thread::get_id(), self);
+    ++runs;
+  });
+  EXPECT_EQ(runs, 1);
+}
+
+// While a call has the pool, that of another thread does its work alone and waits for nothing.
+TEST_P(Threads, ASecondCallerWorksAlone) {
+  std::atomic<bool> begun{false}, done{false};
+  std::thread second([&] {
+    while (!begun) std::this_thread::yield();
+    const std::thread::id self = std::this_thread::get_id();
+    std::int64_t next = 0;
+    parallel_for(20, [&](std::int64_t item, int worker) {
+      EXPECT_EQ(item, next++);
+      EXPECT_EQ(worker, 0);
+      EXPECT_EQ(std::this_thread::get_id(), self);
+    });
+    done = true;
+  });
+  parallel_for(2, [&](std::int64_t, int) {
+    begun = true;
+    while (!done) std::this_thread::yield();
+  });
+  second.join();
+}
+
+TEST_P(Threads, FewerThreadsThanBeforeAreFewer) {
+  std::atomic<int> highest{0};
+  const auto run = [&] {
+    highest = 0;
+    parallel_for(100, [&](std::int64_t, int worker) {
+      for (int seen = highest; worker > seen && !highest.compare_exchange_weak(seen, worker);) {
+      }
+    });
+    return highest.load();
+  };
+  EXPECT_LT(run(), GetParam());
+  set_thread_count(2);
+  EXPECT_LT(run(), 2);
+  EXPECT_EQ(thread_count(), 2);
 }
 
 TEST_P(Threads, ManyCallersAtOnce) {
@@ -72,7 +154,23 @@ INSTANTIATE_TEST_SUITE_P(Counts, Threads, ::testing::Values(1, 2, 3, 7, 16));
 TEST(ThreadCount, FewerPiecesThanThreadsRunInline) {
   const int before = thread_count();
   set_thread_count(4);
-  parallel_for(10, 2, [](std::int64_t, int worker) { EXPECT_EQ(worker, 0); });
+  const std::thread::id self = std::this_thread::get_id();
+  for (const int workers : {2, 3}) {
+    int runs = 0;
+    parallel_for(10, workers, [&](std::int64_t item, int worker) {
+      EXPECT_EQ(worker, 0);
+      EXPECT_EQ(item, runs++);
+      EXPECT_EQ(std::this_thread::get_id(), self);
+    });
+    EXPECT_EQ(runs, 10);
+  }
+  // Each of four items waits until all have begun: with room for four workers they run at once.
+  std::atomic<int> begun{0};
+  parallel_for(4, 4, [&](std::int64_t, int) {
+    begun.fetch_add(1);
+    while (begun.load() < 4) std::this_thread::yield();
+  });
+  EXPECT_EQ(begun.load(), 4);
   set_thread_count(before);
 }
 
