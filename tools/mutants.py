@@ -43,14 +43,10 @@ FUNCTIONS = [("min", "max"), ("floor", "ceil"), ("front", "back"), ("lower_bound
 WORDS = [("true", "false"), ("True", "False"), ("continue", "break")]
 
 
-def both_ways(pairs, pattern):
-    for a, b in pairs:
-        yield f"{a} to {b}", pattern.format(re.escape(a)), b
-        yield f"{b} to {a}", pattern.format(re.escape(b)), a
-
-
-RULES = [*both_ways(OPERATORS, r"(?<=\S ){}(?= \S)"), *both_ways(FUNCTIONS, r"\b{}(?=\()"), *both_ways(WORDS, r"\b{}\b"),
-         *both_ways([("first", "second")], r"(?<=\.){}\b")]
+RULES = [(f"{a} to {b}", pattern.format(re.escape(a)), b)
+         for pairs, pattern in ((OPERATORS, r"(?<=\S ){}(?= \S)"), (FUNCTIONS, r"\b{}(?=\()"), (WORDS, r"\b{}\b"),
+                                ([("first", "second")], r"(?<=\.){}\b"))
+         for pair in pairs for a, b in (pair, pair[::-1])]
 RULES += [
     ("sum to last", r"(?<=\S )\+=(?= \S)", "="),
     ("sort not stable", r"\bstable_sort(?=\()", "sort"),
@@ -192,11 +188,13 @@ def changed_lines(root, base):
     return lines
 
 
-def requested_lines(words):
+def requested_lines(root, words):
     lines = {}
     for word in words:
         file, _, span = word.partition(":")
         first, _, last = span.partition("-")
+        if not (root / file).is_file():
+            sys.exit(f"error: there is no file {root / file}")
         lines[file] = set(range(int(first) - 1, int(last or first))) if span else None
     return lines
 
@@ -208,8 +206,7 @@ class Project:
     """The copy of the tree in which mutants are planted."""
 
     def __init__(self, root, quick):
-        self.quick = quick
-        self.root, self.place, self.tree = root, root / "build-mutants", root / "build-mutants/tree"
+        self.root, self.place, self.tree, self.quick = root, root / "build-mutants", root / "build-mutants/tree", quick
         self.place.mkdir(exist_ok=True)
         self.lock = open(self.place / "lock", "w")
         try:
@@ -218,7 +215,6 @@ class Project:
             sys.exit(f"error: another mutants.py is at work in {self.place}")
         self.config = tomllib.loads((root / "tools/mutants.toml").read_text())
         self.build_folder = self.tree / self.config["folder"]
-        self.seconds = {}  # that each command took on the tree without a mutant
         self.programs = {}  # hashes of the targets without a mutant
         self.environment = {**os.environ, "CCACHE_BASEDIR": str(self.tree), "CCACHE_NOHASHDIR": "1"}
 
@@ -228,8 +224,7 @@ class Project:
                                 text=True, check=True).stdout
         files = {name for name in listed.split("\0") if name and (self.root / name).is_file()}
         manifest = self.place / "files"
-        before = set(manifest.read_text().split("\n")) if manifest.exists() else set()
-        for name in before - files:
+        for name in set(manifest.read_text().split("\n") if manifest.exists() else []) - files:
             (self.tree / name).unlink(missing_ok=True)
         for name in files:
             source, copy = self.root / name, self.tree / name
@@ -238,9 +233,9 @@ class Project:
                 shutil.copy(source, copy)
         manifest.write_text("\n".join(sorted(files)))
         state = hashlib.sha256(b"".join(hashlib.sha256((self.tree / name).read_bytes()).digest() for name in sorted(files)))
+        # What each command took on this tree without a mutant, in seconds.
         self.passed = self.place / f"passed-{state.hexdigest()[:16]}.json"
-        if self.passed.exists():
-            self.seconds = json.loads(self.passed.read_text())
+        self.seconds = json.loads(self.passed.read_text()) if self.passed.exists() else {}
         if not (self.build_folder / "build.ninja").exists():
             self.build_folder.mkdir(parents=True, exist_ok=True)
             self.must_pass(self.config["configure"])
@@ -334,46 +329,32 @@ class Project:
             path.write_text(original)
 
 
-class Log:
-    """A line of JSON per mutant that was tried; the last one of a mutant counts."""
-
-    def __init__(self, path):
-        self.path, self.entries = path, {}
-        if path.exists():
-            for line in path.read_text().splitlines():
-                if line.endswith("}"):  # else the run was killed while it wrote
-                    entry = json.loads(line)
-                    self.entries[entry["key"]] = entry
-
-    def verdict(self, mutant):
-        return self.entries.get(mutant.key(), {}).get("verdict")
-
-    def add(self, mutant, verdict, by):
-        entry = {"key": mutant.key(), "verdict": verdict, "by": by, **dataclasses.asdict(mutant), "line": mutant.line + 1}
-        self.entries[entry["key"]] = entry
-        with open(self.path, "a") as log:
-            log.write(json.dumps(entry) + "\n")
+def read_log(path):
+    """The verdict on each mutant by its key: a line of JSON per mutant that was tried, the last one of a mutant counts."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith("}")]  # else the run was killed while it wrote
+    return {entry["key"]: entry["verdict"] for entry in entries}
 
 
-def run_all(project, log, mutants, minutes, again):
-    """Runs what the log does not know yet, while there is time. Gives how many were left."""
-    end = time.monotonic() + minutes * 60
-    todo = [mutant for mutant in mutants if log.verdict(mutant) in ((None, SURVIVED) if again else (None,))]
+def run_all(project, mutants, minutes, again):
+    """Runs what the log does not know yet, while there is time, and reports all."""
+    path, end = project.place / "log.jsonl", time.monotonic() + minutes * 60
+    known = read_log(path)
+    todo = [mutant for mutant in mutants if known.get(mutant.key()) in ((None, SURVIVED) if again else (None,))]
     for n, mutant in enumerate(todo):
         if time.monotonic() > end:
-            return len(todo) - n
+            break
         project.prepare(mutant.file)
         verdict, by = project.verdict_on(mutant)
-        log.add(mutant, verdict, by)
+        known[mutant.key()] = verdict
+        entry = {"key": mutant.key(), "verdict": verdict, "by": by, **dataclasses.asdict(mutant), "line": mutant.line + 1}
+        with open(path, "a") as log:
+            log.write(json.dumps(entry) + "\n")
         print(f"[{n + 1}/{len(todo)}] {verdict}: {mutant}", flush=True)
-    return 0
-
-
-def report(log, mutants, left):
-    verdicts = [log.verdict(mutant) for mutant in mutants]
+    verdicts = [known.get(mutant.key()) for mutant in mutants]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (KILLED, SURVIVED, EQUIVALENT, NOT_BUILT))
-    print(f"\n{counts}, {left} not run")
-    survivors = [mutant for mutant in mutants if log.verdict(mutant) == SURVIVED]
+    print(f"\n{counts}, {verdicts.count(None)} not run")
+    survivors = [mutant for mutant, verdict in zip(mutants, verdicts) if verdict == SURVIVED]
     for mutant in sorted(survivors, key=lambda mutant: (mutant.file, mutant.line)):
         print(f"survived: {mutant}")
     return 1 if survivors else 0
@@ -400,7 +381,7 @@ def main():
     if options.list:
         mutants = read_list(root, options.list)
     else:
-        lines = changed_lines(root, options.base) if options.base else requested_lines(options.files)
+        lines = changed_lines(root, options.base) if options.base else requested_lines(root, options.files)
         lines = {file: span for file, span in lines.items() if pathlib.Path(file).suffix in SUFFIXES}
         mutants = [mutant for file, span in lines.items() for mutant in mutants_of(root, file, span)]
         mutants.sort(key=Mutant.key)  # a shuffle that stays the same: a longer run contains a shorter one
@@ -412,9 +393,7 @@ def main():
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what runs is killed, the copy restored
     project.copy()
-    log = Log(project.place / "log.jsonl")
-    left = run_all(project, log, mutants, options.minutes, options.again)
-    return report(log, mutants, left)
+    return run_all(project, mutants, options.minutes, options.again)
 
 
 if __name__ == "__main__":

@@ -198,6 +198,7 @@ void check_saved(const MultiHeadAttentionConfig& c, const MultiHeadAttentionSave
   };
   check("saved x", s.x, M, c.width);
   check_shape(kOp, "saved context", source.shape, {B, 1, N, c.context_width});
+  check_dtype(kOp, "saved context", source.dtype, c.dtype);
   check("saved q", s.q, M, c.heads * c.head_dim);
   check("saved k", s.k, N, c.kv_heads * c.head_dim);
   check("saved v", s.v, N, c.kv_heads * c.value_dim);

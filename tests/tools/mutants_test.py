@@ -200,6 +200,7 @@ class MutantsTest(unittest.TestCase):
         self.assertIn('"return nothing;" is in 0 places of code/limit.cpp', self.run_list("code/limit.cpp\n- return nothing;\n", 1))
         self.write("code/limit.cpp", self.files["code/limit.cpp"] + LIMIT.replace("limited", "again"))
         self.assertIn('"return value;" is in 2 places of code/limit.cpp', self.run_list("code/limit.cpp\n- return value;\n", 1))
+        self.assertIn("there is no file", self.run_tool("code/nothing.cpp", expected=1))
         self.assertIn("has no file", self.run_list("- return value;\n", 1))
 
 

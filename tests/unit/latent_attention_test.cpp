@@ -244,5 +244,34 @@ TEST(LatentAttention, RefusesBadArguments) {
   EXPECT_NE(error_of([&] { layer.backward(x, LatentAttentionSaved{}); }), "");
 }
 
+// What forward saved, with one tensor of another size or dtype.
+TEST(LatentAttention, RefusesASavedStateOfAnotherLayer) {
+  using Saved = LatentAttentionSaved;
+  const std::pair<const char*, Tensor Saved::*> tensors[] = {{"q_down", &Saved::q_down},
+                                                             {"q_latent", &Saved::q_latent},
+                                                             {"kv_down", &Saved::kv_down},
+                                                             {"latent", &Saved::latent},
+                                                             {"q", &Saved::q},
+                                                             {"k", &Saved::k},
+                                                             {"kv_up", &Saved::kv_up},
+                                                             {"out", &Saved::out},
+                                                             {"lse", &Saved::lse}};
+  const LatentAttention layer = make_layer(configs()[0], DType::f32);
+  const Tensor x = random_tensor(DType::f32, {2, 1, 3, 24}, 1);
+  for (const auto& [name, tensor] : tensors) {
+    for (const bool other_dtype : {false, true}) {
+      Saved saved;
+      layer.forward(x, {}, &saved);
+      EXPECT_EQ(error_of([&] { layer.backward(x, saved); }), "");
+      Shape shape = (saved.*tensor).shape();
+      if (!other_dtype) ++shape[3];
+      saved.*tensor = Tensor(other_dtype ? DType::f64 : DType::f32, shape);
+      const std::string text = error_of([&] { layer.backward(x, saved); });
+      EXPECT_NE(text.find(std::string(name) + (other_dtype ? " dtype is f64" : " shape is")), std::string::npos)
+          << name << ": " << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attend::test::ops

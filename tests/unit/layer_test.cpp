@@ -241,5 +241,34 @@ TEST(LayerForward, RefusesBadArguments) {
   EXPECT_EQ(error_of([&] { layer.forward(x); }), op + "wk dtype is f16, expected f32");
 }
 
+// What forward saved, with one tensor of another size or dtype.
+TEST(LayerBackward, RefusesASavedStateOfAnotherLayer) {
+  using Saved = MultiHeadAttentionSaved;
+  const std::pair<const char*, Tensor Saved::*> tensors[] = {{"context", &Saved::context},
+                                                             {"q_raw", &Saved::q_raw},
+                                                             {"k_raw", &Saved::k_raw},
+                                                             {"q", &Saved::q},
+                                                             {"k", &Saved::k},
+                                                             {"v", &Saved::v},
+                                                             {"v_down", &Saved::v_down},
+                                                             {"out", &Saved::out},
+                                                             {"lse", &Saved::lse}};
+  const MultiHeadAttention layer({.width = 8, .context_width = 6, .heads = 2, .value_rank = 2, .qk_norm = true});
+  const Tensor x = random_tensor(DType::f32, {2, 1, 3, 8}, 1), context = random_tensor(DType::f32, {2, 1, 4, 6}, 2);
+  for (const auto& [name, tensor] : tensors) {
+    for (const bool other_dtype : {false, true}) {
+      Saved saved;
+      layer.forward(x, context, {}, {.saved = &saved});
+      EXPECT_EQ(error_of([&] { layer.backward(x, saved); }), "");
+      Shape shape = (saved.*tensor).shape();
+      if (!other_dtype) ++shape[3];
+      saved.*tensor = Tensor(other_dtype ? DType::f64 : DType::f32, shape);
+      const std::string text = error_of([&] { layer.backward(x, saved); });
+      EXPECT_NE(text.find(std::string(name) + (other_dtype ? " dtype is f64" : " shape is")), std::string::npos)
+          << name << ": " << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attend::test::ops

@@ -99,6 +99,15 @@ TEST(MaskUnion, RefusesWhatDoesNotFitTheSizes) {
   EXPECT_EQ(lower(Mask{{AnyRule{nullptr, false}}}), "mask: a union without masks");
   EXPECT_EQ(lower(Mask{{TokensRule{nullptr, false, Align::last_key}}}), "mask: tokens without positions");
   EXPECT_EQ(lower(Mask{{DilatedRule{0, Align::last_key}}}), "mask: dilated step is 0, expected 1 to 2^60");
+  // Unions that were not made by the operator nest as deep at most.
+  Mask nested = causal();
+  const auto nest = [&](int times) {
+    for (int n = 0; n < times; ++n)
+      nested = Mask{{AnyRule{std::make_shared<const std::vector<Mask>>(std::vector<Mask>{nested}), false}}};
+    return lower(nested);
+  };
+  EXPECT_EQ(nest(8), "");
+  EXPECT_EQ(nest(1), "mask: masks nest deeper than 8, the most there may be");
   // Many small unions within unions are more than anybody needs.
   Mask many = causal() | window(1, 0);
   for (int n = 0; n < 6; ++n) many = (many & window(9, 0)) | (many & tokens({0})) | (many & tokens({1}));
