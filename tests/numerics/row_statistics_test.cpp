@@ -1,12 +1,18 @@
 // Statistics of rows, gathered in the forward sweep: within their bounds of the dense truth, and always the same bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attend/error.hpp"
 #include "attend/paged_kv_cache.hpp"
 #include "attend/runtime.hpp"
+#include "support/buffer.hpp"
 #include "support/compare.hpp"
 #include "support/lens.hpp"
 #include "support/tensors.hpp"
@@ -88,6 +94,80 @@ TEST(RowStatistics, OfPeakedRows) {
   c.N = 3;
   c.mask = MaskKind::causal_first;
   expect_within_bounds(Problem(c), asked(c, 4));
+}
+
+// Weights that are all alike count keys, so that one key more or less at an edge is seen: at the ends of tiles and
+// splits, of the widths and of the sinks. Of keys that are alike the first has the largest weight.
+TEST(RowStatistics, OfEqualWeightsCountKeys) {
+  const int64_t N = 1100, D = 16;
+  std::vector<std::int32_t> ids;
+  for (int64_t j = 0; j < N; ++j) ids.push_back(static_cast<std::int32_t>(j * j % 37));
+  const Tensor k = to_tensor(DType::f32, {1, 1, N, D}, std::vector<float>(static_cast<std::size_t>(N * D), 1.0F));
+  for (const int64_t M : {int64_t{1}, int64_t{70}, N})
+    for (const auto& [mask, left] : {std::pair{causal(), N}, {causal() & window(600), int64_t{600}}})
+      for (const auto& [sinks, apart, local, recent] : {std::tuple{int64_t{0}, false, int64_t{0}, int64_t{1}},
+                                                        {1, false, 1, 64},
+                                                        {64, true, 63, 64},
+                                                        {65, true, 511, 512},
+                                                        {513, false, 2000, 513}}) {
+        const Tensor q(DType::f32, {1, 1, M, D});
+        Tensor out(DType::f32, {1, 1, M, D}), rows(DType::f32, {1, 1, M, kRowStatistics});
+        const RowStatisticsOptions options{
+            .sink_tokens = sinks, .sinks_apart = apart, .local_width = local, .recent_width = recent, .tokens = ids};
+        attention(q, k, k, out, {.mask = mask}, {.statistics = RowStatistics{rows, options}});
+        for (int64_t i = 0; i < M; ++i) {
+          const int64_t p = N - M + i, first = std::max<int64_t>(0, p - left), seen = p - first + 1;
+          std::array<int64_t, kRowStatistics> keys{};
+          const auto count = [&](RowStatistic what, bool yes) { keys[static_cast<std::size_t>(what)] += yes ? 1 : 0; };
+          for (int64_t j = first; j <= p; ++j) {
+            count(RowStatistic::sink_tokens, j < sinks);
+            if (apart && j < sinks) continue;
+            const auto id = [&](int64_t at) { return ids[static_cast<std::size_t>(at)]; };
+            count(RowStatistic::self, j == p);
+            count(RowStatistic::previous, j == p - 1);
+            count(RowStatistic::local, p - j <= local);
+            count(RowStatistic::recent, p - j <= recent);
+            count(RowStatistic::duplicate, j != p && id(j) == id(p));
+            count(RowStatistic::induction, j > 0 && id(j - 1) == id(p));
+          }
+          const auto got = [&](RowStatistic what) {
+            return static_cast<double>(rows.data<float>()[i * kRowStatistics + static_cast<int64_t>(what)]);
+          };
+          const auto n = static_cast<double>(seen);
+          for (const RowStatistic what :
+               {RowStatistic::sink_tokens, RowStatistic::self, RowStatistic::previous, RowStatistic::local,
+                RowStatistic::recent, RowStatistic::duplicate, RowStatistic::induction})
+            ASSERT_NEAR(got(what) * n, static_cast<double>(keys[static_cast<std::size_t>(what)]), 0.01)
+                << "statistic " << static_cast<int>(what) << " of query " << p << ", " << sinks << " sinks";
+          ASSERT_NEAR(got(RowStatistic::mass), 1, 1e-5);
+          ASSERT_NEAR(got(RowStatistic::maximum) * n, 1, 1e-4);
+          ASSERT_EQ(got(RowStatistic::argmax), static_cast<double>(first)) << p;
+          ASSERT_NEAR(got(RowStatistic::entropy), std::log(n), 1e-4);
+          ASSERT_NEAR(got(RowStatistic::distance_mean), (n - 1) / 2, 1e-3 * n);
+          ASSERT_NEAR(got(RowStatistic::distance_variance), (n * n - 1) / 12, 1e-3 * n * n);
+        }
+      }
+}
+
+// Of several keys with the largest weight the first is named, wherever the tiles and splits lie.
+TEST(RowStatistics, TheFirstOfEqualMaximaIsNamed) {
+  const int64_t N = 1100, D = 16;
+  for (const DType dtype : kDTypes)
+    for (const auto& [first, second] :
+         {std::pair<int64_t, int64_t>{0, 1}, {3, 40}, {63, 64}, {70, 600}, {511, 512}, {700, 1099}}) {
+      std::vector<float> keys(static_cast<std::size_t>(N * D), 0.5F);
+      for (const int64_t top : {first, second}) std::fill_n(keys.begin() + top * D, D, 2.0F);
+      const Tensor k = to_tensor(dtype, {1, 1, N, D}, keys);
+      for (const int64_t M : {1, 70}) {
+        const Tensor q = to_tensor(dtype, {1, 1, M, D}, std::vector<float>(static_cast<std::size_t>(M * D), 1.0F));
+        Tensor out(dtype, {1, 1, M, D}), rows(DType::f32, {1, 1, M, kRowStatistics});
+        attention(q, k, k, out, {}, {.statistics = RowStatistics{rows}});
+        for (int64_t i = 0; i < M; ++i)
+          ASSERT_EQ(rows.data<float>()[i * kRowStatistics + static_cast<int64_t>(RowStatistic::argmax)],
+                    static_cast<float>(first))
+              << name(dtype) << " query " << i << " of " << M << ", also " << second;
+      }
+    }
 }
 
 TEST(RowStatistics, InDoubleAreTheReference) {

@@ -255,6 +255,27 @@ TEST(LinearAttention, StepsGiveWhatForwardGives) {
       }
 }
 
+// A state of one or two columns whose numbers do not follow one another.
+TEST(LinearAttention, StepsOnANarrowStridedState) {
+  for (const std::int64_t E : {1, 2}) {
+    LinearAttentionOptions options{.map = FeatureMap::Kind::identity, .normalise = false};
+    const Tensor q = random_tensor(DType::f32, {1, 1, 3, 5}, 1), k = random_tensor(DType::f32, {1, 1, 3, 5}, 2);
+    const Tensor v = random_tensor(DType::f32, {1, 1, 3, E}, 3);
+    Tensor out(DType::f32, {1, 1, 3, E}), expected(DType::f32, {1, 1, 3, E}), packed(DType::f32, {1, 1, 5, E});
+    std::vector<float> memory(60, 0.0F);
+    const MutableView state{DType::f32, memory.data(), {1, 1, 5, E}, {60, 60, 7, 3}};
+    linear_attention_step(q, k, v, expected, packed, options);
+    linear_attention_step(q, k, v, out, state, options);
+    EXPECT_TRUE(same_bits(out, expected)) << E;
+    for (std::int64_t f = 0; f < 5; ++f)
+      for (std::int64_t e = 0; e < E; ++e) {
+        EXPECT_EQ(load(state, 0, 0, f, e), load(packed, 0, 0, f, e)) << f << " " << e;
+        memory[static_cast<std::size_t>(f * 7 + e * 3)] = 0;
+      }
+    EXPECT_EQ(memory, std::vector<float>(60, 0.0F));  // nothing beside it was written
+  }
+}
+
 TEST(LinearAttention, GradientsGoThroughPieces) {
   for (const LinearCase& c : stateful_cases(200)) {
     LinearInputs in(c, DType::f32);

@@ -101,6 +101,22 @@ TEST(Patterns, BigBirdCausalAndBesideACache) {
   }
 }
 
+// The last query stands at the last key: where there are more queries, the first have no block of their own.
+TEST(Patterns, BigBirdWithMoreQueriesThanKeys) {
+  for (const int64_t window : {1, 3, 5})
+    for (const int64_t global : {0, 1, 2}) {
+      const Mask mask =
+          bigbird(20, 12, {.block = 4, .window_blocks = window, .global_blocks = global, .random_blocks = 0});
+      for (int64_t i = 0; i < 20; ++i) {
+        const int64_t own = i < 8 ? -100 : (i - 8) / 4;
+        for (int64_t j = 0; j < 12; ++j) {
+          const bool near = std::abs(own - j / 4) <= window / 2, all = own >= 0 && own < global;
+          EXPECT_EQ(sees(mask, i, j, 20, 12), near || all || j / 4 < global) << i << " " << j << ", window " << window;
+        }
+      }
+    }
+}
+
 // What the first numbers are, so that another machine or version draws the same.
 TEST(Patterns, RandomBlocksArePinned) {
   const Mask mask = bigbird(640, 640, {.block = 64, .window_blocks = 1, .global_blocks = 0, .random_blocks = 2});
