@@ -358,6 +358,15 @@ TEST(AdditiveAttention, BadArgumentsSayWhatAndWhy) {
             "additive_attention: a has 2 heads and b 3, expected a whole number of query heads for each KV head");
   EXPECT_EQ(error(p.a, p.b, p.w, Tensor(DType::f16, {1, 1, 4, 6}), {}),
             "additive_attention: v dtype is f16, expected f32");
+  const auto empty = [](std::int64_t heads, std::int64_t length, std::int64_t dim) {
+    return Tensor(DType::f32, {1, heads, length, dim});
+  };
+  EXPECT_EQ(error(empty(2, 3, 0), empty(1, 4, 0), empty(2, 1, 0), p.v, {}),
+            "additive_attention: dim is 0 and value dim 6, expected at least 1");
+  EXPECT_EQ(error(p.a, p.b, p.w, empty(1, 4, 0), {}),
+            "additive_attention: dim is 5 and value dim 0, expected at least 1");
+  EXPECT_EQ(error(empty(0, 3, 5), p.b, empty(0, 1, 5), p.v, {}),
+            "additive_attention: a has 0 heads and b 1, expected a whole number of query heads for each KV head");
   EXPECT_EQ(error(p.a, p.b, p.w, p.v, {no_mask(), kInf}), "additive_attention: scale is inf, expected a finite number");
   EXPECT_EQ(error(p.a, p.b, p.w, p.v, {padding({5})}), "mask: padding lengths[0] is 5, expected 0 to 4 (keys)");
   EXPECT_NE(error_of([&] { additive_attention(p.a, p.b, p.w, p.v, r.da); }), "");

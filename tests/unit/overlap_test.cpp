@@ -360,6 +360,32 @@ TEST_P(Overlap, InPlaceGivesTheSameBitsWhereItIsAllowed) {
   EXPECT_EQ(allowed, 20);
 }
 
+// Every argument of every operation in turn: no memory at all, an unknown dtype, a negative size, and for what is
+// written two elements in one place. Nothing is written before that is found.
+TEST_P(Overlap, BadViewsAreRefusedByEveryOperation) {
+  const auto expect_refused = [](const Operation& operation, std::size_t which, const char* words, const auto& change) {
+    Arguments arguments(operation, GetParam());
+    change(arguments.views[which]);
+    const std::vector<float> before = arguments.memory();
+    const std::string text = refusal(operation, arguments.views);
+    EXPECT_NE(text.find(words), std::string::npos)
+        << operation.name << ", " << operation.arguments[which].name << ": " << text << ", expected " << words;
+    EXPECT_EQ(std::memcmp(before.data(), arguments.memory().data(), before.size() * sizeof(float)), 0);
+  };
+  for (const Operation& operation : operations()) {
+    for (std::size_t n = 0; n < operation.arguments.size(); ++n) {
+      expect_refused(operation, n, "data is null", [](MutableView& x) { x.data = nullptr; });
+      expect_refused(operation, n, "dtype is 77", [](MutableView& x) { x.dtype = static_cast<DType>(77); });
+      expect_refused(operation, n, "shape is [1, -1", [](MutableView& x) { x.shape[1] = -1; });
+      for (std::size_t d = 0; operation.arguments[n].written && d < 4; ++d) {
+        if (operation.arguments[n].shape[d] < 2) continue;
+        expect_refused(operation, n, "expected every element in a place of its own",
+                       [&](MutableView& x) { x.strides[d] = 0; });
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, Overlap, ::testing::Values(DType::f32, DType::f64));
 
 TEST(OverlapMask, ADenseMaskIsReadWhereItLies) {
