@@ -104,7 +104,10 @@ TEST(RowStatistics, OfEqualWeightsCountKeys) {
   for (int64_t j = 0; j < N; ++j) ids.push_back(static_cast<std::int32_t>(j * j % 37));
   const Tensor k = to_tensor(DType::f32, {1, 1, N, D}, std::vector<float>(static_cast<std::size_t>(N * D), 1.0F));
   for (const int64_t M : {int64_t{1}, int64_t{70}, N})
-    for (const auto& [mask, left] : {std::pair{causal(), N}, {causal() & window(600), int64_t{600}}})
+    for (const auto& [mask, left, right] : {std::tuple{causal(), N, int64_t{0}},
+                                            {causal() & window(600), int64_t{600}, int64_t{0}},
+                                            {no_mask(), N, N},
+                                            {window(70, 3), int64_t{70}, int64_t{3}}})
       for (const auto& [sinks, apart, local, recent] : {std::tuple{int64_t{0}, false, int64_t{0}, int64_t{1}},
                                                         {1, false, 1, 64},
                                                         {64, true, 63, 64},
@@ -116,24 +119,24 @@ TEST(RowStatistics, OfEqualWeightsCountKeys) {
             .sink_tokens = sinks, .sinks_apart = apart, .local_width = local, .recent_width = recent, .tokens = ids};
         attention(q, k, k, out, {.mask = mask}, {.statistics = RowStatistics{rows, options}});
         for (int64_t i = 0; i < M; ++i) {
-          const int64_t p = N - M + i, first = std::max<int64_t>(0, p - left), seen = p - first + 1;
+          const int64_t p = N - M + i, first = std::max<int64_t>(0, p - left), last = std::min(N - 1, p + right);
           std::array<int64_t, kRowStatistics> keys{};
           const auto count = [&](RowStatistic what, bool yes) { keys[static_cast<std::size_t>(what)] += yes ? 1 : 0; };
-          for (int64_t j = first; j <= p; ++j) {
+          for (int64_t j = first; j <= last; ++j) {
             count(RowStatistic::sink_tokens, j < sinks);
             if (apart && j < sinks) continue;
             const auto id = [&](int64_t at) { return ids[static_cast<std::size_t>(at)]; };
             count(RowStatistic::self, j == p);
             count(RowStatistic::previous, j == p - 1);
-            count(RowStatistic::local, p - j <= local);
-            count(RowStatistic::recent, p - j <= recent);
+            count(RowStatistic::local, std::abs(p - j) <= local);
+            count(RowStatistic::recent, std::abs(p - j) <= recent);
             count(RowStatistic::duplicate, j != p && id(j) == id(p));
             count(RowStatistic::induction, j > 0 && id(j - 1) == id(p));
           }
           const auto got = [&](RowStatistic what) {
             return static_cast<double>(rows.data<float>()[i * kRowStatistics + static_cast<int64_t>(what)]);
           };
-          const auto n = static_cast<double>(seen);
+          const auto n = static_cast<double>(last - first + 1);
           for (const RowStatistic what :
                {RowStatistic::sink_tokens, RowStatistic::self, RowStatistic::previous, RowStatistic::local,
                 RowStatistic::recent, RowStatistic::duplicate, RowStatistic::induction})
@@ -143,7 +146,8 @@ TEST(RowStatistics, OfEqualWeightsCountKeys) {
           ASSERT_NEAR(got(RowStatistic::maximum) * n, 1, 1e-4);
           ASSERT_EQ(got(RowStatistic::argmax), static_cast<double>(first)) << p;
           ASSERT_NEAR(got(RowStatistic::entropy), std::log(n), 1e-4);
-          ASSERT_NEAR(got(RowStatistic::distance_mean), (n - 1) / 2, 1e-3 * n);
+          ASSERT_NEAR(got(RowStatistic::distance_mean), static_cast<double>(p) - static_cast<double>(first + last) / 2,
+                      1e-3 * n);
           ASSERT_NEAR(got(RowStatistic::distance_variance), (n * n - 1) / 12, 1e-3 * n * n);
         }
       }
