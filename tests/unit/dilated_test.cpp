@@ -127,6 +127,8 @@ TEST(Dilated, TheClassesAreTaken) {
   };
   AttentionExtras all;
   all.weights = weights.view();
+  EXPECT_TRUE(taken({.mask = dilated(2)}));
+  EXPECT_FALSE(taken({.mask = dilated(1)}));  // no dilation
   EXPECT_FALSE(taken({.mask = dilated(3)}, all));
   EXPECT_FALSE(taken({.mask = dilated(100)}));  // classes of six rows
   EXPECT_FALSE(taken({.mask = dilated(3), .dropout = {0.5, 1}}));

@@ -3,12 +3,14 @@
 
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "attend/attend.h"
 #include "attend/attend.hpp"
 #include "op_testing.hpp"
+#include "support/guard.hpp"
 
 namespace attend::test {
 namespace {
@@ -314,6 +316,10 @@ std::string refusal(const Operation& operation, const std::vector<MutableView>& 
   return "";
 }
 
+std::size_t bytes_of(const View& x) {
+  return static_cast<std::size_t>(x.batch() * x.heads() * x.length() * x.dim() * size_of(x.dtype));
+}
+
 class Overlap : public ::testing::TestWithParam<DType> {};
 
 TEST_P(Overlap, IsRefusedByEveryOperation) {
@@ -358,6 +364,28 @@ TEST_P(Overlap, InPlaceGivesTheSameBitsWhereItIsAllowed) {
     }
   }
   EXPECT_EQ(allowed, 20);
+}
+
+// Each argument ends, or begins, at a page that cannot be touched; the results are those of arguments elsewhere.
+TEST_P(Overlap, NothingBesideTheArgumentsIsTouched) {
+  for (const Operation& operation : operations()) {
+    Arguments expected(operation, GetParam());
+    ASSERT_EQ(refusal(operation, expected.views), "") << operation.name;
+    for (const Against side : {Against::front, Against::back}) {
+      const Arguments given(operation, GetParam());
+      std::vector<std::unique_ptr<GuardedTensor>> guarded;
+      std::vector<MutableView> views;
+      for (const MutableView& view : given.views) {
+        guarded.push_back(std::make_unique<GuardedTensor>(GetParam(), view.shape, side));
+        views.push_back(guarded.back()->view());
+        std::memcpy(views.back().data, view.data, bytes_of(view));
+      }
+      ASSERT_EQ(refusal(operation, views), "") << operation.name;
+      for (std::size_t n = 0; n < views.size(); ++n)
+        EXPECT_EQ(std::memcmp(views[n].data, expected.views[n].data, bytes_of(views[n])), 0)
+            << operation.name << ": " << operation.arguments[n].name;
+    }
+  }
 }
 
 // Every argument of every operation in turn: no memory at all, an unknown dtype, a negative size, and for what is
