@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <regex>
 #include <sstream>
 
 #include "attend/error.hpp"
@@ -262,14 +261,8 @@ CheckResult check_python(const fs::path& file, const std::string& source, const 
 
 // The exercises whose names a C++ file defines, as macros for the driver.
 std::string macros_for(const std::string& source) {
-  static const std::regex kComments(R"(//[^\n]*|/\*[^]*?\*/)");
-  const std::string code = std::regex_replace(source, kComments, " ");
   std::string macros;
-  for (const Exercise& e : all_exercises()) {
-    const std::string pattern =
-        e.name == "KVCache" ? "(struct|class)\\s+KVCache\\b" : "\\bvoid\\s+" + e.name + "\\s*\\(";
-    if (std::regex_search(code, std::regex(pattern))) macros += "#define HAS_" + e.name + " 1\n";
-  }
+  for (const std::string& name : functions_in(source)) macros += "#define HAS_" + name + " 1\n";
   return macros;
 }
 

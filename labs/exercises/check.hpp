@@ -48,6 +48,9 @@ std::vector<std::string> matching_mistakes(const Exercise& exercise, const std::
                                            const std::vector<Array>& answers);
 bool same_answer(const Array& got, const Array& expected);  // shapes, numbers to 1e-3, NaN and inf alike
 
+// The functions that a C++ source defines, by the exercises' names; not those in comments and texts.
+std::vector<std::string> functions_in(const std::string& source);
+
 std::string to_json(const CheckResult& result);
 
 }  // namespace attend::labs
