@@ -106,8 +106,9 @@ int run_new(const LabArguments& a, const std::filesystem::path& file) {
 
 int run_check(const LabArguments& a, const std::filesystem::path& file) {
   const labs::Language language = language_of(a);
-  const labs::CheckResult result =
-      with_progress("checking", [&] { return labs::check_file(file, {.seconds = a.seconds, .python = a.python}); });
+  const labs::CheckResult result = with_progress("checking", [&] {
+    return labs::check_file(file, {.seconds = a.seconds, .python = a.python, .on_wait = check_interrupted});
+  });
   if (a.json) {
     fmt::print("{}\n", labs::to_json(result));
     return result.all_right() ? kSuccess : kFailure;
@@ -124,6 +125,7 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
     if (v.kind == labs::Verdict::Kind::wrong)
       fmt::print("{}", labs::say("  why: attend lab {}\n", "  为什么：attend lab {} --zh\n", v.lab).in(language));
   }
+  if (result.sandbox) fmt::print("{}\n", labs::wrapped(labs::sandbox_words(*result.sandbox).in(language), columns));
   return result.all_right() ? kSuccess : kFailure;
 }
 
@@ -179,7 +181,8 @@ Command add_lab(Program& program) {
       "KVCache yourself; what is wrong is found by running the known mistakes and comparing.\n"
       "  attend lab new sdpa.py              a file to start from (softmax, sdpa, mha, repeat_kv, rope, causal_mask,\n"
       "                                      kv_cache, or any other name for all of them); .cpp for C++\n"
-      "  attend lab check sdpa.py            grade it; it runs in a process of its own, with limits");
+      "  attend lab check sdpa.py            grade it; it runs in a sandbox, and the last line says\n"
+      "                                      what the sandbox is made of on this system");
   return {app, [a, app] {
             return run_stoppable("attend lab",
                                  [&] { return labs::said_in(language_of(*a), [&] { return run(*a, app.rest()); }); });

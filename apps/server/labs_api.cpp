@@ -177,12 +177,18 @@ struct LabsWork {
     if (code.empty() || code.size() > kCodeBytes)
       refuse_field("code",
                    " has " + std::to_string(code.size()) + " bytes, expected from 1 to " + std::to_string(kCodeBytes));
-    queue.submit(reply, [code, ending](Reply& to, const Stopped&) {
+    queue.submit(reply, [code, ending](Reply& to, const Stopped& stopped) {
       const io::Temporary folder(std::filesystem::temp_directory_path() / "attend-exercise",
                                  io::Temporary::Kind::folder);
       const std::filesystem::path file = folder.path() / ("exercise." + ending);
       io::write_file_atomically(file, std::as_bytes(std::span(code)));
-      to.send({.body = labs::to_json(labs::check_file(file))});
+      try {
+        to.send({.body = labs::to_json(labs::check_file(file, {.on_wait = [&] {
+                                                          if (stopped()) throw NobodyWaits{};
+                                                        }}))});
+      } catch (const NobodyWaits&) {
+        // nobody is told
+      }
       return true;
     });
   }

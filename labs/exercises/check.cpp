@@ -1,11 +1,15 @@
 // Running a learner's file on the cases of the exercises.
 #include "labs/exercises/check.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -13,7 +17,6 @@
 #include "io/environment.hpp"
 #include "io/temporary.hpp"
 #include "labs/exercises/drivers.hpp"
-#include "labs/exercises/sandbox.hpp"
 
 namespace attend::labs {
 namespace {
@@ -21,7 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTorchMemory = std::int64_t{8} << 30;  // importing it maps several GiB
-constexpr std::uintmax_t kLargestFile = 1 << 20;
+constexpr std::int64_t kCompilerMemory = std::int64_t{2} << 30;
+constexpr double kCompilerSeconds = 60, kProbeSeconds = 20;
+constexpr std::size_t kLargestFile = 1 << 20;
+constexpr std::size_t kLongestMessage = 400, kLongestName = 40;  // bytes, of what a learner's program says
 
 struct AskedCase {
   const Exercise* exercise;
@@ -67,6 +73,7 @@ Answer read_answer(std::istringstream& words) {
   std::size_t rank = 0;
   std::int64_t count = 1;
   if (!(words >> a.dtype >> rank) || rank > 8) return a;
+  a.dtype = io::printable(a.dtype, kLongestName);
   for (std::size_t n = 0; n < rank; ++n) {
     std::int64_t side = 0;
     if (!(words >> side) || side < 0 || side > 1000000) return a;
@@ -83,10 +90,10 @@ Answer read_answer(std::istringstream& words) {
   return a;
 }
 
-Written read_answers(const fs::path& path, std::size_t cases) {
+Written read_answers(const std::string& text, std::size_t cases) {
   Written out;
   out.answers.resize(cases);
-  std::ifstream file(path);
+  std::istringstream file(text);
   std::size_t at = cases;
   std::vector<std::string> changed;
   for (std::string line; std::getline(file, line);) {
@@ -104,11 +111,12 @@ Written read_answers(const fs::path& path, std::size_t cases) {
       for (std::string name; words >> name;) out.has.push_back(name);
     } else if (word == "fatal") {
       words >> out.fatal;
-      out.fatal_message = rest.size() > out.fatal.size() ? rest.substr(out.fatal.size() + 1) : "";
+      out.fatal_message =
+          rest.size() > out.fatal.size() ? io::printable(rest.substr(out.fatal.size() + 1), kLongestMessage) : "";
     } else if (word == "done") {
       out.done = true;
     } else if (word == "changed") {
-      changed.push_back(rest);
+      changed.push_back(io::printable(rest, kLongestName));
     } else if (at < cases) {
       Answer& a = out.answers[at];
       if (word == "answer") a = read_answer(words);
@@ -118,7 +126,7 @@ Written read_answers(const fs::path& path, std::size_t cases) {
       if (word == "memory") a.kind = Answer::Kind::memory;
       if (word == "error") {
         a.kind = Answer::Kind::error;
-        a.message = rest;
+        a.message = io::printable(rest, kLongestMessage);
       }
       a.changed = changed;
     }
@@ -137,17 +145,26 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
+// Opened without waiting, and looked at before it is read: a FIFO or a device is no source file.
 std::string text_of(const fs::path& file) {
-  std::error_code error;
-  if (!fs::is_regular_file(file, error)) throw Refused(say("{}: no such file", "{}：没有这个文件", file.string()));
-  if (fs::file_size(file) > kLargestFile)
+  const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  struct stat status{};
+  if (opened < 0 || ::fstat(opened, &status) != 0 || !S_ISREG(status.st_mode)) {
+    const bool there = opened >= 0 || errno != ENOENT;
+    if (opened >= 0) ::close(opened);
+    throw Refused(there ? say("{}: cannot be read, expected a source file", "{}：无法读取，应为源文件", file.string())
+                        : say("{}: no such file", "{}：没有这个文件", file.string()));
+  }
+  std::string text(kLargestFile + 1, '\0');
+  std::size_t size = 0;
+  for (ssize_t got = 1; got > 0 && size < text.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
+    got = ::read(opened, text.data() + size, text.size() - size);
+  ::close(opened);
+  if (size > kLargestFile)
     throw Refused(say("{}: larger than 1 MiB, expected a small source file", "{}：超过 1 MiB，应为一个小的源文件",
                       file.string()));
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw Refused(say("{}: cannot be read", "{}：无法读取", file.string()));
-  return text.str();
+  text.resize(size);
+  return text;
 }
 
 void write_text(const fs::path& path, const std::string& text) {
@@ -168,10 +185,12 @@ Text reason(const Outcome& outcome, const Limits& limits) {
     case Outcome::End::exited:
       return say("it left the program (exit code {}) before it had answered", "还没回答完就退出了程序（退出码 {}）",
                  outcome.code);
+    case Outcome::End::flooded:
+      return say("it wrote more than {} MiB and was stopped", "输出超过 {} MiB，已被停止", kMaxWritten >> 20);
     case Outcome::End::not_started:
       break;
   }
-  return say("it could not be started", "无法启动");
+  return say("it could not be started in a sandbox ({})", "无法在沙箱中启动（{}）", std::strerror(outcome.code));
 }
 
 CheckResult failed(Text why) {
@@ -180,18 +199,17 @@ CheckResult failed(Text why) {
   return result;
 }
 
-CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& written, const Outcome& outcome,
-                      const Limits& limits) {
+CheckResult judge_answers_of(const std::vector<AskedCase>& cases, const Written& written, const Outcome& outcome,
+                             const Limits& limits) {
   if (written.fatal == "exit")
     return failed(say("the file leaves the program (exit) when it is loaded.", "文件一加载就退出了程序（exit）。"));
   if (written.fatal == "memory")
     return failed(say("the file wanted more than {} MiB when it was loaded, and was stopped.",
                       "文件加载时要的内存超过 {} MiB，已被停止。", limits.memory >> 20));
   if (!written.fatal.empty()) {
-    const bool process = written.fatal_message.find("Operation not permitted") != std::string::npos;
-    return failed(process ? say("the file cannot be loaded: {} (starting other processes is not allowed here)",
-                                "文件无法加载：{}（这里不允许启动其他进程）", written.fatal_message)
-                          : say("the file cannot be loaded: {}", "文件无法加载：{}", written.fatal_message));
+    const std::string& message = written.fatal_message;
+    const Text what = was_refused(message) ? refused_words(message) : Text{message, message};
+    return failed({"the file cannot be loaded: " + what.en, "文件无法加载：" + what.zh});
   }
   const Text why = reason(outcome, limits);
   if (!written.loaded) return failed({"while the file was loaded " + why.en + ".", "文件加载时" + why.zh + "。"});
@@ -221,6 +239,13 @@ CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& writte
   return result;
 }
 
+CheckResult judge_run(const std::vector<AskedCase>& cases, const Written& written, const Outcome& outcome,
+                      const Limits& limits) {
+  CheckResult result = judge_answers_of(cases, written, outcome, limits);
+  if (outcome.end != Outcome::End::not_started) result.sandbox = outcome.held;
+  return result;
+}
+
 // Pythons to try, as paths: the first that has NumPy serves.
 std::vector<std::string> pythons(const std::string& asked) {
   std::vector<std::string> names = {asked}, paths;
@@ -232,24 +257,73 @@ std::vector<std::string> pythons(const std::string& asked) {
   return paths;
 }
 
-CheckResult check_python(const fs::path& file, const std::string& source, const fs::path& folder,
-                         const std::vector<AskedCase>& cases, const CheckOptions& options) {
-  write_text(folder / "driver.py", kPythonDriver);
-  Limits limits{.seconds = options.seconds};
+// What the user's Python says of itself, outside of the sandbox and before the learner's file is looked at.
+constexpr const char* kProbe = R"PY(
+import importlib.util, os, sys
+paths = [sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), *sys.path]
+numpy = importlib.util.find_spec("numpy") is not None
+os.write(3, "\n".join([sys.executable, "numpy" if numpy else "", *(p for p in paths if p)]).encode())
+)PY";
+
+struct Python {
+  std::string program;  // empty: it cannot be run
+  bool has_numpy = false;
+  std::vector<std::string> paths;  // where its modules are
+};
+
+Python ask_python(const std::string& path, const fs::path& folder, const std::function<void()>& on_wait) {
+  const Outcome outcome = run_sandboxed({.kind = SandboxedProgram::Kind::trusted,
+                                         .argv = {path, "-c", kProbe},
+                                         .folder = folder,
+                                         .limits = {.seconds = kProbeSeconds}},
+                                        {}, on_wait);
+  Python python;
+  std::istringstream lines(outcome.answers);
+  std::string numpy;
+  std::getline(lines, python.program);
+  std::getline(lines, numpy);
+  python.has_numpy = numpy == "numpy";
+  for (std::string line; std::getline(lines, line);) python.paths.push_back(line);
+  return python;
+}
+
+// Where a program's libraries are if it is not one of the system's: "/opt/llvm/bin/c++" has them in "/opt/llvm".
+std::string installed_in(const std::string& program) {
+  std::error_code error;
+  const fs::path real = fs::canonical(program, error);
+  return real.parent_path().parent_path().string();
+}
+
+// The folder of one check: the learner's file, a copy; the driver, and a program where one is compiled.
+struct Workplace {
+  fs::path folder, learner;
+  const std::vector<AskedCase>& cases;
+  const CheckOptions& options;
+};
+
+CheckResult check_python(const Workplace& work, const std::string& source) {
+  write_text(work.folder / "driver.py", kPythonDriver);
+  Limits limits{.seconds = work.options.seconds};
   if (source.find("import torch") != std::string::npos || source.find("from torch") != std::string::npos) {
     limits.memory = kTorchMemory;
     limits.seconds = std::max(limits.seconds, 60.0);  // importing it takes long
   }
-  const std::vector<std::string> paths = pythons(options.python);
-  for (const std::string& python : paths) {
-    const Outcome outcome = run_limited({python, (folder / "driver.py").string(), fs::absolute(file).string(),
-                                         (folder / "cases").string(), (folder / "answers").string()},
-                                        folder, limits);
-    const Written written = read_answers(folder / "answers", cases.size());
-    if (written.started && written.fatal != "numpy") return judge_run(cases, written, outcome, limits);
+  const std::vector<std::string> paths = pythons(work.options.python);
+  for (const std::string& path : paths) {
+    const Python python = ask_python(path, work.folder, work.options.on_wait);
+    if (!python.has_numpy) continue;
+    const Outcome outcome =
+        run_sandboxed({.argv = {python.program, (work.folder / "driver.py").string(), work.learner.string()},
+                       .folder = work.folder,
+                       .readable = python.paths,
+                       .input = written(work.cases),
+                       .limits = limits},
+                      work.options.layers, work.options.on_wait);
+    const Written answers = read_answers(outcome.answers, work.cases.size());
+    if (answers.fatal != "numpy") return judge_run(work.cases, answers, outcome, limits);
   }
-  if (paths.empty() && !options.python.empty())
-    return failed(say("{} is no program that can be run.", "{} 不是可以运行的程序。", options.python));
+  if (paths.empty() && !work.options.python.empty())
+    return failed(say("{} is no program that can be run.", "{} 不是可以运行的程序。", work.options.python));
   if (paths.empty())
     return failed(say("there is no python3: install it (Debian: apt install python3-numpy).",
                       "没有找到 python3：请先安装（Debian：apt install python3-numpy）。"));
@@ -259,37 +333,63 @@ CheckResult check_python(const fs::path& file, const std::string& source, const 
                     tried));
 }
 
-// The exercises whose names a C++ file defines, as macros for the driver.
-std::string macros_for(const std::string& source) {
-  std::string macros;
-  for (const std::string& name : functions_in(source)) macros += "#define HAS_" + name + " 1\n";
-  return macros;
+void erase_all(std::string& text, const std::string& part) {
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos;) text.erase(at, part.size());
 }
 
-CheckResult check_cpp(const fs::path& file, const std::string& source, const fs::path& folder,
-                      const std::vector<AskedCase>& cases, const CheckOptions& options) {
+// The first lines of what a compiler said, with the learner's file by its name.
+std::string beginning_of(const std::string& output, const Workplace& work) {
+  std::string shown;
+  std::istringstream lines(output);
+  int count = 0;
+  for (std::string line; count < 12 && std::getline(lines, line); ++count) {
+    erase_all(line, work.learner.parent_path().string() + "/");
+    erase_all(line, work.folder.string() + "/");
+    shown += "\n" + io::printable(line, kLongestMessage);
+  }
+  return shown;
+}
+
+CheckResult check_cpp(const Workplace& work, const std::string& source) {
   const std::string named(io::environment("CXX"));
   const std::string compiler = find_program(named.empty() ? "c++" : named);
   if (compiler.empty())
     return failed(say("there is no C++ compiler: install one (Debian: apt install g++).",
                       "没有找到 C++ 编译器：请先安装（Debian：apt install g++）。"));
-  const std::string macros = macros_for(source);
-  write_text(folder / "main.cpp",
-             "#include <cstddef>\n#include \"" + fs::absolute(file).string() + "\"\n" + macros + kCppDriver);
-  const Outcome compiled = run_limited(
-      {compiler, "-std=c++20", "-O1", "-w", "-o", (folder / "program").string(), (folder / "main.cpp").string()},
-      folder, {.seconds = 60, .memory = std::int64_t{4} << 30, .may_start_processes = true});
-  if (compiled.end != Outcome::End::exited || compiled.code != 0) {
-    std::string shown;
-    std::istringstream lines(compiled.output);
-    int count = 0;
-    for (std::string line; count < 12 && std::getline(lines, line); ++count) shown += "\n" + line;
+  std::string text = "#include <cstddef>\n#include \"" + work.learner.string() + "\"\n";
+  for (const std::string& name : functions_in(source)) text += "#define HAS_" + name + " 1\n";
+  write_text(work.folder / "main.cpp", text + kCppDriver);
+  const Limits compiling{.seconds = kCompilerSeconds, .memory = kCompilerMemory};
+  const std::string program = (work.folder / "program").string();
+  const Outcome compiled =
+      run_sandboxed({.kind = SandboxedProgram::Kind::compiler,
+                     .argv = {compiler, "-std=c++20", "-O1", "-w", "-o", program, (work.folder / "main.cpp").string()},
+                     .folder = work.folder,
+                     .readable = {installed_in(compiler)},
+                     .limits = compiling},
+                    work.options.layers, work.options.on_wait);
+  if (compiled.end != Outcome::End::exited) {
+    const Text why = reason(compiled, compiling);
+    return failed({"while the file was compiled " + why.en + ".", "编译时" + why.zh + "。"});
+  }
+  if (compiled.code != 0) {
+    const std::string shown = beginning_of(compiled.output, work);
     return failed(say("the file does not compile:{}", "编译失败：{}", shown));
   }
-  const Limits limits{.seconds = options.seconds};
-  const Outcome outcome = run_limited(
-      {(folder / "program").string(), (folder / "cases").string(), (folder / "answers").string()}, folder, limits);
-  return judge_run(cases, read_answers(folder / "answers", cases.size()), outcome, limits);
+  const Limits limits{.seconds = work.options.seconds};
+  const Outcome outcome =
+      run_sandboxed({.argv = {program}, .folder = work.folder, .input = written(work.cases), .limits = limits},
+                    work.options.layers, work.options.on_wait);
+  return judge_run(work.cases, read_answers(outcome.answers, work.cases.size()), outcome, limits);
+}
+
+// The name under which a learner knows the file, if it cannot be mistaken for anything else.
+std::string plain_name(const fs::path& file, const std::string& ending) {
+  const std::string name = file.filename().string();
+  const bool plain = name.size() < 100 && name.find_first_not_of(
+                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                              "0123456789_-+.") == std::string::npos;
+  return plain ? name : "exercise" + ending;
 }
 
 }  // namespace
@@ -306,9 +406,11 @@ CheckResult check_file(const fs::path& file, const CheckOptions& options) {
   for (const Exercise& e : all_exercises())
     for (const Case& c : e.cases)
       if (!cpp || c.for_cpp) cases.push_back({&e, &c});
-  write_text(folder.path() / "cases", written(cases));
-  return cpp ? check_cpp(file, source, folder.path(), cases, options)
-             : check_python(file, source, folder.path(), cases, options);
+  const fs::path place = fs::canonical(folder.path());
+  const Workplace work{place, place / "learner" / plain_name(file, ending), cases, options};
+  fs::create_directory(place / "learner");
+  write_text(work.learner, source);
+  return cpp ? check_cpp(work, source) : check_python(work, source);
 }
 
 }  // namespace attend::labs

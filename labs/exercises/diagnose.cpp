@@ -73,7 +73,7 @@ Text first_difference(const Exercise& exercise, const std::vector<const Case*>& 
   return say("no known mistake.", "不是已知的错误。");
 }
 
-// An answer that is no number at all.
+// An answer that is not a number.
 bool judge_failure(const Case& c, const Answer& a, Verdict& verdict) {
   using Kind = Answer::Kind;
   switch (a.kind) {
@@ -99,12 +99,10 @@ bool judge_failure(const Case& c, const Answer& a, Verdict& verdict) {
           say("it wanted more memory than it may have, and was stopped.", "它要的内存超过了限制，已被停止。");
       return true;
     case Kind::error: {
-      const bool process = a.message.find("Operation not permitted") != std::string::npos;
+      const bool refused = was_refused(a.message);
       verdict.mistakes = {"error"};
-      if (process) verdict.kind = Verdict::Kind::stopped;
-      verdict.text = in_case(c, process ? say("{} (starting other processes is not allowed here)",
-                                              "{}（这里不允许启动其他进程）", a.message)
-                                        : Text{a.message, a.message});
+      if (refused) verdict.kind = Verdict::Kind::stopped;
+      verdict.text = in_case(c, refused ? refused_words(a.message) : Text{a.message, a.message});
       return true;
     }
     case Kind::missing:
@@ -174,6 +172,31 @@ bool CheckResult::all_right() const {
          std::all_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.kind == Verdict::Kind::right; });
 }
 
+bool was_refused(const std::string& message) {
+  return message.find("Operation not permitted") != std::string::npos;
+}
+
+Text refused_words(const std::string& message) {
+  return say("{} (starting processes, writing files and using the network are not allowed here)",
+             "{}（这里不允许启动其他进程、写文件或使用网络）", message);
+}
+
+std::vector<std::string> names_of(const Layers& layers) {
+  std::vector<std::string> names;
+  if (layers.namespaces) names.emplace_back("namespaces");
+  if (layers.file_tree) names.emplace_back("file-tree");
+  if (layers.landlock) names.emplace_back("landlock");
+  names.emplace_back("system-calls");
+  return names;
+}
+
+Text sandbox_words(const Layers& layers) {
+  const std::string list = fmt::format("{}", fmt::join(names_of(layers), ", "));
+  if (layers.file_tree || layers.landlock) return say("sandbox: {}", "沙箱：{}", list);
+  return say("sandbox: {}; this system does not keep the program from reading your files",
+             "沙箱：{}；这个系统无法阻止程序读取你的文件", list);
+}
+
 std::string to_json(const CheckResult& result) {
   static const char* const kKinds[] = {"right", "wrong", "unwritten", "stopped"};
   const auto both = [](const Text& text) {
@@ -198,6 +221,12 @@ std::string to_json(const CheckResult& result) {
   object.put("verdicts", "[" + list + "]");
   if (!result.failure.en.empty()) object.put("failure", both(result.failure));
   object.truth("all_right", result.all_right());
+  if (result.sandbox) {
+    std::string layers;
+    for (const std::string& name : names_of(*result.sandbox))
+      layers += (layers.empty() ? "" : ",") + io::json_quoted(name);
+    object.put("sandbox", "[" + layers + "]");
+  }
   return object.text();
 }
 

@@ -5,19 +5,23 @@ Usage: check_test.py PROGRAM [name ...]. A wrong file is called EXERCISE__MISTAK
 
 import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import venv
 
 HERE = pathlib.Path(__file__).parent
 PROGRAM = ""
 
 
-def check(path, *options):
-    """The exit code and the report of one check."""
-    run = subprocess.run([PROGRAM, "lab", "check", str(path), "--json", *options], capture_output=True, text=True, timeout=120)
+def check(path, *options, before=(), **process):
+    """The exit code and the report of one check. `before`: a command that runs it."""
+    run = subprocess.run(
+        [*before, PROGRAM, "lab", "check", str(path), "--json", *options], capture_output=True, text=True, timeout=120, **process
+    )
     assert run.returncode in (0, 1), (path, run.returncode, run.stderr)
     return run.returncode, json.loads(run.stdout)
 
@@ -62,8 +66,16 @@ class CheckTest(unittest.TestCase):
             "memory.cpp": "memory",
             "exit.py": "left the program",
             "hard_exit.py": "left the program",
-            "fork.py": "processes is not allowed",
-            "fork_at_load.py": "processes is not allowed",
+            "fork.py": "not allowed here",
+            "fork_at_load.py": "not allowed here",
+            "fifo.py": "not allowed here",
+            "signal_parent.py": "not allowed here",
+            "network.py": "not allowed here",
+            "leave_group.py": "seconds and was stopped",
+            "endless_answer.py": "more than 16 MiB",
+            "escapes.py": "\\u001b]0;title\\u0007\\u202e",
+            "device.cpp": "does not compile",
+            "home.cpp": "does not compile",
             "crash.cpp": "signal 6",
             "no_such_function.py": "none of the functions",
             "broken.py": "SyntaxError",
@@ -74,6 +86,73 @@ class CheckTest(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(code, 1, report)
                 self.assertIn(expected[path.name], words(report))
+                self.assertNotIn("root:", words(report))  # of /etc/passwd
+                self.assertLess(len(words(report)), 6000)
+
+    def test_sources_of_any_shape_are_scanned(self):
+        right = (HERE / "right" / "several.cpp").read_text()
+        for source in (
+            "/*" + "x" * 900_000 + "*/" + right,
+            " " * 200_000 + right + "\n" * 200_000,
+            "//" + "y" * 900_000 + "\n" + right,
+            right + "/* " * 200_000 + "*/",
+            right + "// void softmax(" * 50_000,
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "large.cpp"
+                path.write_text(source)
+                code, report = check(path)
+                self.assertEqual(code, 0, report)
+
+    def test_a_learner_sees_no_file_of_the_user(self):
+        with tempfile.TemporaryDirectory() as folder:
+            secret = pathlib.Path(folder) / "secret"
+            secret.write_text("the secret of this test")
+            path = pathlib.Path(folder) / "read.py"
+            path.write_text(f"def softmax(x):\n    raise ValueError(open({str(secret)!r}).read())\n")
+            _, report = check(path)
+            hides = {"file-tree", "landlock"} & set(report["sandbox"])
+            self.assertEqual("the secret" in words(report), not hides, report)
+
+    def test_what_holds_is_reported(self):
+        _, report = check(HERE / "right" / "softmax_plain.py")
+        self.assertEqual(report["sandbox"][-1], "system-calls")
+        shown = subprocess.run([PROGRAM, "lab", "check", str(HERE / "right" / "softmax_plain.py")], capture_output=True, text=True)
+        self.assertIn("sandbox: " + ", ".join(report["sandbox"]), shown.stdout.replace("\n", " "))
+
+    def test_it_works_where_namespaces_are_refused(self):
+        # Inside, the kernel refuses more of them. Where it refuses these, too, that is what is to be tested.
+        refuse = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"', "sh"]
+        if subprocess.run([*refuse, "true"], capture_output=True).returncode != 0:
+            refuse = []
+        for path, expected in (("right/softmax_plain.py", 0), ("right/several.cpp", 0), ("hostile/fork.py", 1)):
+            code, report = check(HERE / path, before=refuse)
+            self.assertEqual(code, expected, report)
+            self.assertNotIn("namespaces", report["sandbox"])
+
+    def test_it_works_for_a_user_without_rights(self):
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        for path, expected in (("right/softmax_plain.py", 0), ("right/several.cpp", 0), ("hostile/signal_parent.py", 1)):
+            with tempfile.TemporaryDirectory() as folder:
+                os.chmod(folder, 0o777)
+                source = pathlib.Path(folder) / pathlib.Path(path).name
+                source.write_text((HERE / path).read_text())
+                source.chmod(0o644)
+                code, report = check(source, cwd=folder, env={**os.environ, "TMPDIR": folder, "HOME": folder}, **nobody)
+                self.assertEqual(code, expected, report)
+
+    def test_a_file_that_is_no_source_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo, zero, large = (pathlib.Path(folder) / name for name in ("fifo.py", "zero.py", "large.py"))
+            os.mkfifo(fifo)
+            zero.symlink_to("/dev/zero")
+            large.write_bytes(b"#" * ((1 << 20) + 1))
+            for path, sentence in ((fifo, "expected a source file"), (zero, "expected a source file"), (large, "larger than 1 MiB")):
+                run = subprocess.run([PROGRAM, "lab", "check", str(path)], capture_output=True, text=True, timeout=60)
+                self.assertEqual(run.returncode, 2, run.stderr)
+                self.assertIn(sentence, run.stderr)
+            large.write_bytes(b"#" * (1 << 20))
+            self.assertIn("none of the functions", words(check(large)[1]))
 
     def test_templates_are_unwritten_until_somebody_writes_them(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -97,13 +176,19 @@ class CheckTest(unittest.TestCase):
 
     def test_a_python_without_numpy_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
-            fake = pathlib.Path(folder) / "python3"
-            fake.write_text("#!/bin/sh\necho fatal numpy > $4\n")  # what the driver says there
-            fake.chmod(0o755)
-            _, report = check(HERE / "right" / "softmax_plain.py", "--python", str(fake))
+            venv.create(folder, symlinks=True)
+            _, report = check(HERE / "right" / "softmax_plain.py", "--python", f"{folder}/bin/python3")
             self.assertIn("has no NumPy", words(report))
+
+    def test_a_python_of_a_virtual_environment_serves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            venv.create(folder, symlinks=True, system_site_packages=True)
+            python = pathlib.Path(folder) / "bin" / "python3"
+            has_numpy = subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode == 0
+            _, report = check(HERE / "right" / "softmax_plain.py", "--python", str(python))
+            self.assertEqual(report["all_right"], has_numpy, report)
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main()

@@ -1,12 +1,16 @@
 """The protocol of the explorer over real sockets: /explore/v1 and /labs/v1, right and wrong. Usage: explore_test.py PROGRAM"""
 
+import http.client
 import json
 import math
+import os
 import pathlib
 import random
 import struct
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -235,13 +239,43 @@ class ExploreTest(unittest.TestCase):
 
     def test_an_exercise_sees_nothing_of_the_server(self):
         """Its process has no descriptor but the usual ones and what it opened: no socket above all."""
-        code = ("import os\n\ndef causal_mask(*sizes):\n    open_ = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') "
-                "if os.path.exists(f'/proc/self/fd/{n}')]\n    raise ValueError('sockets: %d' % sum('socket' in name for name in open_))\n")
+        code = ("import os, stat\n\ndef is_socket(n):\n    try:\n        return stat.S_ISSOCK(os.fstat(n).st_mode)\n    except OSError:\n"
+                "        return False\n\ndef causal_mask(*sizes):\n    raise ValueError('sockets: %d' % sum(map(is_socket, range(256))))\n")
         status, _, answer = self.server.ask("POST", "/labs/v1/check", {"key": self.server.key, "code": code})
         self.assertEqual(status, 200, answer)
         if answer.get("failure"):
             self.skipTest(answer["failure"]["en"])  # no NumPy here
         self.assertIn("sockets: 0", answer["verdicts"][0]["text"]["en"])
+
+    def test_an_exercise_that_leaves_its_group_does_not_hold_the_server(self):
+        code = ("import os\n\ndef softmax(x):\n    try:\n        os.setpgid(0, os.getpgid(os.getppid()))\n    except OSError:\n        pass\n"
+                "    while True:\n        pass\n")
+        server = self.start(self.model)
+        asked = threading.Thread(target=lambda: self.ask_and_lose(server, {"key": server.key, "code": code}))
+        asked.start()
+        while asked.is_alive() and not self.exercises():
+            time.sleep(0.05)
+        self.assertEqual(server.stop(), 0)
+        asked.join()
+        self.assertEqual(self.exercises(), [])
+
+    @staticmethod
+    def ask_and_lose(server, body):
+        try:
+            server.ask("POST", "/labs/v1/check", body)
+        except (OSError, http.client.HTTPException):
+            pass  # the server ends meanwhile
+
+    @staticmethod
+    def exercises():
+        """The processes that run one; /proc changes while it is read."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found += [path] if b"learner/exercise.py" in path.read_bytes() else []
+            except OSError:
+                continue
+        return found
 
     def test_serve_runs_no_labs(self):
         """Models that are served to others do not share their processor with experiments, or run code."""

