@@ -2,12 +2,12 @@
 #include "io/json.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "base/keyed_hash.hpp"
 #include "io/mapped_file.hpp"
@@ -42,6 +42,39 @@ std::string without_overflows(std::string_view text) {
   return out;
 }
 
+// The keys of an object that is being read, by their places in it.
+class KeyTable {
+ public:
+  // Whether the last key of the object is not among those before it.
+  bool add_last(const Json::Object& object) {
+    if (object.size() <= kFew) {
+      const auto is_last = [&](const auto& field) { return field.first == object.back().first; };
+      return std::none_of(object.begin(), std::prev(object.end()), is_last);
+    }
+    if (object.size() * 2 > slots_.size()) grow(object);
+    return add(object, object.size() - 1);
+  }
+
+ private:
+  static constexpr std::size_t kFew = 8;  // keys that are compared one by one
+
+  bool add(const Json::Object& object, std::size_t index) {
+    const std::string& key = object[index].first;
+    std::size_t slot = hash_(key) & (slots_.size() - 1);
+    for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1))
+      if (object[slots_[slot] - 1].first == key) return false;
+    slots_[slot] = static_cast<std::uint32_t>(index) + 1;
+    return true;
+  }
+  void grow(const Json::Object& object) {
+    slots_.assign(std::bit_ceil(object.size() * 2 + 2), 0);
+    for (std::size_t i = 0; i + 1 < object.size(); ++i) (void)add(object, i);
+  }
+
+  KeyedHash hash_;
+  std::vector<std::uint32_t> slots_;  // 0: empty, else a place + 1
+};
+
 // Builds the tree; says no, and why, where a limit is met.
 class Builder : public nlohmann::json_sax<Parser> {
  public:
@@ -68,10 +101,10 @@ class Builder : public nlohmann::json_sax<Parser> {
   bool end_object() override { return close(); }
 
   bool key(std::string& x) override {
-    if (!keys_.back().insert(x).second) return refuse("the key " + json_quoted(x) + " stands twice in one object");
     auto& object = std::get<Json::Object>(open_.back()->value());
-    object.emplace_back(std::move(x), Json());
-    return true;
+    object.emplace_back().first = std::move(x);
+    if (keys_.back().add_last(object)) return true;
+    return refuse("the key " + json_quoted(object.back().first) + " stands twice in one object");
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
@@ -123,7 +156,7 @@ class Builder : public nlohmann::json_sax<Parser> {
   JsonLimits limits_;
   std::size_t values_ = 0;
   std::vector<Json*> open_;
-  std::vector<std::unordered_set<std::string, KeyedHash>> keys_;  // of each open object
+  std::vector<KeyTable> keys_;  // of each open value
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/random.hpp"
 #include "llm/text/bpe.hpp"
 
 namespace attend {
@@ -35,26 +36,59 @@ std::size_t fullest(const KeyedHash& hash, const std::vector<Key>& keys) {
   return std::max(*std::max_element(high.begin(), high.end()), *std::max_element(low.begin(), low.end()));
 }
 
-// Chance alone gives the fullest of 4,096 places some 8 of 4,096 keys.
-constexpr std::size_t kByChance = 24;
+// Of 4,096 places for 4,096 keys the fullest gets some 8 by chance, and more than 16 in less than one of 10^9 tables.
+constexpr std::size_t kByChance = 16;
+
+// The secrets are drawn once per process; these are a thousand such draws, the same ones in every run.
+KeyedHash drawn(std::uint32_t n) {
+  const auto bits = philox({n, 0, 0, 0}, 2024);
+  return KeyedHash(std::uint64_t{bits[0]} << 32 | bits[1], std::uint64_t{bits[2]} << 32 | bits[3]);
+}
 
 TEST(KeyedHash, SpreadsKeysMadeToMeet) {
   const std::vector<std::uint64_t> keys = meeting_keys(4096);
-  EXPECT_LE(fullest(KeyedHash(), keys), kByChance);
-  EXPECT_LE(fullest(KeyedHash(1, 0x0123456789ABCDEFU), keys), kByChance);
+  for (std::uint32_t n = 0; n < 1000; ++n) ASSERT_LE(fullest(drawn(n), keys), kByChance) << n;
 }
 
-TEST(KeyedHash, SpreadsPlainKeys) {
-  std::vector<std::uint64_t> counted, pairs;
-  std::vector<std::string> words;
+// As ids, pairs of ids, and addresses are.
+TEST(KeyedHash, SpreadsPlainKeysWithEverySecret) {
+  for (const std::uint64_t step : {1U, 2U, 3U, 8U, 24U, 256U, 4096U, 1U << 20}) {
+    std::vector<std::uint64_t> counted, high;
+    for (std::uint64_t n = 0; n < 4096; ++n) {
+      counted.push_back(n * step);
+      high.push_back(n * step << 32);
+    }
+    for (std::uint32_t n = 0; n < 1000; ++n) {
+      ASSERT_LE(fullest(drawn(n), counted), kByChance) << n << " " << step;
+      ASSERT_LE(fullest(drawn(n), high), kByChance) << n << " " << step;
+    }
+  }
+}
+
+TEST(KeyedHash, SpreadsPairsAndWordsWithEverySecret) {
+  std::vector<std::uint64_t> pairs;
+  std::vector<std::string> words, long_words;
   for (std::uint64_t n = 0; n < 4096; ++n) {
-    counted.push_back(n);
     pairs.push_back(((n / 64) << 32) | n % 64);
     words.push_back("token " + std::to_string(n));
+    long_words.push_back(std::to_string(n) + " is a key of several words of eight bytes");
   }
-  EXPECT_LE(fullest(KeyedHash(), counted), kByChance);
-  EXPECT_LE(fullest(KeyedHash(), pairs), kByChance);
-  EXPECT_LE(fullest(KeyedHash(), words), kByChance);
+  for (std::uint32_t n = 0; n < 1000; ++n) {
+    ASSERT_LE(fullest(drawn(n), pairs), kByChance) << n;
+    ASSERT_LE(fullest(drawn(n), words), kByChance) << n;
+    ASSERT_LE(fullest(drawn(n), long_words), kByChance) << n;
+  }
+}
+
+// A secret that chance would hardly draw is as good as any other.
+TEST(KeyedHash, SpreadsPlainKeysWithSecretsOfFewBits) {
+  std::vector<std::uint64_t> counted;
+  for (std::uint64_t n = 0; n < 4096; ++n) counted.push_back(n);
+  for (int bit = 0; bit < 64; ++bit) {
+    const std::uint64_t one = std::uint64_t{1} << bit;
+    for (const KeyedHash& hash : {KeyedHash(0, one), KeyedHash(one, 0), KeyedHash(one, one), KeyedHash(~one, one)})
+      ASSERT_LE(fullest(hash, counted), kByChance) << bit;
+  }
 }
 
 TEST(KeyedHash, IsTheSameWithinAProcessAndAnotherWithAnotherSecret) {
