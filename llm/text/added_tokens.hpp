@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llm/text/trie.hpp"
+#include "llm/text/pattern_finder.hpp"
 
 namespace attend::llm {
 
@@ -33,7 +33,8 @@ class AddedTokens {
   };
 
   void add(std::string_view pattern, AddedToken token);
-  bool empty() const { return trie_.empty(); }
+  void finish() { finder_.finish(); }  // after the last
+  bool empty() const { return finder_.empty(); }
 
   // The leftmost of the longest, as Hugging Face does. Special tokens are looked for unless `parse_special` is false;
   // one that is passed over is passed over as a whole.
@@ -42,11 +43,20 @@ class AddedTokens {
   void split(std::string_view text, std::span<const ByteRange> trusted, std::vector<Segment>& segments) const;
 
  private:
-  void take(std::string_view text, std::size_t begin, std::size_t end, const AddedToken& token, std::size_t& done,
-            std::vector<Segment>& segments) const;
-  bool alone(std::string_view text, std::size_t begin, std::size_t end) const;
+  // A text on its way into segments: what lies before `done` is in them.
+  struct Cut {
+    std::string_view text;
+    std::vector<Segment>& segments;
+    std::size_t done = 0, spaces_begin = 0, spaces_end = 0;  // a run of white space that was read already
+  };
+  void take(Cut& cut, std::size_t begin, std::size_t end, const AddedToken& token) const;
+  static std::size_t after_spaces(Cut& cut, std::size_t place);
+  static bool alone(std::string_view text, std::size_t begin, std::size_t end);
+  // room(place): the most bytes that a special token may have there.
+  template <class Room, class Skip>
+  void split(std::string_view text, const Room& room, const Skip& skip, std::vector<Segment>& segments) const;
 
-  Trie trie_;  // of places in tokens_
+  PatternFinder finder_;  // of places in tokens_
   std::vector<AddedToken> tokens_;
 };
 

@@ -2,10 +2,8 @@
 #include "llm/text/tokenizer_data.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
-#include "base/keyed_hash.hpp"
 #include "llm/text/bpe.hpp"
 #include "llm/text/wordpiece.hpp"
 
@@ -17,12 +15,11 @@ namespace {
 constexpr std::size_t kLargestWordPiece = std::size_t{8} << 20;
 // A word of so many bytes takes some 20 times its size to be merged; the longest of any model has 1,024.
 constexpr std::size_t kLongestToken = std::size_t{1} << 16;
-// A text is searched for added tokens from every place on; this bounds what one place can cost.
+// The longest of any model has 60.
 constexpr std::size_t kLongestAdded = 4096;
-// Added tokens lie in tries, too; the most of any model are 100 KiB.
-constexpr std::size_t kMostAddedBytes = std::size_t{1} << 20;
+// Finding added tokens takes some 90 bytes for each byte of them; the most of any model are 100 KiB.
+constexpr std::size_t kMostAddedBytes = std::size_t{1} << 18;
 
-using Ids = std::unordered_map<std::string_view, Token, KeyedHash>;
 constexpr auto kPresent = TokenizerData::kPresent, kSpecial = TokenizerData::kSpecial, kAdded = TokenizerData::kAdded;
 
 [[noreturn]] void refuse(const TokenizerPlan& plan, const std::string& text) {
@@ -60,30 +57,30 @@ void make_room(TokenizerData& data, const TokenizerPlan& plan) {
   data.kinds.resize(static_cast<std::size_t>(size), 0);
 }
 
-Ids read_vocabulary(TokenizerData& data, const TokenizerPlan& plan) {
+// By the text of the file, which is what `pieces` hold until the data is finished.
+PieceMap read_vocabulary(TokenizerData& data, const TokenizerPlan& plan) {
   if (plan.vocabulary.empty()) refuse(plan, "the vocabulary is empty");
-  Ids ids;
-  ids.reserve(plan.vocabulary.size() + plan.added.size());
+  PieceMap ids(plan.vocabulary.size() + plan.added.size());
   for (const VocabularyEntry& entry : plan.vocabulary) {
     const auto id = static_cast<std::size_t>(entry.id);
     if (data.kinds[id] != 0) {
       refuse(plan, "tokens " + shown(data.pieces[id]) + " and " + shown(entry.text) + " have the same id " +
                        std::to_string(entry.id));
     }
-    const auto [place, is_new] = ids.emplace(entry.text, static_cast<Token>(entry.id));
-    if (!is_new) {
-      refuse(plan, "token " + shown(entry.text) + " is there twice, as " + std::to_string(place->second) + " and as " +
+    if (const Token known = ids.find(data.pieces, entry.text); known >= 0) {
+      refuse(plan, "token " + shown(entry.text) + " is there twice, as " + std::to_string(known) + " and as " +
                        std::to_string(entry.id));
     }
     data.kinds[id] = kPresent;
     data.pieces[id] = entry.text;
+    ids.add(data.pieces, static_cast<Token>(entry.id));
   }
   return ids;
 }
 
 // The id of an added token is that of its text in the vocabulary, else the next one: Hugging Face goes by that and not
 // by what the file says, so with a file that says otherwise nobody knows which is meant.
-void read_added(TokenizerData& data, const TokenizerPlan& plan, Ids& ids) {
+void read_added(TokenizerData& data, const TokenizerPlan& plan, PieceMap& ids) {
   auto next = static_cast<Token>(plan.vocabulary.size());
   std::size_t bytes = 0;
   for (const AddedToken& token : plan.added) {
@@ -98,21 +95,21 @@ void read_added(TokenizerData& data, const TokenizerPlan& plan, Ids& ids) {
       refuse(plan, name + " brings the added tokens to more than " + std::to_string(kMostAddedBytes) + " bytes");
     }
     std::uint8_t& kind = data.kinds[static_cast<std::size_t>(token.id)];
-    const auto found = ids.find(token.content);
-    if (token.id != (found == ids.end() ? next : found->second)) {
+    const Token found = ids.find(data.pieces, token.content);
+    if (token.id != (found < 0 ? next : found)) {
       refuse(plan, name + " has id " + std::to_string(token.id) + ", expected " +
-                       (found == ids.end() ? std::to_string(next) + ", the next one"
-                                           : std::to_string(found->second) + ", its id in the vocabulary"));
+                       (found < 0 ? std::to_string(next) + ", the next one"
+                                  : std::to_string(found) + ", its id in the vocabulary"));
     }
     if ((kind & kAdded) != 0) refuse(plan, name + " is there twice");
-    if (found == ids.end() && kind != 0) {
+    if (found < 0 && kind != 0) {
       refuse(plan, name + " has the id of " + shown(data.pieces[static_cast<std::size_t>(token.id)]) + ", " +
                        std::to_string(token.id));
     }
     next = std::max(next, token.id + 1);
     kind = static_cast<std::uint8_t>(kPresent | kAdded | (token.special ? kSpecial : 0));
     data.pieces[static_cast<std::size_t>(token.id)] = token.content;
-    ids.emplace(token.content, token.id);
+    ids.add(data.pieces, token.id);
   }
   // Special ones first: of two that normalise to the same text, Hugging Face finds the one it put in first.
   for (const bool special : {true, false}) {
@@ -120,6 +117,9 @@ void read_added(TokenizerData& data, const TokenizerPlan& plan, Ids& ids) {
       if (token.special != special) continue;
       if (token.normalized) {
         const std::string pattern = data.normalizer.apply(token.content);
+        if (pattern.size() > kLongestAdded)
+          refuse(plan, "added token " + shown(token.content) + " has " + std::to_string(pattern.size()) +
+                           " bytes when it is normalised, expected at most " + std::to_string(kLongestAdded));
         data.added_normalized.add(pattern, token);
         data.pieces[static_cast<std::size_t>(token.id)] = pattern;  // it is decoded so, too
       } else {
@@ -127,6 +127,8 @@ void read_added(TokenizerData& data, const TokenizerPlan& plan, Ids& ids) {
       }
     }
   }
+  data.added_normalized.finish();
+  data.added.finish();
 }
 
 void index_pieces(TokenizerData& data) {
@@ -138,19 +140,20 @@ void index_pieces(TokenizerData& data) {
   }
 }
 
-std::vector<BpeMerge> read_merges(const TokenizerPlan& plan, const BpePlan& bpe, const Ids& ids) {
+std::vector<BpeMerge> read_merges(const TokenizerData& data, const TokenizerPlan& plan, const BpePlan& bpe,
+                                  const PieceMap& ids) {
   std::vector<BpeMerge> merges;
   merges.reserve(bpe.merges.size());
   std::string joined;
   for (const auto& pair : bpe.merges) {
     joined.assign(pair.first).append(pair.second);
     const auto find = [&](std::string_view text) {
-      const auto found = ids.find(text);
-      if (found == ids.end()) {
+      const Token found = ids.find(data.pieces, text);
+      if (found < 0) {
         refuse(plan, "merge " + std::to_string(merges.size()) + ", " + shown(pair.first) + " with " +
                          shown(pair.second) + ": token " + shown(text) + " is not in the vocabulary");
       }
-      return found->second;
+      return found;
     };
     const Token left = find(pair.first), right = find(pair.second);
     merges.push_back({left, right, find(joined)});
@@ -167,16 +170,16 @@ std::string shown(std::string_view text) {
 
 void finish_bpe(TokenizerData& data, const TokenizerPlan& plan, const BpePlan& bpe) {
   make_room(data, plan);
-  Ids ids = read_vocabulary(data, plan);
+  PieceMap ids = read_vocabulary(data, plan);
   BpeParts parts;
-  parts.merges = read_merges(plan, bpe, ids);
+  parts.merges = read_merges(data, plan, bpe, ids);
   parts.fuse_unknown = bpe.fuse_unknown;
   parts.ignore_merges = bpe.ignore_merges;
   if (!bpe.unknown.empty()) {
-    const auto found = ids.find(bpe.unknown);
-    if (found == ids.end()) refuse(plan, "the unknown token " + shown(bpe.unknown) + " is not in the vocabulary");
-    parts.unknown = found->second;
-    data.special.unknown = found->second;
+    const Token found = ids.find(data.pieces, bpe.unknown);
+    if (found < 0) refuse(plan, "the unknown token " + shown(bpe.unknown) + " is not in the vocabulary");
+    parts.unknown = found;
+    data.special.unknown = found;
   }
   read_added(data, plan, ids);
 
@@ -206,16 +209,15 @@ void finish_word_piece(TokenizerData& data, const TokenizerPlan& plan, const Wor
                      std::to_string(kLargestWordPiece));
   }
   make_room(data, plan);
-  Ids ids = read_vocabulary(data, plan);
-  const auto unknown = ids.find(word_piece.unknown);
-  if (unknown == ids.end())
-    refuse(plan, "the unknown token " + shown(word_piece.unknown) + " is not in the vocabulary");
-  data.special.unknown = unknown->second;
+  PieceMap ids = read_vocabulary(data, plan);
+  const Token unknown = ids.find(data.pieces, word_piece.unknown);
+  if (unknown < 0) refuse(plan, "the unknown token " + shown(word_piece.unknown) + " is not in the vocabulary");
+  data.special.unknown = unknown;
   std::vector<std::pair<std::string_view, Token>> vocabulary;
   vocabulary.reserve(plan.vocabulary.size());
   for (const VocabularyEntry& entry : plan.vocabulary)
     vocabulary.emplace_back(entry.text, static_cast<Token>(entry.id));
-  data.model = std::make_unique<WordPiece>(vocabulary, word_piece.prefix, unknown->second, word_piece.longest_word);
+  data.model = std::make_unique<WordPiece>(vocabulary, word_piece.prefix, unknown, word_piece.longest_word);
   data.prefix = word_piece.prefix;
   data.decoder = DecoderKind::word_piece;
   read_added(data, plan, ids);

@@ -48,8 +48,8 @@ struct TokenizerData {
 // A text from a file, for a message: quoted, and not too long.
 std::string shown(std::string_view text);
 
-// Four times the largest vocabulary and the longest list of merges there are: what bounds the memory of a file.
-inline constexpr std::size_t kMostTokens = std::size_t{1} << 20, kMostMerges = std::size_t{1} << 21;
+// Twice the largest vocabulary and the longest list of merges there are: what bounds the memory of a file.
+inline constexpr std::size_t kMostTokens = std::size_t{1} << 19, kMostMerges = std::size_t{1} << 20;
 
 struct VocabularyEntry {
   std::string_view text;  // as the file spells it

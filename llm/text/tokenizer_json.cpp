@@ -292,13 +292,18 @@ BpePlan read_bpe(const Field& model) {
   return bpe;
 }
 
+// A piece is looked for at each place of a word, so this bounds what a byte of text can cost. All known models have
+// 100.
+constexpr std::int64_t kLongestWord = 256;
+
 WordPiecePlan read_word_piece(const Field& model) {
   WordPiecePlan plan;
   plan.unknown = model.at("unk_token").string();
   plan.prefix = model.at("continuing_subword_prefix").string();
   if (plan.prefix.empty()) model.at("continuing_subword_prefix").expected("a prefix such as \"##\"");
   plan.longest_word = model.at("max_input_chars_per_word").integer();
-  if (plan.longest_word < 1) model.at("max_input_chars_per_word").expected("1 or more");
+  if (plan.longest_word < 1 || plan.longest_word > kLongestWord)
+    model.at("max_input_chars_per_word").expected("1 to " + std::to_string(kLongestWord));
   return plan;
 }
 

@@ -15,7 +15,7 @@ void Trie::grow() {
   }
 }
 
-void Trie::add(std::string_view text, std::int32_t value) {
+std::uint32_t Trie::add(std::string_view text, std::int32_t value) {
   std::uint32_t node = 0;
   for (const char c : text) {
     const std::uint64_t key = (std::uint64_t{node} << 8) | static_cast<unsigned char>(c);
@@ -26,9 +26,8 @@ void Trie::add(std::string_view text, std::int32_t value) {
     }
     node = edges_[slot(key)].node;
   }
-  if (node == 0) return;
-  first_[static_cast<unsigned char>(text[0])] = true;
-  if (values_[node] < 0) values_[node] = value;
+  if (node != 0 && values_[node] < 0) values_[node] = value;
+  return node;
 }
 
 }  // namespace attend::llm

@@ -1,7 +1,6 @@
-// Finds the longest of many strings that a text begins with.
+// Strings by their common beginnings; the longest of them that a text begins with.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -19,25 +18,32 @@ class Trie {
   };
 
   Trie();
-  void add(std::string_view text,
-           std::int32_t value);  // value >= 0, text not empty; a text added twice keeps its first
+  // value >= 0, text not empty; a text added twice keeps its first. Gives the text's node.
+  std::uint32_t add(std::string_view text, std::int32_t value);
   bool empty() const { return values_.size() == 1; }
-  bool may_begin(char c) const { return first_[static_cast<unsigned char>(c)]; }
 
-  // Of the added strings whose value is accepted.
-  template <class Accept>
-  Match longest(std::string_view text, const Accept& accept) const {
+  Match longest(std::string_view text) const {
     Match best;
     std::uint32_t node = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
       node = child(node, static_cast<unsigned char>(text[i]));
       if (node == 0) break;
-      if (values_[node] >= 0 && accept(i + 1, values_[node])) best = {i + 1, values_[node]};
+      if (values_[node] >= 0) best = {i + 1, values_[node]};
     }
     return best;
   }
-  Match longest(std::string_view text) const {
-    return longest(text, [](std::size_t, std::int32_t) { return true; });
+
+  // Nodes are numbers, the root is 0; a parent's is less than its children's.
+  std::size_t nodes() const { return values_.size(); }
+  std::int32_t value(std::uint32_t node) const { return values_[node]; }  // -1: no text ends here
+  std::uint32_t child(std::uint32_t node, unsigned char byte) const {
+    return edges_[slot((std::uint64_t{node} << 8) | byte)].node;  // 0 where there is none: no edge leads to the root
+  }
+  template <class Take>
+  void each_edge(const Take& take) const {
+    for (const Edge& edge : edges_)
+      if (edge.key != kNone)
+        take(static_cast<std::uint32_t>(edge.key >> 8), static_cast<unsigned char>(edge.key), edge.node);
   }
 
  private:
@@ -53,16 +59,12 @@ class Trie {
     while (edges_[i].key != key && edges_[i].key != kNone) i = (i + 1) & (edges_.size() - 1);
     return i;
   }
-  std::uint32_t child(std::uint32_t node, unsigned char byte) const {
-    return edges_[slot((std::uint64_t{node} << 8) | byte)].node;  // 0 where there is none: no edge leads to the root
-  }
   void grow();
 
   KeyedHash hash_;
   std::vector<Edge> edges_;
   int shift_;
   std::vector<std::int32_t> values_;  // by node
-  std::array<bool, 256> first_{};
 };
 
 }  // namespace attend::llm
