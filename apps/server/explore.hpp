@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/server/memory_budget.hpp"
 #include "apps/server/router.hpp"
 #include "attend/llm/model.hpp"
 
@@ -21,6 +22,7 @@ struct ExploreLimits {
   std::int64_t waiting = 64;                          // requests; then they are refused
   std::int64_t band_weights = std::int64_t{1} << 26;  // weights behind each piece of a map that comes in pieces
   std::int64_t models = 3;                            // of a training run's steps that are open at once
+  std::shared_ptr<MemoryBudget> memory{};             // counts the runs too, together with unsent answers; null: none
 };
 
 // What can be looked at: one model, or that of a training run at the steps that were kept.
