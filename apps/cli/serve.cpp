@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,7 +16,6 @@
 #include "attend/llm/store.hpp"
 #include "attend/runtime.hpp"
 #include "command.hpp"
-#include "io/environment.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "progress.hpp"
@@ -32,20 +32,35 @@ struct Arguments {
   int threads = 0;
 };
 
-// ATTEND_TOKEN, or the first line of a file: a token among the arguments could be read by everybody on the machine.
+constexpr std::size_t kMaxToken = 4096;  // a header of 8 KiB has to hold it
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  for (char c = 0; line.size() <= kMaxToken && file.get(c) && c != '\n';) line += c;
+  if (file.bad() || (!file && line.empty() && !file.eof()))
+    throw UsageError(fmt::format("--token-file {}: the file cannot be read", path));
+  return line;
+}
+
+// ATTEND_TOKEN, or the first line of a file: a token among the arguments could be read by everybody on the machine. An
+// empty one is an error: a secret that was not filled in must not open the server to all.
 std::string read_token(const Arguments& a) {
-  std::string token(io::environment("ATTEND_TOKEN"));
-  if (!a.token_file.empty()) {
-    std::ifstream file(a.token_file);
-    token.clear();
-    std::getline(file, token);
-    if (!file && token.empty())
-      throw UsageError(fmt::format("--token-file {}: it cannot be read, or is empty", a.token_file));
-  }
+  const char* variable = std::getenv("ATTEND_TOKEN");
+  if (a.token_file.empty() && variable == nullptr) return "";
+  const std::string where = a.token_file.empty() ? "ATTEND_TOKEN" : "--token-file " + a.token_file;
+  std::string token = a.token_file.empty() ? std::string(variable) : first_line(a.token_file);
   while (!token.empty() && (token.back() == '\r' || token.back() == ' ')) token.pop_back();
+  if (token.empty())
+    throw UsageError(
+        fmt::format("{}: the token is empty, expected printable characters{}", where,
+                    a.token_file.empty() ? "; unset the variable to serve without a token" : " in the first line"));
+  if (token.size() > kMaxToken)
+    throw UsageError(fmt::format("{}: the token is longer than {} bytes", where, kMaxToken));
   for (const char c : token)
     if (c <= ' ' || c > '~')
-      throw UsageError("the token holds a space or what is not ASCII, expected printable characters");
+      throw UsageError(fmt::format(
+          "{}: the token contains a space or a character that is not ASCII, expected printable characters", where));
   return token;
 }
 
