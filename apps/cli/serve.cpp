@@ -27,8 +27,8 @@ struct Arguments {
   std::vector<std::string> models;
   std::string host = "127.0.0.1", token_file, log = "lines", cache = "auto";
   std::vector<std::string> allowed;
-  std::int64_t port = 0, context = 0, parallel = 16, queue = 16, cache_tokens = 0, prompt_piece = 64, draft = 8;
-  std::int64_t stop_seconds = 10;
+  std::int64_t port = 0, context = 0, parallel = 16, queue = 64, connections = 256, memory_mb = 1024;
+  std::int64_t cache_tokens = 0, prompt_piece = 64, draft = 8, stop_seconds = 10;
   int threads = 0;
 };
 
@@ -139,7 +139,11 @@ int run_serve(Arguments a) {
   if (a.host == "localhost") a.host = "127.0.0.1";
   const std::string token = read_token(a);
   const server::Access access = access_of(a, token);
-  const server::ListenOptions where{.address = a.host, .port = static_cast<std::uint16_t>(a.port)};
+  const auto memory = std::make_shared<server::MemoryBudget>(a.memory_mb << 20);
+  const server::ListenOptions where{.address = a.host,
+                                    .port = static_cast<std::uint16_t>(a.port),
+                                    .connections = static_cast<std::size_t>(a.connections),
+                                    .memory = memory};
   server::check_address(where);  // before a model is read, which may take its time
   if (a.threads > 0) set_threads(a.threads);
   server::Log log(a.log == "json"   ? server::LogForm::json
@@ -168,7 +172,8 @@ int run_serve(Arguments a) {
   server::add_assets(router);
   // A copy of the first model with its weights, made when somebody opens the page.
   server::Explorer explorer(
-      {first, [&](std::int64_t) { return llm::Model::open(names.front(), {.context = a.context}); }});
+      {first, [&](std::int64_t) { return llm::Model::open(names.front(), {.context = a.context}); }},
+      {.bytes = memory->limit() / 2, .memory = memory});
   explorer.add_routes(router);
   server::StopSignals signals;
   server::Listener listener(router, where, log);
@@ -216,6 +221,17 @@ Command add_serve(Program& program) {
       .check(whole_number(0, 4096))
       .type_name("N")
       .show_default();
+  app.add_option("--connections", a->connections, "Connections that are open at once; more clients wait to be accepted")
+      .check(whole_number(1, 16384))
+      .type_name("N")
+      .show_default();
+  app.add_option(
+         "--memory", a->memory_mb,
+         "MiB for what clients make the server hold beyond weights and caches: bodies, unread answers, explored "
+         "runs")
+      .check(whole_number(64, std::int64_t{1} << 20))
+      .type_name("MIB")
+      .show_default();
   app.add_option("--cache-tokens", a->cache_tokens,
                  "Room for keys and values, of all answers together; 0: the context, or 16384 tokens if that is more")
       .check(whole_number(0, std::int64_t{1} << 32))
@@ -237,7 +253,7 @@ Command add_serve(Program& program) {
       .check(whole_number(0, 64))
       .type_name("N")
       .show_default();
-  app.add_option("--stop-seconds", a->stop_seconds, "On SIGTERM or Ctrl-C running answers have so long to end")
+  app.add_option("--stop-seconds", a->stop_seconds, "On SIGTERM, SIGHUP or Ctrl-C running answers have so long to end")
       .check(whole_number(0, 3600))
       .type_name("N")
       .show_default();

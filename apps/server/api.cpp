@@ -150,9 +150,10 @@ std::string metrics_text(const ApiContext& context) {
   };
   one("connections", "gauge", "Open connections.", n.connections);
   one("connections_total", "counter", "Connections that were made.", n.accepted);
-  one("connections_evicted_total", "counter", "Connections closed for a newer one before they had sent a request.",
-      n.evicted);
-  one("connections_refused_total", "counter", "Connections answered with 503 because all were in use.", n.turned_away);
+  one("connections_evicted_total", "counter",
+      "Connections closed to make room: their clients sent nothing, or took nothing of their answers.", n.evicted);
+  one("connections_refused_total", "counter", "Requests answered with 503 because all connections were in use.",
+      n.turned_away);
   one("connections_timed_out_total", "counter", "Connections closed because the client was too slow.", n.timed_out);
   one("http_requests_total", "counter", "Requests that reached a handler.", n.requests);
   return m.text();

@@ -7,11 +7,14 @@
 #include <mutex>
 #include <utility>
 
+#include "apps/server/memory_budget.hpp"
+
 namespace attend::server {
 
 class Exchange {
  public:
-  std::atomic<std::size_t> unread{0};  // bytes of the answer that the client has not taken
+  std::atomic<std::size_t> unread{0};  // bytes of a growing answer that the client has not taken
+  MemoryShare body{};                  // of the request's body, which may be kept until the answer
 
   bool gone() const { return gone_.load(); }
 

@@ -14,7 +14,10 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSweep{200};  // how often deadlines are looked at
+constexpr milliseconds kSweep{200};    // how often deadlines are checked
+constexpr milliseconds kGrace{1'000};  // a client that was waited for as long makes way for others
+constexpr std::size_t kReserve = 16;   // connections beyond the limit, for /health and the like and for saying 503
+constexpr std::int64_t kDefaultMemory = std::int64_t{1} << 30;
 
 void listen_on(tcp::acceptor& acceptor, const ListenOptions& options) {
   error_code error;
@@ -41,8 +44,10 @@ void listen_on(tcp::acceptor& acceptor, const ListenOptions& options) {
 
 }  // namespace
 
-Sockets::Sockets(const Router& r, const ListenOptions& o, Log& l) : router(r), options(o), log(l) {
+Sockets::Sockets(const Router& r, const ListenOptions& o, Log& l)
+    : router(r), options(o), log(l), memory(o.memory ? o.memory : std::make_shared<MemoryBudget>(kDefaultMemory)) {
   listen_on(acceptor, options);
+  acceptor.non_blocking(true);
 }
 
 void check_address(const ListenOptions& options) {
@@ -51,53 +56,77 @@ void check_address(const ListenOptions& options) {
   listen_on(acceptor, options);
 }
 
-void Sockets::accept() {
-  acceptor.async_accept([this](const error_code& error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
-    if (error) {  // no more descriptors, perhaps: some will be free in a moment
-      retry.expires_after(milliseconds(100));
-      retry.async_wait([this](const error_code& stopped) {
-        if (!stopped) accept();
-      });
-      return;
-    }
-    accepted.fetch_add(1);
-    error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    while (!arrived.empty() && arrived.front().expired()) arrived.pop_front();
-    if (connections.size() >= options.connections) {
-      std::shared_ptr<Connection> oldest;
-      for (const auto& weak : arrived)
-        if (const auto c = weak.lock(); c && !c->answering() && connections.contains(c)) {
-          oldest = c;
-          break;
-        }
-      if (oldest) {
-        evicted.fetch_add(1);
-        oldest->close();
-      } else {
-        turned_away.fetch_add(1);
-        const Response busy = error_response(
-            {.status = 503, .message = "all connections are in use; try again in a moment", .code = "overloaded"});
-        const std::string text =
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-            "Connection: close\r\nContent-Length: " +
-            std::to_string(busy.body.size()) + "\r\n\r\n" + busy.body;
-        socket.non_blocking(true, ignored);
-        (void)socket.write_some(asio::buffer(text), ignored);
-        socket.shutdown(tcp::socket::shutdown_send, ignored);
-        return accept();
-      }
-    }
-    const auto connection = std::make_shared<Connection>(std::move(socket), *this);
-    connections.insert(connection);
-    if (arrived.size() > 4 * options.connections)
-      std::erase_if(arrived, [&](const auto& weak) { return weak.expired(); });
-    arrived.push_back(connection);
-    open.fetch_add(1);
-    connection->start();
-    accept();
+void Sockets::wait_for_client() {
+  acceptor.async_wait(tcp::acceptor::wait_read, [this](const error_code& error) {
+    if (!error && acceptor.is_open()) accept();
   });
+}
+
+// A client waits. Where there is no room for it, it stays in the kernel's queue.
+void Sockets::accept() {
+  paused = !make_room(Clock::now());
+  if (paused) return;
+  error_code error;
+  tcp::socket socket(io);
+  acceptor.accept(socket, error);
+  if (error == asio::error::would_block || error == asio::error::connection_aborted) return wait_for_client();
+  if (error) {  // no more descriptors, perhaps: some will be free in a moment
+    retry.expires_after(milliseconds(100));
+    retry.async_wait([this](const error_code& stopped) {
+      if (!stopped) wait_for_client();
+    });
+    return;
+  }
+  accepted.fetch_add(1);
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  const auto connection = std::make_shared<Connection>(std::move(socket), *this, full());
+  connections.insert(connection);
+  open.fetch_add(1);
+  connection->start();
+  wait_for_client();
+}
+
+void Sockets::accept_if_paused() {
+  if (paused) accept();
+}
+
+namespace {
+
+// Of those that `may_go` and wait for their client: the one that has waited for longest.
+template <class MayGo>
+std::shared_ptr<Connection> longest_waiting(const Sockets& sockets, const MayGo& may_go) {
+  std::shared_ptr<Connection> found;
+  for (const auto& connection : sockets.connections) {
+    const auto since = connection->waits_since();
+    if (since && may_go(*connection) && (!found || *since < *found->waits_since())) found = connection;
+  }
+  return found;
+}
+
+}  // namespace
+
+// For one more connection: a connection that has waited for its client makes way. Where the server is at work for all
+// of them, a few more may come.
+bool Sockets::make_room(Clock::time_point now) {
+  while (full()) {
+    const auto waiting = longest_waiting(*this, [](const Connection&) { return true; });
+    if (!waiting) return connections.size() < options.connections + kReserve;
+    if (now - *waiting->waits_since() < kGrace) return false;
+    evicted.fetch_add(1);
+    waiting->close();
+  }
+  return true;
+}
+
+// Answers whose clients do not read them make way once the memory runs short.
+void Sockets::free_memory(Clock::time_point now) {
+  while (memory->reserved() > memory->limit() / 4 * 3) {
+    const auto unread = longest_waiting(*this, [](const Connection& c) { return c.writing(); });
+    if (!unread || now - *unread->waits_since() < kGrace) return;
+    evicted.fetch_add(1);
+    unread->close();
+  }
 }
 
 void Sockets::sweep() {
@@ -107,6 +136,8 @@ void Sockets::sweep() {
     const auto now = Clock::now();
     const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
     for (const auto& connection : all) connection->expire(now);
+    free_memory(now);
+    accept_if_paused();
     sweep();
   });
 }
@@ -114,7 +145,7 @@ void Sockets::sweep() {
 Listener::Listener(const Router& router, const ListenOptions& options, Log& log)
     : state_(std::make_unique<Sockets>(router, options, log)) {
   state_->handlers = std::make_unique<HandlerThreads>(options.handlers);
-  state_->accept();
+  state_->wait_for_client();
   state_->sweep();
   state_->thread = std::thread([state = state_.get()] {
     while (true) {
@@ -158,8 +189,6 @@ ListenNumbers Listener::numbers() const {
 bool Listener::drain(milliseconds limit) {
   state_->draining = true;
   asio::post(state_->io, [state = state_.get()] {
-    error_code ignored;
-    state->acceptor.close(ignored);
     const std::vector<std::shared_ptr<Connection>> all(state->connections.begin(), state->connections.end());
     for (const auto& connection : all) connection->close_if_idle();
   });

@@ -9,19 +9,21 @@
 #include <string_view>
 
 #include "apps/server/log.hpp"
+#include "apps/server/memory_budget.hpp"
 #include "apps/server/router.hpp"
 
 namespace attend::server {
 
 struct ListenOptions {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 0;        // 0: a free one
-  std::size_t connections = 32;  // beyond them, those that have not sent a whole request yet make way, oldest first
+  std::uint16_t port = 0;         // 0: a free one
+  std::size_t connections = 256;  // beyond them, those make way whose clients are waited for, the longest first
   std::chrono::milliseconds header{5'000};  // for a request's head to arrive
   std::chrono::milliseconds body{10'000};   // and then its body
   std::chrono::milliseconds idle{30'000};   // between two requests; for a client to take what is written to it
   std::size_t unread = 1 << 20;             // bytes of a growing body that are kept for a slow reader
   int handlers = 4;                         // threads that run handlers
+  std::shared_ptr<MemoryBudget> memory{};   // for bodies and unsent answers; null: one of 1 GiB
 };
 
 struct ListenNumbers {
@@ -43,8 +45,8 @@ class Listener {
 
   std::uint16_t port() const;
   ListenNumbers numbers() const;
-  // No new connections, no second requests on those that are open. True once nothing is being answered any more, false
-  // when that takes longer than `limit`.
+  // From now on only immediate routes such as /health are answered, others with 503, and no connection is kept alive.
+  // True once nothing is being answered any more, false when that takes longer than `limit`.
   bool drain(std::chrono::milliseconds limit);
 
  private:
@@ -55,7 +57,8 @@ class Listener {
 // whole one. For tests and fuzzers.
 std::optional<Request> parse_request(std::string_view bytes);
 
-// While it lives SIGINT and SIGTERM do not end the process: they are waited for.
+// While it lives SIGINT, SIGTERM and SIGHUP do not end the process: they are waited for. SIGHUP stays ignored where it
+// was (nohup).
 class StopSignals {
  public:
   StopSignals();

@@ -22,7 +22,7 @@ namespace attend::server {
 struct ServeLimits {
   std::int64_t context = 0;        // longest sequence; 0: the model's own
   std::int64_t parallel = 16;      // answers that are written at once
-  std::int64_t queue = 16;         // requests that wait; then they are refused
+  std::int64_t queue = 64;         // requests that wait; then they are refused
   std::int64_t cache_tokens = 0;   // room for keys and values; 0: the context, or 16384 if that is more
   std::int64_t prompt_piece = 64;  // of prompts, in each step that also writes answers
   std::int64_t draft = 8;          // tokens guessed ahead; 0: none

@@ -1,4 +1,4 @@
-// Waits for SIGINT and SIGTERM.
+// Waits for SIGINT, SIGTERM and SIGHUP.
 #include "apps/server/listener.hpp"
 
 // clang-format off
@@ -12,6 +12,11 @@
 namespace attend::server {
 
 struct StopSignals::State {
+  State() {
+    struct sigaction before{};
+    (void)::sigaction(SIGHUP, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) signals.add(SIGHUP);
+  }
   boost::asio::io_context io{1};
   boost::asio::signal_set signals{io, SIGINT, SIGTERM};
 };

@@ -52,6 +52,113 @@ TEST(Router, PathsMethodsAndPrefixes) {
   EXPECT_EQ(r.refusal(wrong)->headers.back().second, "GET, POST");
 }
 
+// HEAD passes the same checks as GET, and finds the same handler.
+TEST(Router, HeadIsCheckedAsGet) {
+  Router r({.token = "secret"});
+  std::string ran;
+  r.add("GET", "/a", [&](const Request& request, const std::shared_ptr<Reply>&) { ran += request.method + " a;"; });
+  r.add("GET", "/b/*", [&](const Request& request, const std::shared_ptr<Reply>&) { ran += request.method + " b;"; });
+  r.add("GET", "/open", [](const Request&, const std::shared_ptr<Reply>&) {}, {.open = true, .immediate = true});
+  r.add("POST", "/post", [](const Request&, const std::shared_ptr<Reply>&) {});
+  const Headers with = {{"host", "localhost"}, {"authorization", "Bearer secret"}};
+  const auto head = [](const std::string& path, Headers headers = {{"host", "localhost"}}) {
+    return Request{.method = "HEAD", .path = path, .headers = std::move(headers)};
+  };
+  for (const char* path : {"/a", "/b/c"}) {
+    EXPECT_EQ(status(r, head(path)), 401) << path;
+    EXPECT_EQ(status(r, head(path, {{"host", "localhost"}, {"authorization", "Bearer wrong!"}})), 401) << path;
+    EXPECT_EQ(status(r, head(path, with)), 200) << path;
+    EXPECT_EQ(status(r, head(path, {{"host", "evil.example"}, {"authorization", "Bearer secret"}})), 421) << path;
+    r.handle(head(path, with), nullptr);
+  }
+  EXPECT_EQ(ran, "HEAD a;HEAD b;");
+  EXPECT_EQ(status(r, head("/open")), 200);
+  EXPECT_TRUE(r.immediate(head("/open")));
+  EXPECT_FALSE(r.immediate(head("/a")));
+  EXPECT_EQ(status(r, head("/post", with)), 405);
+  EXPECT_EQ(status(r, head("/nowhere", with)), 404);
+  Headers body = with;
+  body.emplace_back("content-length", "2");
+  EXPECT_EQ(status(r, head("/a", body)), 400);
+}
+
+TEST(Router, TheLongestPrefixAnswers) {
+  Router r;
+  std::string ran;
+  for (const char* path : {"/x/*", "/x/y/*", "/x/y/z"})
+    r.add("GET", path, [&ran, path](const Request&, const std::shared_ptr<Reply>&) { ran = path; });
+  for (const auto& [path, route] : std::vector<std::pair<std::string, std::string>>{
+           {"/x/a", "/x/*"}, {"/x/y/", "/x/*"}, {"/x/y/a", "/x/y/*"}, {"/x/y/z", "/x/y/z"}, {"/x/y/z/", "/x/y/*"}}) {
+    r.handle(get(path), nullptr);
+    EXPECT_EQ(ran, route) << path;
+  }
+}
+
+TEST(Router, ChecksComeInTheirOrder) {
+  const Router r = router({.token = "secret"});
+  Request request{.method = "POST",
+                  .path = "/nowhere",
+                  .headers = {{"host", "evil.example"}, {"origin", "http://evil.example"}},
+                  .body = "{}"};
+  EXPECT_EQ(status(r, request), 421);
+  request.headers[0].second = "localhost";
+  EXPECT_EQ(status(r, request), 403);
+  request.headers.pop_back();
+  EXPECT_EQ(status(r, request), 404);
+  request.path = "/b/c";
+  EXPECT_EQ(status(r, request), 405);
+  request.path = "/a";
+  EXPECT_EQ(status(r, request), 401);
+  request.headers.emplace_back("authorization", "Bearer secret");
+  EXPECT_EQ(status(r, request), 415);
+  request.headers.emplace_back("content-type", "application/json");
+  EXPECT_EQ(status(r, request), 200);
+}
+
+TEST(Router, OriginIsThisServer) {
+  const Router r = router();
+  const auto from = [&](const std::string& origin, const std::string& host = "localhost:80") {
+    return status(r, get("/a", {{"host", host}, {"origin", origin}}));
+  };
+  for (const char* origin : {"http://localhost:80", "https://localhost:80", "HTTP://LOCALHOST:80"})
+    EXPECT_EQ(from(origin), 200) << origin;
+  for (const char* origin : {"", "null", "http://localhost", "http://localhost:8", "http://localhost:800",
+                             "http://localhost:80/", "ftp://localhost:80", "http://127.0.0.1:80", "localhost:80"})
+    EXPECT_EQ(from(origin), 403) << origin;
+  EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"origin", "http://localhost"}, {"origin", "null"}})), 403);
+}
+
+TEST(Router, HostsAreWholeNamesWithAPort) {
+  const Router r = router(), any = router({.any_address = true});
+  for (const char* host : {"localhost", "LOCALHOST:1", "127.0.0.1:65535", "[::1]", "[::1]:8080"})
+    EXPECT_EQ(status(r, get("/a", {{"host", host}})), 200) << host;
+  for (const char* host : {"", ":80", "localhost:", "localhost:8x", "localhost:1234567", "localhost.", "localhostx",
+                           "::1", "[::1", "[::1]x"})
+    EXPECT_EQ(status(r, get("/a", {{"host", host}})), 421) << host;
+  for (const char* host : {"10.0.0.1", "[fe80::1]:80"}) {
+    EXPECT_EQ(status(r, get("/a", {{"host", host}})), 421) << host;
+    EXPECT_EQ(status(any, get("/a", {{"host", host}})), 200) << host;
+  }
+  for (const char* host : {"[]", "[evil]", "1.evil", "0x7f.1"})
+    EXPECT_EQ(status(any, get("/a", {{"host", host}})), 421) << host;
+}
+
+TEST(Router, BodiesBelongToSomeMethodsOnly) {
+  const Router r = router();
+  const auto with = [&](const std::string& method, const std::string& name, const std::string& value) {
+    return status(r, {.method = method, .path = "/a", .headers = {{"host", "localhost"}, {name, value}}});
+  };
+  for (const char* method : {"GET", "HEAD"}) {
+    EXPECT_EQ(with(method, "content-length", "0"), 200) << method;
+    EXPECT_EQ(with(method, "content-length", "1"), 400) << method;
+    EXPECT_EQ(with(method, "transfer-encoding", "chunked"), 400) << method;
+  }
+  for (const char* type : {"application/json", "Application/JSON;charset=utf-8", "application/json ; x"})
+    EXPECT_EQ(with("POST", "content-type", type), 200) << type;
+  for (const char* type : {"", "application/jsonx", "application/json,", "text/plain;application/json"})
+    EXPECT_EQ(with("POST", "content-type", type), 415) << type;
+}
+
 TEST(Router, APathThatIsNearlyRightIsNamed) {
   Router r;
   const Handler nothing = [](const Request&, const std::shared_ptr<Reply>&) {};
@@ -74,6 +181,13 @@ TEST(Router, TokensAreComparedWhole) {
        {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Bearer SECRET", "Basic secret"})
     EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"authorization", value}})), 401) << value;
   EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"authorization", "bearer secret"}})), 200);
+  for (std::size_t at = 0; at < 6; ++at) {
+    std::string wrong = "secret";
+    wrong[at] = 'X';
+    EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, {"authorization", "Bearer " + wrong}})), 401) << wrong;
+  }
+  const std::pair<std::string, std::string> good{"authorization", "Bearer secret"};
+  EXPECT_EQ(status(r, get("/a", {{"host", "localhost"}, good, good})), 401);
 }
 
 TEST(Router, WhatAHandlerThrowsIsAnAnswer) {

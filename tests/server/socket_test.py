@@ -1,7 +1,10 @@
 """`attend serve` over real sockets: the API, refusals, slow and vanishing clients, the end. Usage: socket_test.py PROGRAM"""
 
+import asyncio
 import base64
 import concurrent.futures
+import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -31,6 +34,11 @@ def chat(text="hello", **more):
 LOOK = {"type": "function", "function": {"name": "look", "description": "look up", "parameters": {
     "type": "object", "properties": {"at": {"enum": ["sun", "moon"]}}, "required": ["at"], "additionalProperties": False}}}
 GO = {"type": "function", "function": {"name": "go", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}
+
+
+def sanitized():
+    """A sanitizer has memory of its own."""
+    return any(mark in pathlib.Path(PROGRAM).read_bytes() for mark in (b"__asan_init", b"__tsan_init"))
 
 
 class ServerTest(unittest.TestCase):
@@ -65,16 +73,20 @@ class ServerTest(unittest.TestCase):
         """All that comes back for these bytes."""
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
             connection.sendall(data)
-            received = b""
-            while wait:
-                try:
-                    part = connection.recv(65536)
-                except ConnectionResetError:
-                    break
-                if not part:
-                    break
-                received += part
-            return received.decode()
+            return self.all_of(connection) if wait else ""
+
+    def all_of(self, connection):
+        """What comes until the server closes the connection."""
+        received = b""
+        while True:
+            try:
+                part = connection.recv(65536)
+            except ConnectionResetError:
+                break
+            if not part:
+                break
+            received += part
+        return received.decode()
 
     def alive(self):
         self.assertEqual(self.server.ask("GET", "/health")[2], {"status": "ok"})
@@ -333,7 +345,22 @@ class ApiTest(ServerTest):
         self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
         self.assertIn("<title>attend", text)
         self.assertEqual(self.server.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})[0], 304)
-        self.assertEqual(self.server.ask("HEAD", "/")[0], 200)
+
+    def test_head_is_get_without_a_body(self):
+        run = self.good("/explore/v1/runs", {"text": "a few words"})["run"]
+        paths = ["/", "/health", "/v1/health", "/v1/models", "/v1/models/tiny", "/v1/models/other", "/metrics", "/openapi.json", "/explore/v1/about",
+                 f"/explore/v1/runs/{run}/map?layer=0&head=0&queries=0:8&keys=0:8&cells=8x8", f"/explore/v1/runs/{run}/thumbs?layers=0:1&cells=4"]
+        for path in paths:
+            status, headers, _ = self.server.ask("GET", path)
+            length = headers["Content-Length"] if path != "/metrics" else None  # its counters change
+            with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
+                connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                first, second, body = self.all_of(connection).split("\r\n\r\n", 2)
+            self.assertTrue(first.startswith(f"HTTP/1.1 {status} "), (path, first))
+            self.assertTrue(length is None or f"Content-Length: {length}" in first, (path, length, first))
+            self.assertTrue(second.startswith("HTTP/1.1 200 OK"), (path, second))
+            self.assertEqual(body, '{"status": "ok"}', path)
 
 
 class FormsTest(unittest.TestCase):
@@ -456,6 +483,23 @@ class RefusalTest(ServerTest):
         for path in ("/nothing", "/../etc/passwd", "/%2e%2e/etc/passwd", "/v1", "//", "/index.html/.."):
             self.assertEqual(self.server.ask("GET", path)[0], 404, path)
 
+    def test_rejections_reach_a_client_that_was_answered_before(self):
+        """As openai's client asks: one connection for all its requests."""
+        for status, method, path, headers, body in (
+                (404, "GET", "/nothing", {}, None), (405, "GET", CHAT, {}, None), (405, "OPTIONS", CHAT, {}, None), (405, "DELETE", "/v1/models", {}, None),
+                (403, "GET", "/v1/models", {"Origin": "http://evil.example"}, None), (421, "GET", "/v1/models", {"Host": "evil.example"}, None),
+                (431, "GET", "/v1/models", {"X": "a" * 9000}, None), (415, "POST", CHAT, {"Content-Type": "text/plain"}, "{}"), (415, "POST", CHAT, {}, "{}"),
+                (413, "POST", CHAT, {"Content-Type": "application/json"}, " " * ((1 << 20) + 1)), (400, "GET", "/v1/models", {"Content-Length": "2"}, "{}"),
+                (501, "POST", CHAT, {"Content-Type": "application/json", "Transfer-Encoding": "gzip, chunked"}, "")):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)) as connection:
+                for path_before in ("/v1/models", "/health"):
+                    connection.request("GET", path_before)
+                    self.assertEqual(connection.getresponse().read()[:1], b"{")
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                self.assertEqual(response.status, status, (method, path, headers))
+                self.assertIn("error", json.loads(response.read()))
+
     def test_oversized(self):
         self.assertIn(" 413 ", self.raw(self.head(Content_Type="application/json", Content_Length=1 << 21)))
         big = json.dumps({"prompt": "a" * (1 << 20)}).encode()
@@ -549,8 +593,12 @@ class TokenTest(ServerTest):
             self.assertEqual((status, body["error"]["type"]), (401, "authentication_error"), value)
             self.assertEqual(answer["WWW-Authenticate"], "Bearer")
         self.assertEqual(self.server.ask("GET", "/v1/models", headers={"Authorization": "Bearer open-sesame"})[0], 200)
-        for path in ("/health", "/", "/openapi.json"):
-            self.assertEqual(self.server.ask("GET", path)[0], 200)
+        for method in ("GET", "HEAD"):
+            for path in ("/health", "/", "/openapi.json"):
+                self.assertEqual(self.server.ask(method, path)[0], 200)
+        for path in ("/v1/models", "/v1/models/tiny", "/metrics", "/explore/v1/about"):
+            self.assertEqual(self.server.ask("HEAD", path)[0], 401, path)
+            self.assertEqual(self.server.ask("HEAD", path, headers={"Authorization": "Bearer open-sesame"})[0], 200, path)
         self.assertEqual(self.server.ask("POST", CHAT, chat())[0], 401)
 
 
@@ -636,12 +684,84 @@ class LoadTest(ServerTest):
                 self.good(CHAT, chat(f"question {n % 50}", max_tokens=2, seed=n))
                 self.server.ask("GET", "/v1/models")
                 self.server.ask("POST", CHAT, {"nonsense": 1})
-        if any(mark in pathlib.Path(PROGRAM).read_bytes() for mark in (b"__asan_init", b"__tsan_init")):
-            return some(300)  # a sanitizer has memory of its own
+        if sanitized():
+            return some(300)
         some(300)
         before = self.server.memory()
         some(340 * SCALE)
         self.assertLess(self.server.memory() - before, 1 << 20)
+
+
+class ManyTest(ServerTest):
+    """Many clients at once, with the limits as they are by default."""
+    arguments = ("--log", "none")
+    at_once = 64
+
+    async def one(self, n):
+        """(status, headers): one request on a connection of its own, the body sent after the head as httpx does."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        data = json.dumps(chat(f"number {n}", max_tokens=2, seed=n)).encode()
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode())
+        await asyncio.sleep(0)
+        writer.write(data)
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+        answer = json.loads(await reader.readexactly(int(headers["Content-Length"])))
+        status = int(lines[0].split()[1])
+        self.assertTrue("choices" in answer if status == 200 else "error" in answer, answer)
+        writer.close()
+        return status, headers
+
+    def many(self, count):
+        async def all_at_once():
+            return await asyncio.gather(*(self.one(n) for n in range(count)))
+        return asyncio.run(asyncio.wait_for(all_at_once(), 300))
+
+    def test_chats_at_once_are_all_answered(self):
+        self.assertEqual([status for status, _ in self.many(self.at_once)], [200] * self.at_once)
+
+    def test_400_at_once_are_answered_or_told_when_to_ask_again(self):
+        got = self.many(400)
+        self.assertEqual({status for status, _ in got} - {200, 429, 503}, set())
+        self.assertGreaterEqual(sum(status == 200 for status, _ in got), self.at_once)
+        for status, headers in got:
+            self.assertEqual(headers.get("Retry-After"), None if status == 200 else "1")
+
+
+class ParallelTest(ManyTest):
+    """More answers written at once than connections were once allowed."""
+    arguments = ("--parallel", 40, "--queue", 0, "--log", "none")
+    at_once = 40
+
+
+class UnreadTest(ServerTest):
+    """Clients that ask for much and read none of it."""
+    arguments = ("--memory", 128, "--log", "none")
+
+    def test_unread_answers_stay_within_the_budget(self):
+        self.good(CHAT, chat(max_tokens=1))
+        before = self.server.memory()
+        body = json.dumps({"content": "a few words " * 80_000}).encode()
+        flood = []
+        try:
+            for _ in range(32):
+                connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=60)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                flood.append(connection)
+            for connection in flood:
+                connection.recv(1)  # of an answer, or of 503
+            for _ in range(20):
+                self.alive()
+                self.good(CHAT, chat(max_tokens=1))
+            if not sanitized():
+                grown = self.server.memory("VmHWM") - before
+                print(f"32 clients that read nothing: {grown >> 20} MiB at most", file=sys.stderr)
+                self.assertLess(grown, 128 << 20)
+        finally:
+            for connection in flood:
+                connection.close()
+        self.alive()
 
 
 class EndTest(unittest.TestCase):
@@ -680,6 +800,79 @@ class EndTest(unittest.TestCase):
         self.assertIn("the server stopped", got[-1]["error"]["message"])
         events = [json.loads(line)["event"] for line in server.errors.splitlines()]
         self.assertEqual([e for e in events if e != "request"], ["ready", "stopping", "stopped"])
+
+    def test_health_says_that_it_stops(self):
+        server, got, thread = self.begun("--stop-seconds", 60)
+        server.process.send_signal(signal.SIGTERM)
+        while (answer := server.ask("GET", "/health"))[0] == 200:
+            time.sleep(0.005)
+        self.assertEqual((answer[0], answer[2]), (503, {"status": "stopping"}))
+        for method, path, body in (("POST", CHAT, chat()), ("GET", "/explore/v1/about", None)):
+            status, headers, answer = server.ask(method, path, body)
+            self.assertEqual((status, headers["Retry-After"], headers["Connection"]), (503, "1", "close"))
+            self.assertEqual(answer["error"]["code"], "server_stopping")
+        self.assertEqual(server.ask("GET", "/v1/models")[0], 200)
+        self.assertEqual(server.stop(0), 0)  # no second signal, which would cut the answer
+        thread.join()
+        self.assertEqual(got[-1]["choices"][0]["finish_reason"], "length", got[-1])
+
+    def test_a_hangup_ends_it_in_order(self):
+        server, got, thread = self.begun("--stop-seconds", 60)
+        self.assertEqual(server.stop(signal.SIGHUP), 0)
+        thread.join()
+        self.assertEqual(got[-1]["choices"][0]["finish_reason"], "length", got[-1])
+        self.assertIn("stopped", server.errors)
+
+    def test_nohup_is_kept(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the server inherits it
+        try:
+            server = Server(PROGRAM, self.model)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        server.process.send_signal(signal.SIGHUP)
+        self.assertEqual(server.ask("POST", CHAT, chat())[0], 200)
+        self.assertEqual(server.ask("GET", "/health")[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_the_reader_of_its_log_may_go(self):
+        server = Server(PROGRAM, self.model)
+        server.process.stderr.close()
+        server.process.stderr = None
+        for _ in range(20):
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+        self.assertEqual(server.ask("POST", CHAT, chat())[0], 200)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(60), 0)
+        server.process.stdout.close()
+
+    def test_the_reader_of_its_log_may_stall(self):
+        server = Server(PROGRAM, self.model)  # the log is read at the end only, and a pipe holds 64 KiB
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+            for _ in range(1500):
+                connection.request("GET", "/health")
+                self.assertEqual(connection.getresponse().read(), b'{"status": "ok"}')
+        requests = 0
+        while requests < 1500:  # what waited for the reader is written now
+            requests += b" request " in server.process.stderr.readline()
+        self.assertEqual(server.stop(), 0)
+
+    def test_an_empty_token_is_an_error(self):
+        import subprocess
+        path = pathlib.Path(self.folder.name, "token")
+        for text in (b"", b"\n", b"\nsecret\n", b"  \n", b"\r\n", b"a b\n", "\u00e9\n".encode(), b"x" * 5000):
+            path.write_bytes(text)
+            result = subprocess.run([PROGRAM, "serve", str(self.model), "--token-file", str(path)], capture_output=True, text=True, timeout=60)
+            self.assertEqual(result.returncode, 2, (text[:20], result.stderr))
+            self.assertIn("token", result.stderr)
+        for text in ("", " "):
+            result = subprocess.run([PROGRAM, "serve", str(self.model)], capture_output=True, text=True, timeout=60, env={**os.environ, "ATTEND_TOKEN": text})
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("the token is empty", result.stderr)
+        path.write_bytes(b"x" * 4096 + b"\r\nsecond line\n")
+        server = Server(PROGRAM, self.model, "--token-file", path, env={"ATTEND_TOKEN": ""})  # the file counts
+        for token, status in (("x" * 4096, 200), ("x" * 4095, 401), ("second line", 401)):
+            self.assertEqual(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + token})[0], status)
+        self.assertEqual(server.stop(), 0)
 
     def test_a_kill_and_a_start(self):
         server, got, thread = self.begun()

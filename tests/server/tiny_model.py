@@ -83,12 +83,12 @@ class Server:
         self.errors = errors.decode()
         return self.process.returncode
 
-    def memory(self):
-        """Bytes that it holds."""
+    def memory(self, what="VmRSS"):
+        """Bytes that it holds; VmHWM: has held at most."""
         for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(what + ":"):
                 return int(line.split()[1]) * 1024
-        raise RuntimeError("no VmRSS")
+        raise RuntimeError("no " + what)
 
     def ask(self, method, path, body=None, headers=None, raw=None):
         """(status, headers, body as JSON where it is some)"""
@@ -99,7 +99,7 @@ class Server:
             response = connection.getresponse()
             text = response.read()
             kind = response.headers.get("Content-Type", "")
-            return response.status, response.headers, json.loads(text) if kind == "application/json" else text if kind == "application/octet-stream" else text.decode()
+            return response.status, response.headers, json.loads(text) if kind == "application/json" and text else text if kind == "application/octet-stream" else text.decode()
 
     def stream(self, path, body):
         """The data of each event, as JSON but for the last, which has to be [DONE]."""
