@@ -45,21 +45,21 @@ void tokenize(ApiContext& context, const Request& request, const std::shared_ptr
   const bool special = fields.truth("add_special", false), parse = fields.truth("parse_special", true);
   const bool pieces = fields.truth("with_pieces", false);
   fields.done();
-  std::string all;
+  std::string text = R"({"tokens": [)";  // in one piece: it may have tens of megabytes
+  const char* separator = "";
   for (const llm::Token token : model.tokenizer().encode(*content.string(), special, parse)) {
-    all += all.empty() ? "" : ", ";
+    text += std::exchange(separator, ", ");
     if (!pieces) {
-      all += std::to_string(token);
+      text += std::to_string(token);
       continue;
     }
     io::JsonObject one;
     one.number("id", std::int64_t{token});
     one.string("piece", model.tokenizer().piece(token));
-    all += one.text();
+    text += one.text();
   }
-  io::JsonObject object;
-  object.put("tokens", "[" + all + "]");
-  reply->send({.body = object.text()});
+  text += "]}";
+  reply->send({.body = std::move(text)});
 }
 
 void detokenize(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {

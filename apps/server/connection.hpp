@@ -102,6 +102,7 @@ struct Sockets {
   bool full() const { return connections.size() >= options.connections; }
   bool make_room(Connection::Clock::time_point now);
   void free_memory(Connection::Clock::time_point now);
+  void give_back_memory();
   void sweep();
 
   const Router& router;
@@ -114,7 +115,8 @@ struct Sockets {
   boost::asio::ip::tcp::acceptor acceptor{io};
   boost::asio::steady_timer timer{io}, retry{io};
   std::set<std::shared_ptr<Connection>> connections;
-  bool paused = false;  // clients wait in the kernel's queue for a connection to end
+  std::int64_t peak = 0;  // of the memory budget since memory was given back
+  bool paused = false;    // clients wait in the kernel's queue for a connection to end
   std::atomic<bool> draining{false};
   std::atomic<std::int64_t> open{0}, answering{0}, accepted{0}, evicted{0}, turned_away{0}, timed_out{0}, requests{0};
   std::unique_ptr<HandlerThreads> handlers;

@@ -3,6 +3,7 @@
 
 #include "apps/server/connection.hpp"
 #include "apps/server/read_request.hpp"
+#include "llm/runtime/memory.hpp"
 
 namespace attend::server {
 namespace {
@@ -17,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSweep{200};    // how often deadlines are checked
 constexpr milliseconds kGrace{1'000};  // a client that was waited for as long makes way for others
 constexpr std::size_t kReserve = 16;   // connections beyond the limit, for /health and the like and for saying 503
+constexpr std::int64_t kGiveBack = std::int64_t{32} << 20;  // freed bytes that are worth a walk through the heap
 constexpr std::int64_t kDefaultMemory = std::int64_t{1} << 30;
 
 void listen_on(tcp::acceptor& acceptor, const ListenOptions& options) {
@@ -129,6 +131,15 @@ void Sockets::free_memory(Clock::time_point now) {
   }
 }
 
+// The allocator would keep what unread answers took.
+void Sockets::give_back_memory() {
+  const std::int64_t reserved = memory->reserved();
+  peak = std::max(peak, reserved);
+  if (peak - reserved < kGiveBack) return;
+  llm::give_back_memory();
+  peak = reserved;
+}
+
 void Sockets::sweep() {
   timer.expires_after(kSweep);
   timer.async_wait([this](const error_code& error) {
@@ -137,6 +148,7 @@ void Sockets::sweep() {
     const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
     for (const auto& connection : all) connection->expire(now);
     free_memory(now);
+    give_back_memory();
     accept_if_paused();
     sweep();
   });
