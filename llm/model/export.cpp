@@ -14,6 +14,7 @@
 #include "io/pth.hpp"
 #include "io/safetensors.hpp"
 #include "llm/model/embedded.hpp"
+#include "llm/model/finite.hpp"
 #include "llm/text/tokenizer_export.hpp"
 
 namespace attend::llm {
@@ -150,7 +151,7 @@ class Exporter {
 
   void put(std::size_t n, const io::PutBytes& put) {
     for (const Part& part : out_[n].parts) {
-      put_part(part, out_[n].format, put);
+      put_part(part, out_[n], put);
       io::not_needed_now(part.data);
       done_ += std::ssize(part.data);
       if (options_.progress) options_.progress(std::min(done_, all_), all_);
@@ -247,7 +248,7 @@ class Exporter {
   }
 
   // A few rows at a time, so that a model of any size needs little memory.
-  void put_part(const Part& p, WeightFormat format, const io::PutBytes& put) const {
+  void put_part(const Part& p, const OutTensor& to, const io::PutBytes& put) const {
     constexpr std::int64_t kNumbers = std::int64_t{1} << 18;
     const std::int64_t step = std::max<std::int64_t>(1, kNumbers / p.cols);
     const std::size_t row_bytes = p.data.size() / static_cast<std::size_t>(p.rows);
@@ -258,10 +259,12 @@ class Exporter {
       for (std::int64_t r = 0; r < count; ++r)
         std::memcpy(&bytes[static_cast<std::size_t>(r) * row_bytes],
                     &p.data[static_cast<std::size_t>(source_row(first + r, p.heads)) * row_bytes], row_bytes);
-      if (format == p.format)
+      const std::vector<float> values = floats_of(p.format, bytes);
+      check_finite(files_.path().string(), to.name, values);
+      if (to.format == p.format)
         put(bytes);
       else
-        put(rounded(format, floats_of(p.format, bytes)));
+        put(rounded(to.format, values));
     }
   }
 

@@ -6,6 +6,7 @@
 #include "io/safetensors.hpp"
 #include "io/sha256.hpp"
 #include "llm/model/fields.hpp"
+#include "llm/model/finite.hpp"
 
 namespace attend::llm {
 namespace {
@@ -85,6 +86,10 @@ TrainState read_checkpoint(const std::filesystem::path& path, const std::string&
     std::memcpy(to.data, tensor->data.data(), bytes.size());
   };
   read("parameters", parameters);
+  // Moments may be infinite: a step along them is zero.
+  for (const Parameter& p : layout.all())
+    check_finite(path.string(), p.name,
+                 {static_cast<const float*>(parameters.data) + p.offset, static_cast<std::size_t>(p.count())});
   read("first", moments.first.view());
   read("second", moments.second.view());
   return state;

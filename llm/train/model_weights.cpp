@@ -12,6 +12,7 @@
 #include "io/atomic_file.hpp"
 #include "io/safetensors.hpp"
 #include "llm/model/files.hpp"
+#include "llm/model/finite.hpp"
 
 namespace attend::llm {
 namespace {
@@ -151,6 +152,7 @@ void write_model(const std::filesystem::path& folder, const ModelConfig& config,
   io::write_safetensors(
       folder / "model.safetensors", tensors, {{"format", "pt"}}, [&](std::size_t n, const io::PutBytes& put) {
         const std::vector<float> values = values_of(out[n], parameters, config);
+        check_finite("the trained model", out[n].name, values);
         if (type_of(out[n]) == DType::f32) return put(std::as_bytes(std::span(values)));
         const Shape shape{1, 1, 1, std::ssize(values)};
         Tensor halves(type_of(out[n]), shape);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "train_tiny.hpp"
 #include "training_files.hpp"
@@ -13,14 +14,15 @@
 namespace attend::llm::test {
 namespace {
 
-Tensor numbers(const ParameterLayout& layout, std::uint32_t seed) {
+// Moments may overflow; parameters may not.
+Tensor numbers(const ParameterLayout& layout, std::uint32_t seed, bool finite = false) {
   Tensor tensor(DType::f32, {1, 1, 1, layout.count()});
   auto* values = tensor.data<float>();
   for (std::int64_t i = 0; i < layout.count(); ++i)
     values[i] = static_cast<float>(normal(seed, static_cast<std::uint64_t>(i)));
   const float odd[] = {-0.0F, std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::max(),
                        std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()};
-  std::memcpy(values, odd, sizeof odd);
+  std::memcpy(values, odd, finite ? 3 * sizeof(float) : sizeof odd);
   return tensor;
 }
 
@@ -30,7 +32,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 class Checkpoint : public testing::Test {
  protected:
-  Checkpoint() : layout(tiny("qwen3")), moments(layout), values(numbers(layout, 1)) {
+  Checkpoint() : layout(tiny("qwen3")), moments(layout), values(numbers(layout, 1, true)) {
     moments.first = numbers(layout, 2), moments.second = numbers(layout, 3);
     state = {.step = 7,
              .data = {.epoch = 2, .document = 31, .offset = 5},
@@ -105,6 +107,19 @@ TEST_F(Checkpoint, ThatIsDamagedIsRefused) {
   }
   write_text(path(), whole);
   EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(Checkpoint, WithAParameterThatIsNoNumberIsRefused) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const Parameter& p : {layout.all().front(), layout.all()[3], layout.all().back()}) {
+      float& last = values.data<float>()[p.offset + p.count() - 1];
+      const float before = std::exchange(last, bad);
+      write_checkpoint(path(), state, kSettings, layout, values.view(), moments);
+      const std::string said = refusal();
+      expect_in(said, "checkpoint.safetensors: the tensor \"" + p.name + "\" holds ");
+      expect_in(said, bad > 0 ? "infinity, expected finite values" : "NaN, expected finite values");
+      last = before;
+    }
 }
 
 TEST_F(Checkpoint, IsReplacedAtOnce) {

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "llm/text/tokenizer.hpp"
 #include "llm/train/model_weights.hpp"
 #include "train_tiny.hpp"
+#include "training_files.hpp"
 
 namespace attend::llm::test {
 namespace {
@@ -137,6 +141,39 @@ TEST(ExportFormats, RoundsToTheFormatAskedFor) {
       ASSERT_NEAR(rounded[i], exact[i], bound) << dtype << " " << i;
     }
   }
+}
+
+TEST(ExportFormats, RefusesWeightsThatAreNoNumbers) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const auto& [name, gguf_name] : {std::pair{"model.embed_tokens.weight", "token_embd.weight"},
+                                        {"model.layers.1.self_attn.k_proj.weight", "blk.1.attn_k.weight"},
+                                        {"model.norm.weight", "output_norm.weight"}})
+    for (const float bad : {nan, infinity, -infinity}) {
+      const GoldenModel golden("llama");
+      write_text(golden.path() / "tokenizer.json", kTokenizer);
+      const fs::path weights = golden.path() / "model.safetensors";
+      std::string bytes = read_text(weights);
+      {
+        const io::Safetensors file(weights);
+        const io::StoredTensor& tensor = *file.find(name);
+        ASSERT_EQ(tensor.dtype, "F32");
+        const std::size_t last =
+            bytes.find(io::as_text(tensor.data)) + tensor.data.size() - sizeof bad;  // the last number of the tensor
+        std::memcpy(bytes.data() + last, &bad, sizeof bad);
+      }
+      write_text(weights, bytes);
+      const ModelFiles files(golden.path());
+      const std::string holds = std::isnan(bad) ? "\" holds NaN" : "\" holds infinity";
+      for (const auto& format : {std::optional<WeightFormat>(), {WeightFormat::q8_0}, {WeightFormat::f16}}) {
+        const fs::path gguf = golden.path() / "x.gguf", folder = golden.path() / "new";
+        expect_in(error_of([&] { export_gguf(files, gguf, {.format = format}); }), gguf_name + holds);
+        EXPECT_FALSE(fs::exists(gguf));
+        if (format == WeightFormat::q8_0) continue;
+        expect_in(error_of([&] { export_folder(files, folder, {.format = format}); }), name + holds);
+        expect_in(error_of([&] { export_pth(files, golden.path() / "x.pth", {.format = format}); }), name + holds);
+        EXPECT_FALSE(fs::exists(folder));
+      }
+    }
 }
 
 TEST(ExportFormats, RefusesWhatOthersWouldNotLoad) {
