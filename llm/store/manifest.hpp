@@ -12,6 +12,8 @@
 
 namespace attend::llm {
 
+inline constexpr const char* kManifest = "attend.json";
+
 // Writes what `stored_model` reads, into the model's folder before it is moved to its place.
 void write_manifest(const std::filesystem::path& folder, const ModelSource& source, std::span<const StoredFile> files);
 

