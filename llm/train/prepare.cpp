@@ -7,6 +7,7 @@
 
 #include "io/atomic_file.hpp"
 #include "io/sha256.hpp"
+#include "io/utf8_text.hpp"
 #include "llm/model/embedded.hpp"
 #include "llm/model/fields.hpp"
 #include "llm/model/files.hpp"
@@ -106,6 +107,8 @@ RecordReader::RecordReader(const std::vector<fs::path>& inputs, bool skip_broken
     std::error_code error;
     if (!fs::exists(input, error)) throw io::FileError(input.string() + ": there is no such file or folder");
     if (!fs::is_directory(input, error)) {
+      if (!fs::is_regular_file(input, error))
+        throw io::FileError(input.string() + ": is not a regular file, expected a text file or a folder");
       files_.push_back(input);
       continue;
     }
@@ -123,16 +126,18 @@ RecordReader::RecordReader(const std::vector<fs::path>& inputs, bool skip_broken
 
 void RecordReader::read_text(const io::MappedFile& file, const std::function<void(const Record&)>& take) {
   const std::string_view all = io::as_text(file.bytes());
+  const io::TextOrigin origin{file.path().string()};
   Record record;
-  record.place = file.path().string();
+  record.place = origin.name;
   const auto finish = [&](std::size_t at) {
     while (!record.text.empty() && (record.text.back() == '\n' || record.text.back() == '\r')) record.text.pop_back();
     if (!record.text.empty()) take(record);
     record.text.clear();
     tell_(static_cast<std::int64_t>(at));
   };
-  for (std::size_t at = 0; at < all.size();) {
+  for (std::size_t at = io::byte_order_mark(all); at < all.size();) {
     const std::size_t end = std::min(all.find('\n', at), all.size() - 1) + 1;
+    io::check_utf8(all, at, end, origin);
     std::string_view line = all.substr(at, end - at);
     at = end;
     std::string_view bare = line;
@@ -141,7 +146,7 @@ void RecordReader::read_text(const io::MappedFile& file, const std::function<voi
       finish(at);
       continue;
     }
-    record.text += line;
+    io::append_with_lf(record.text, line);
     if (record.text.size() >= kLongestText) finish(at);
   }
   finish(all.size());
@@ -149,16 +154,18 @@ void RecordReader::read_text(const io::MappedFile& file, const std::function<voi
 
 void RecordReader::read_lines(const io::MappedFile& file, const std::function<void(const Record&)>& take) {
   const std::string_view all = io::as_text(file.bytes());
+  const io::TextOrigin origin{file.path().string()};
   std::int64_t number = 0;
-  for (std::size_t at = 0; at < all.size();) {
-    const std::size_t end = std::min(all.find('\n', at), all.size());
-    const std::string_view line = all.substr(at, end - at);
+  for (std::size_t at = io::byte_order_mark(all); at < all.size();) {
+    const std::size_t begin = at, end = std::min(all.find('\n', at), all.size());
+    const std::string_view line = all.substr(begin, end - begin);
     at = end + 1;
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     std::optional<Record> record;
     try {
-      record = read_record(line, file.path().string() + ":" + std::to_string(number));
+      io::check_utf8(all, begin, end, origin);
+      record = read_record(line, origin.name + ":" + std::to_string(number));
     } catch (const io::FileError&) {
       if (!skip_broken_) throw;
       ++skipped_;

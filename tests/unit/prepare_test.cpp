@@ -2,11 +2,13 @@
 #include "llm/train/prepare.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "base/utf8.hpp"
 #include "training_files.hpp"
 
 namespace attend::llm::test {
@@ -64,6 +66,45 @@ TEST_F(Prepare, CutsTextAtSeparatorsThatStandAlone) {
   EXPECT_EQ(texts({write("a.txt", "<|endoftext|>\n\n<|endoftext|>\nx\n<|endoftext|>")}), Texts{"x"});
   EXPECT_EQ(texts({write("a.txt", "a <|endoftext|>\nb\n<|endoftext|> c\n")}),
             Texts{"a <|endoftext|>\nb\n<|endoftext|> c"});
+}
+
+TEST_F(Prepare, DropsTheByteOrderMarkAndReadsCrlfAsLf) {
+  const std::string mark = "\xEF\xBB\xBF";
+  EXPECT_EQ(texts({write("a.txt", mark + "one\r\n\r\ntwo\r\n")}), Texts{"one\n\ntwo"});
+  EXPECT_EQ(texts({write("a.txt", mark)}), Texts{});
+  EXPECT_EQ(texts({write("a.txt", mark + "<|endoftext|>\r\none")}), Texts{"one"});
+  EXPECT_EQ(texts({write("a.jsonl", mark + "{\"text\": \"one\\r\\n\"}\r\n{\"text\": \"two\"}\r\n")}),
+            (Texts{"one\r\n", "two"}))
+      << "what JSON escapes is kept";
+}
+
+TEST_F(Prepare, RefusesTextThatIsNotUtf8) {
+  const std::string gb = "one\ntwo\n\xC4\xE3\xBA\xC3\n", utf16("o\0n\0e\0\n\0", 8), marked = "\xFF\xFE" + utf16;
+  for (const std::string name : {"bad.txt", "bad.md"}) {
+    const auto said = [&](const std::string& text) { return refusal_of([&] { (void)read({write(name, text)}); }); };
+    expect_in(said(gb), name + ":3: byte 8 is 0xc4, expected text in UTF-8; it looks like GB18030; convert it: iconv");
+    expect_in(said(utf16), name + ":1: byte 1 is 0x00, expected text in UTF-8; it looks like UTF-16LE");
+    expect_in(said(marked), name + ":1: byte 0 is 0xff, expected text in UTF-8; it looks like UTF-16LE");
+  }
+  for (const std::string& text : {utf16, marked})
+    expect_in(refusal_of([&] { (void)read({write("bad.jsonl", text)}); }), "it looks like UTF-16LE; convert it: iconv");
+  expect_in(refusal("{\"text\": \"caf\xE9\"}"), "bad.jsonl:3: byte 31 is 0xe9, expected text in UTF-8");
+  // Nothing is left of data whose last file is bad.
+  PrepareOptions options;
+  options.inputs = {write("good.txt", "a good text"), write("bad.txt", "a bad \xFF text")};
+  options.out = path("data"), options.training.vocabulary = 300;
+  expect_in(refusal_of([&] { prepare(options); }), "bad.txt:1: byte 6 is 0xff");
+  EXPECT_FALSE(fs::exists(path("data")));
+  // Lines may be left out, as others that are broken.
+  EXPECT_EQ(texts({write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n{\"text\": \"b\"}\n")}, true),
+            (Texts{"a", "b"}));
+  EXPECT_EQ(skipped_, 1);
+}
+
+TEST_F(Prepare, ReadsRegularFilesOnly) {
+  ASSERT_EQ(::mkfifo(path("pipe.txt").c_str(), 0600), 0);
+  expect_in(refusal_of([&] { (void)read({path("pipe.txt")}); }), "pipe.txt: is not a regular file");
+  expect_in(refusal_of([&] { (void)read({"/dev/zero"}); }), "/dev/zero: is not a regular file");
 }
 
 TEST_F(Prepare, CutsALongTextAtALineAndLosesNothing) {
@@ -244,11 +285,14 @@ TEST_F(Prepare, WritesTextsWithTheirEnd) {
   EXPECT_EQ(decoded(1), std::string("你好 <|im_end|> \0 \x7f", 21));
 }
 
-TEST_F(Prepare, TakesATextOfAnyBytes) {
-  std::string bytes;
-  for (int n = 0; n < 4096; ++n) bytes += static_cast<char>(n * n % 251 + n / 1000);
+TEST_F(Prepare, TakesATextOfAnyCharacters) {
+  std::string text;
+  for (char32_t n = 0; n < 4096; ++n) {
+    const char32_t c = n < 256 ? n : n * n * 71 % 0x110000;
+    if (c != 0 && (c < 0xD800 || c > 0xDFFF)) append_utf8(text, c);
+  }
   PrepareOptions options;
-  options.inputs = {write("any.txt", bytes)};
+  options.inputs = {write("any.txt", text)};
   options.out = path("data"), options.training.vocabulary = 280;
   prepare(options);
   const Dataset data(path("data"));
