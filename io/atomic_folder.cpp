@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // A file or a folder that is already there.
 void sync_in_place(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) fail_to_write(path, "opening it to sync it", errno);
   const int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);

@@ -22,6 +22,27 @@ std::string escaped(const char* format, char32_t value) {
   return text;
 }
 
+// What lines may hold: '\r' too, which is left out of them.
+bool is_unseen_in_lines(char32_t x) {
+  return is_unseen(x) && x != '\n' && x != '\t' && x != '\r' && x != 0x200C && x != 0x200D;
+}
+
+// Escapes what `unseen` says, and bytes that are not UTF-8.
+void append_printable(std::string& out, std::string_view text, bool (*unseen)(char32_t)) {
+  for (std::size_t place = 0; place < text.size();) {
+    if (utf8_step(text, place).kind != Utf8Step::Kind::whole) {
+      out += escaped("\\x%02x", static_cast<std::uint8_t>(text[place++]));
+      continue;
+    }
+    const CodePoint c = code_point(text, place);
+    if (unseen(c.value))
+      out += escaped(c.value < 0x10000 ? "\\u%04x" : "\\u{%x}", c.value);
+    else
+      out += text.substr(place, c.bytes);
+    place += c.bytes;
+  }
+}
+
 // The end of `text`, at most `most` bytes, not beginning inside of a character.
 std::string_view tail(std::string_view text, std::size_t most) {
   text.remove_prefix(text.size() - most);
@@ -33,34 +54,26 @@ std::string_view tail(std::string_view text, std::size_t most) {
 
 std::string printable(std::string_view text, std::size_t most) {
   // What is cut off need not be looked at: a field of a gigabyte costs no more than one of a kilobyte.
-  const bool cut = text.size() > most;
   std::string out;
-  const auto add = [&](std::string_view part) {
-    while (!part.empty()) {
-      if (utf8_step(part, 0).kind != Utf8Step::Kind::whole) {
-        out += escaped("\\x%02x", static_cast<std::uint8_t>(part[0]));
-        part.remove_prefix(1);
-        continue;
-      }
-      const CodePoint c = code_point(part, 0);
-      if (is_unseen(c.value))
-        out += escaped(c.value < 0x10000 ? "\\u%04x" : "\\u{%x}", c.value);
-      else
-        out += part.substr(0, c.bytes);
-      part.remove_prefix(c.bytes);
-    }
-  };
-  if (!cut) {
-    add(text);
+  if (text.size() <= most) {
+    append_printable(out, text, is_unseen);
     return out;
   }
   const std::size_t front = most * 2 / 3;
   std::string_view head = text.substr(0, front);
   while (!head.empty() && (static_cast<std::uint8_t>(text[head.size()]) & 0xC0) == 0x80) head.remove_suffix(1);
-  add(head);
+  append_printable(out, head, is_unseen);
   const std::string_view end = tail(text, most - front);
   out += " [... " + std::to_string(text.size() - head.size() - end.size()) + " bytes ...] ";
-  add(end);
+  append_printable(out, end, is_unseen);
+  return out;
+}
+
+std::string printable_text(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  append_printable(out, text, is_unseen_in_lines);
+  std::erase(out, '\r');
   return out;
 }
 

@@ -17,7 +17,7 @@ namespace attend::io {
 FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& busy) {
   std::filesystem::create_directories(folder);
   const std::filesystem::path path = folder / ".lock";
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd_ < 0) throw FileError("cannot write " + path.string() + ": " + std::generic_category().message(errno));
   // Somebody who only asks (is_held) has it for a moment.
   for (int tries = 0; ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++tries) {
@@ -30,7 +30,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& b
 }
 
 bool FolderLock::is_held(const std::filesystem::path& folder) {
-  const int fd = ::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
   const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0;
   ::close(fd);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -41,7 +42,7 @@ int note(const std::filesystem::path& path, std::span<const std::byte> bytes) {
     if (slot.taken.load(std::memory_order_relaxed) || slot.taken.exchange(true)) continue;
     slot.first = reinterpret_cast<std::uintptr_t>(bytes.data());
     slot.last = slot.first + bytes.size();
-    slot.path = ::strdup(path.c_str());
+    slot.path = ::strdup(printable(path.string()).c_str());
     return static_cast<int>(n);
   }
   return -1;
@@ -100,6 +101,16 @@ const char* mapped_path(const void* address) noexcept {
     if (path != nullptr && at >= slot.first / page * page && at < (slot.last + page - 1) / page * page) return path;
   }
   return nullptr;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
 }
 
 void not_needed_now(std::span<const std::byte> bytes) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "io/file_error.hpp"
 
@@ -31,8 +32,8 @@ class MappedFile {
   int noted_ = -1;  // its place in the list that mapped_path reads
 };
 
-// The path of the mapped file that holds this address, for a signal handler: it locks and allocates nothing. Null: none
-// of them does (or there were more than could be noted).
+// The path of the mapped file that holds this address, made printable, for a signal handler: it locks and allocates
+// nothing. Null: none of them does (or there were more than could be noted).
 const char* mapped_path(const void* address) noexcept;
 
 // Tells the system that these bytes of a mapped file will not be read again soon: the pages that lie wholly inside need
@@ -43,5 +44,8 @@ void not_needed_now(std::span<const std::byte> bytes);
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
+
+// The lines of a text, without their ends.
+std::vector<std::string_view> lines_of(std::string_view text);
 
 }  // namespace attend::io

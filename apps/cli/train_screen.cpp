@@ -6,13 +6,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "draw/columns.hpp"
 #include "draw/picture.hpp"
 #include "io/atomic_file.hpp"
 #include "io/environment.hpp"
+#include "io/file_error.hpp"
 #include "io/json.hpp"
+#include "io/mapped_file.hpp"
 #include "io/readable.hpp"
 #include "progress.hpp"
 
@@ -61,7 +62,7 @@ void TrainScreen::scale(const llm::NgramLosses& losses, double entropy) {
 
 void TrainScreen::note(const std::string& text) {
   clear();
-  fmt::print("note     {}\n", text);
+  fmt::print("note     {}\n", io::printable_text(text));
 }
 
 void TrainScreen::step(const llm::StepReport& r) {
@@ -89,7 +90,7 @@ void TrainScreen::validation(std::int64_t step, const llm::Measured& measured, b
 
 void TrainScreen::sample(const std::string& prompt, const std::string& text) {
   clear();
-  std::string shown = prompt + "|" + text;
+  std::string shown = io::printable_text(prompt + "|" + text);
   for (std::size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += 7) shown.replace(at, 1, "\n       ");
   fmt::print("       {}\n", shown);
   (void)std::fflush(stdout);
@@ -98,9 +99,10 @@ void TrainScreen::sample(const std::string& prompt, const std::string& text) {
 std::vector<std::pair<double, double>> metric(const std::filesystem::path& run, const std::string& kind,
                                               const std::string& name) {
   std::vector<std::pair<double, double>> points;
-  std::ifstream file(run / "metrics.jsonl");
+  if (!std::filesystem::exists(run / "metrics.jsonl")) return points;
+  const io::MappedFile file(run / "metrics.jsonl");
   std::int64_t number = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (const std::string_view line : io::lines_of(io::as_text(file.bytes()))) {
     const io::Json json = io::parse_json(line, fmt::format("{}:{}", (run / "metrics.jsonl").string(), ++number));
     const io::Json *is = json.find("kind"), *step = json.find("step"), *value = json.find(name);
     double x = 0, y = 0;

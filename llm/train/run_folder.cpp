@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "io/atomic_file.hpp"
+#include "io/mapped_file.hpp"
 #include "llm/model/config_check.hpp"
 #include "llm/model/embedded.hpp"
 #include "llm/model/fields.hpp"
@@ -17,11 +18,14 @@ namespace fs = std::filesystem;
 
 Metrics::Metrics(const fs::path& path, std::int64_t keep) : path_(path) {
   std::string kept;
-  std::ifstream old(path);
-  for (std::string line; std::getline(old, line);) {
-    const auto at = line.find("\"step\": ");
-    if (at == std::string::npos || !line.ends_with('}')) continue;  // cut off when the run was
-    if (std::strtoll(line.c_str() + at + 8, nullptr, 10) <= keep) kept += line + "\n";
+  if (fs::exists(path)) {
+    const io::MappedFile old(path);
+    for (const std::string_view text : io::lines_of(io::as_text(old.bytes()))) {
+      const std::string line(text);
+      const auto at = line.find("\"step\": ");
+      if (at == std::string::npos || !line.ends_with('}')) continue;  // cut off when the run was
+      if (std::strtoll(line.c_str() + at + 8, nullptr, 10) <= keep) kept += line + "\n";
+    }
   }
   io::write_file_atomically(path, std::as_bytes(std::span(kept)));
   file_.open(path, std::ios::app);

@@ -38,6 +38,16 @@ TEST(Printable, LeavesOutTheMiddle) {
   EXPECT_EQ(printable(std::string(1000, 'a')), std::string(1000, 'a'));
 }
 
+TEST(PrintableText, KeepsLinesAndJoiners) {
+  EXPECT_EQ(printable_text("a\n\tb\u200d\u200c词🙂"), "a\n\tb\u200d\u200c词🙂");
+  EXPECT_EQ(printable_text("a\r\nb\rc"), "a\nbc");
+  EXPECT_EQ(printable_text("\x1b]0;title\x07\x1b[2J\u009b31m\x7f\b"),
+            "\\u001b]0;title\\u0007\\u001b[2J\\u009b31m\\u007f\\u0008");
+  EXPECT_EQ(printable_text("a\u202eb\u2066\u200b\ufeff\xff"), "a\\u202eb\\u2066\\u200b\\ufeff\\xff");
+  EXPECT_EQ(printable_text(std::string(5000, 'a')), std::string(5000, 'a')) << "nothing is cut";
+  EXPECT_EQ(printable_text(""), "");
+}
+
 TEST(Printable, EveryFileErrorIs) {
   EXPECT_STREQ(FileError("m.gguf: \x1b[2J").what(), "m.gguf: \\u001b[2J");
   EXPECT_LT(std::string(FileError(std::string(1 << 20, '\x1b')).what()).size(), 8000U);
@@ -57,6 +67,20 @@ TEST(MappedFile, KnowsWhoseAddressItIs) {
     EXPECT_EQ(mapped_path(&mine), nullptr);
   }
   EXPECT_EQ(mapped_path(inside), nullptr);
+  const auto hostile = place.path() / "\x1b[2Jfile";
+  llm::test::write_text(hostile, "x");
+  const MappedFile file(hostile);
+  EXPECT_EQ(std::string(mapped_path(file.bytes().data())), (place.path() / "\\u001b[2Jfile").string())
+      << "a signal handler prints it as it is";
+}
+
+TEST(LinesOf, ATextWithoutTheirEnds) {
+  using Lines = std::vector<std::string_view>;
+  EXPECT_EQ(lines_of(""), Lines{});
+  EXPECT_EQ(lines_of("\n"), Lines{""});
+  EXPECT_EQ(lines_of("a"), Lines{"a"});
+  EXPECT_EQ(lines_of("a\n"), Lines{"a"});
+  EXPECT_EQ(lines_of("\na\r\n\nb"), (Lines{"", "a\r", "", "b"}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // A run that was stopped goes on to the bits of one that was not: at any step, on any number of threads.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "attend/runtime.hpp"
 #include "io/environment.hpp"
+#include "io/folder_lock.hpp"
 #include "training_runs.hpp"
 
 namespace attend::llm::test {
@@ -125,6 +127,25 @@ TEST(ResumedRun, ThatEndedEarlyStaysEnded) {
   EXPECT_EQ(train_until(read_run(job.run), 0, &reports).end, TrainEnd::no_better);
   EXPECT_TRUE(reports.empty()) << "it trains on though it has ended";
   EXPECT_TRUE(bits_of(job.run) == before);
+}
+
+// A pipe that nobody writes to holds up whoever opens it.
+TEST(ResumedRun, RefusesPipesInThePlaceOfFiles) {
+  const TempFolder place;
+  const TrainJob job = tiny_job(Stage::pretrain, place.path() / "run");
+  train_until(job, 5);
+  for (const char* file : {"metrics.jsonl", "checkpoint.safetensors", "run.json", "config.json"}) {
+    const std::string before = read_text(job.run / file);
+    fs::remove(job.run / file);
+    ASSERT_EQ(::mkfifo((job.run / file).c_str(), 0600), 0);
+    expect_in(refusal_of([&] { train_until(read_run(job.run)); }), std::string(file) + ": it is not a regular file");
+    fs::remove(job.run / file);
+    write_text(job.run / file, before);
+  }
+  fs::remove(job.run / ".lock");
+  ASSERT_EQ(::mkfifo((job.run / ".lock").c_str(), 0600), 0);
+  EXPECT_EQ(train_until(read_run(job.run), 6).state.step, 6) << "a lock on a pipe is one too";
+  EXPECT_FALSE(io::FolderLock::is_held(job.run));
 }
 
 TEST(ResumedRun, RefusesOtherSettings) {

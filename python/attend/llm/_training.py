@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
+import stat
 import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import numpy as np
 
 from .. import _core
-from .._errors import InvalidArgument
+from .._errors import FileError, InvalidArgument
 from . import _arguments as arguments
 from ._model import Model
 from ._tokenizer import Tokenizer
@@ -53,10 +53,14 @@ class _Inputs:
             self.paths = [arguments.path_bytes(one, f"texts[{n}]") for n, one in enumerate(texts)]
             return
         handle, self._file = tempfile.mkstemp(suffix=".jsonl")
-        with open(handle, "w", encoding="utf-8") as lines:
-            for n, one in enumerate(texts):
-                document = {"text": arguments.text(one, f"texts[{n}]")} if isinstance(one, str) else dict(one)
-                lines.write(json.dumps(document, ensure_ascii=False) + "\n")
+        try:
+            with open(handle, "w", encoding="utf-8") as lines:
+                for n, one in enumerate(texts):
+                    document = {"text": arguments.text(one, f"texts[{n}]")} if isinstance(one, str) else dict(one)
+                    lines.write(json.dumps(document, ensure_ascii=False) + "\n")
+        except BaseException:
+            self.__exit__()
+            raise
         self.paths = [os.fsencode(self._file)]
 
     @staticmethod
@@ -172,6 +176,14 @@ class Step:
     more: Dict[str, float] = field(default_factory=dict)  #: what else the stage tells, such as dpo's margin
 
 
+def _read(path: str) -> str:
+    """The text of a regular file of a run: a pipe in its place would never open."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileError(f"cannot read {path}: it is not a regular file")
+        return file.read()
+
+
 @dataclass(frozen=True)
 class Run:
     """A training run that has ended: why, and what it left in its folder."""
@@ -196,15 +208,15 @@ class Run:
 
         >>> steps, losses = run.metrics()["step"], run.metrics()["loss"]
         """
-        with open(os.path.join(self.path, "metrics.jsonl"), encoding="utf-8") as file:
-            lines = [line for line in map(json.loads, file) if line.pop("kind") == kind]
+        text = _read(os.path.join(self.path, "metrics.jsonl"))
+        lines = [line for line in map(json.loads, text.splitlines()) if line.pop("kind") == kind]
         names = list(lines[0]) if lines else []
         return {name: np.array([line.get(name, np.nan) for line in lines]) for name in names}
 
     @property
     def settings(self) -> Dict[str, Any]:
         """Every setting, the defaults too."""
-        return json.loads(pathlib.Path(self.path, "config.json").read_text(encoding="utf-8"))
+        return json.loads(_read(os.path.join(self.path, "config.json")))
 
 
 def training_settings(stage: str = "pretrain", shape: str = "") -> Dict[str, Any]:
