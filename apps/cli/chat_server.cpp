@@ -10,6 +10,7 @@
 #include "conversation.hpp"
 #include "interrupt.hpp"
 #include "io/environment.hpp"
+#include "io/file_error.hpp"
 #include "io/json.hpp"
 #include "io/readable.hpp"
 
@@ -25,7 +26,7 @@ std::string message_of(const std::string& body) {
     if (message != nullptr && message->string() != nullptr) return *message->string();
   } catch (const FileError&) {  // words
   }
-  return body.substr(0, 300);
+  return io::printable(body, 300);
 }
 
 class RemoteConversation : public Conversation {

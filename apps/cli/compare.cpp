@@ -6,6 +6,7 @@
 
 #include "command.hpp"
 #include "draw/columns.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "llm/model/files.hpp"
 #include "llm/train/parameters.hpp"
@@ -66,7 +67,7 @@ int run_compare(const Arguments& a) {
   };
   row("run", [](const llm::TrainJob& job) {
     const std::filesystem::path path = job.run.lexically_normal();
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
+    return io::printable((path.has_filename() ? path : path.parent_path()).filename().string());
   });
   row("stage", [](const llm::TrainJob& job) { return std::string(name(job.stage)); });
   row("steps", [](const llm::TrainJob& job) { return std::to_string(metric(job.run, "step", "loss").size()); });
@@ -97,7 +98,7 @@ int run_compare(const Arguments& a) {
     std::vector<std::string> cells;
     for (const llm::TrainJob& job : jobs)
       llm::visit_fields(job.config, [&](const char* other, const auto& value, auto&&...) {
-        if (std::string_view(field) == other) cells.push_back(fmt::format("{}", value));
+        if (std::string_view(field) == other) cells.push_back(io::printable(fmt::format("{}", value)));
       });
     if (std::any_of(cells.begin(), cells.end(), [&](const std::string& cell) { return cell != cells.front(); }))
       table.rows.emplace_back(field, std::move(cells));
@@ -105,7 +106,7 @@ int run_compare(const Arguments& a) {
   table.print();
   if (a.out.empty()) return kSuccess;
   draw_losses(paths, a.out);
-  fmt::print("{}.png and {}.svg: the validation losses\n", a.out, a.out);
+  fmt::print("{}.png and {}.svg: the validation losses\n", io::printable(a.out), io::printable(a.out));
   return kSuccess;
 }
 

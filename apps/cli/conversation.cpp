@@ -6,6 +6,7 @@
 
 #include "io/closest.hpp"
 #include "io/environment.hpp"
+#include "io/file_error.hpp"
 #include "io/json.hpp"
 #include "line_reader.hpp"
 #include "llm/text/unicode.hpp"
@@ -57,7 +58,8 @@ void Conversation::note(const std::string& text) const {
 }
 
 void Conversation::show(draw::WrappedText& wrapped, const std::string& text) const {
-  fmt::print("{}", on_terminal_ ? wrapped.put(text, look_at_screen(false).columns) : text);
+  fmt::print("{}",
+             on_terminal_ ? wrapped.put(io::printable_text(text), look_at_screen(false).columns) : for_screen(text));
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "interrupt.hpp"
+#include "io/file_error.hpp"
 #include "language_model.hpp"
 #include "llm/model/export.hpp"
 #include "llm/runtime/file_errors.hpp"
@@ -38,7 +39,7 @@ int run_convert(const Arguments& a) {
     else
       llm::export_folder(files, a.out, options);
   });
-  fmt::print("{}\n", a.out);
+  fmt::print("{}\n", io::printable(a.out));
   return kSuccess;
 }
 

@@ -8,6 +8,7 @@
 
 #include "command.hpp"
 #include "interrupt.hpp"
+#include "io/file_error.hpp"
 #include "io/json.hpp"
 #include "io/readable.hpp"
 #include "llm/train/corpus.hpp"
@@ -43,7 +44,7 @@ int run_corpus(const Arguments& a) {
     check_interrupted();
     bar.update(done);
   });
-  fmt::print("{}: {} documents, {}\n", a.out, io::readable_count(a.count),
+  fmt::print("{}: {} documents, {}\n", io::printable(a.out), io::readable_count(a.count),
              io::readable_bytes(static_cast<double>(bytes)));
   return kSuccess;
 }

@@ -13,6 +13,7 @@
 #include "draw/picture.hpp"
 #include "draw/terminal.hpp"
 #include "io/atomic_file.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
 
@@ -156,7 +157,7 @@ void demo_model(const draw::Screen& screen, const std::string& png) {
   tally.generate_seconds = std::chrono::duration<double>(Clock::now() - first).count();
   if (finish == llm::Finish::length)
     answer += fmt::format(" ... (cut after {})", io::counted(tally.generated, "token"));
-  line(screen, "answer", wrapped(answer, screen.columns));
+  line(screen, "answer", wrapped(io::printable_text(answer), screen.columns));
   line(screen, "speed", describe(tally));
   const std::int64_t held = T + tally.generated;
   line(screen, "cache",

@@ -1,13 +1,14 @@
 // `attend embed`: texts to vectors of length 1, with a model such as MiniLM.
 #include <fmt/format.h>
 
-#include <iostream>
 #include <memory>
+#include <sstream>
 
 #include "command.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "progress.hpp"
+#include "screen.hpp"
 
 namespace attend::cli {
 namespace {
@@ -19,8 +20,9 @@ struct Arguments {
 };
 
 std::vector<std::string> lines_of_input() {
+  std::istringstream text(read_standard_input());
   std::vector<std::string> lines;
-  for (std::string line; std::getline(std::cin, line);) lines.push_back(line);
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
 }
 
@@ -34,7 +36,7 @@ void print_similarities(const std::vector<std::string>& texts, const std::vector
       for (std::int64_t j = 0; j < H; ++j) dot += at(a, j) * at(b, j);
       fmt::print("{:7.3f}", dot);
     }
-    fmt::print("   {}\n", texts[a]);
+    fmt::print("   {}\n", for_screen(texts[a]));
   }
 }
 
@@ -45,8 +47,7 @@ int run_embed(const Arguments& a) {
     throw UsageError(config.family +
                      " was made to continue text, not to embed it; 'attend pull minilm' brings a model for that");
   const std::vector<std::string> texts = a.texts.empty() ? lines_of_input() : a.texts;
-  for (std::size_t n = 0; n < texts.size(); ++n)
-    check_utf8(fmt::format("{} {}", a.texts.empty() ? "line" : "text", n + 1), texts[n]);
+  for (std::size_t n = 0; n < texts.size(); ++n) check_utf8(fmt::format("text {}", n + 1), texts[n]);
   const llm::EncodedTexts encoded = llm::encode_texts(open.tokenizer, config, texts);
   if (encoded.cut > 0 && !a.model.quiet)
     (void)std::fputs(fmt::format("{} longer than {} tokens: what comes after is left out\n",

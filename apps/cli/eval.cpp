@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "command.hpp"
-#include "io/mapped_file.hpp"
 #include "io/readable.hpp"
+#include "io/utf8_text.hpp"
 #include "language_model.hpp"
 #include "llm/generate/perplexity.hpp"
 #include "llm/runtime/file_errors.hpp"
@@ -24,13 +24,8 @@ struct Arguments {
 
 int run_eval(const Arguments& a) {
   llm::OpenModel open = open_model(a.model);
-  const io::MappedFile text(a.file);
-  try {
-    check_utf8(a.file, io::as_text(text.bytes()));  // replaced characters would be predicted as if they were there
-  } catch (const UsageError& error) {
-    throw io::FileError(error.what());
-  }
-  const std::vector<llm::Token> tokens = open.tokenizer.encode(io::as_text(text.bytes()), false);
+  const std::string text = io::read_utf8_file(a.file);  // replaced characters would be predicted as if they were there
+  const std::vector<llm::Token> tokens = open.tokenizer.encode(text, false);
   if (tokens.size() < 2) throw UsageError(a.file + " has fewer than two tokens: there is nothing to predict");
   const llm::ModelConfig config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not predict the next token");
@@ -45,7 +40,7 @@ int run_eval(const Arguments& a) {
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("perplexity  {:.4f} +- {:.4f}\n", result.perplexity, result.error);
-  const double tokens_per_byte = static_cast<double>(tokens.size()) / static_cast<double>(text.bytes().size());
+  const double tokens_per_byte = static_cast<double>(tokens.size()) / static_cast<double>(text.size());
   fmt::print("loss        {:.5f} nats a token, {:.4f} bits a byte\n", result.loss,
              result.loss / std::log(2.0) * tokens_per_byte);
   fmt::print("tokens      {} of {} predicted, in windows of {}\n", io::readable_count(result.predicted),

@@ -11,9 +11,11 @@
 #include "apps/server/training.hpp"
 #include "attend/llm/store.hpp"
 #include "command.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "open_browser.hpp"
 #include "progress.hpp"
+#include "screen.hpp"
 
 namespace attend::cli {
 namespace {
@@ -32,9 +34,7 @@ llm::Model load(const Arguments& a, const std::string& name) {
       if (!bar) bar = std::make_unique<ProgressBar>("loading", all, "bytes");
       bar->update(done);
     };
-    options.warning = [](const std::string& text) {
-      (void)std::fputs(fmt::format("note: {}\n", text).c_str(), stderr);
-    };
+    options.warning = [](const std::string& text) { tell("note: " + text); };
   }
   return llm::Model::open(name, options);
 }
@@ -66,7 +66,7 @@ int run_explore(const Arguments& a) {
   explorer.add_routes(router);
   server::Listener listener(router, {.port = static_cast<std::uint16_t>(a.port)}, log);
   const std::string url = fmt::format("http://127.0.0.1:{}/", listener.port());
-  fmt::print("{} is open to view: {}\n{}", name, url,
+  fmt::print("{} is open to view: {}\n{}", io::printable(name), url,
              a.quiet ? ""
                      : fmt::format("Only this machine can reach it. Ctrl-C ends it. Labs and a quiz: {}labs.html\n"
                                    "The page asks for this key where it is to run an exercise that you wrote: {}\n",

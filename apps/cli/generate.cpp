@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "llm/runtime/memory.hpp"
 #include "progress.hpp"
 #include "prompts.hpp"
+#include "screen.hpp"
 
 namespace attend::cli {
 namespace {
@@ -34,10 +33,9 @@ struct Arguments {
 };
 
 std::string read_prompt(const std::string& given) {
-  std::string text = given;
-  if (given == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
-  check_utf8(given == "-" ? "standard input" : "the prompt", text);
-  return text;
+  if (given == "-") return read_standard_input();
+  check_utf8("the prompt", given);
+  return given;
 }
 
 std::vector<llm::Token> encode_prompt(const Arguments& a, const llm::Tokenizer& tokenizer,
@@ -50,9 +48,10 @@ std::vector<llm::Token> encode_prompt(const Arguments& a, const llm::Tokenizer& 
 }
 
 void print_likeliest(const llm::Tokenizer& tokenizer, const llm::Choice& choice) {
-  fmt::print("{:>10.4f}  {}\n", choice.logprob, io::json_quoted(tokenizer.piece(choice.token)));
+  const auto quoted = [&](llm::Token token) { return for_screen(io::json_quoted(tokenizer.piece(token))); };
+  fmt::print("{:>10.4f}  {}\n", choice.logprob, quoted(choice.token));
   for (const auto& [token, logprob] : choice.likeliest)
-    fmt::print("            {:>10.4f}  {}\n", logprob, io::json_quoted(tokenizer.piece(token)));
+    fmt::print("            {:>10.4f}  {}\n", logprob, quoted(token));
 }
 
 // One prompt, its answer shown as it grows.
@@ -65,7 +64,7 @@ int answer_one(const Arguments& a, llm::OpenModel& open, const std::string& text
   llm::Transformer model = load_model(open, plan, a.model.quiet);
   llm::RunningBatch engine(model, open.tokenizer, llm::batch_options(cache, open.context));
   engine.submit(std::move(request));
-  if (a.echo) fmt::print("{}", text);
+  if (a.echo) fmt::print("{}", for_screen(text));
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   auto first = start;
@@ -82,7 +81,7 @@ int answer_one(const Arguments& a, llm::OpenModel& open, const std::string& text
       if (a.sampling.logprobs > 0 && event.has_token)
         print_likeliest(open.tokenizer, event.choice);
       else
-        fmt::print("{}", event.text);
+        fmt::print("{}", for_screen(event.text));
       finish = event.finish;
     }
     if (std::fflush(stdout) != 0) return kFailure;  // nobody reads any more

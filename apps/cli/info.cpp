@@ -8,6 +8,7 @@
 #include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "io/closest.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
 #include "llm/runtime/file_errors.hpp"
@@ -21,12 +22,14 @@ struct Arguments {
   bool tensors = false;
 };
 
+constexpr std::size_t kLongestPath = 4096;  // scripts read the line of the file
+
 std::string bytes(std::int64_t n) {
   return io::readable_bytes(static_cast<double>(n));
 }
 
 void line(const char* label, const std::string& text) {
-  fmt::print("{:<14}{}\n", label, text);
+  fmt::print("{:<14}{}\n", label, io::printable(text, kLongestPath));
 }
 
 const char* text_of(llm::ActivationKind kind) {

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <iterator>
 
+#include "screen.hpp"
+
 namespace attend::cli {
 namespace {
 
@@ -46,7 +48,7 @@ int run_stoppable(const std::string& who, const std::function<int()>& job) {
   } catch (const Interrupted& interrupted) {
     signal = interrupted.signal, left = interrupted.left;
   }
-  (void)std::fputs((who + ": stopped; " + left + "\n").c_str(), stderr);
+  tell(who + ": stopped; " + left);
   (void)std::fflush(stdout);
   (void)std::raise(signal);
   return 1;

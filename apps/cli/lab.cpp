@@ -8,6 +8,7 @@
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "io/atomic_file.hpp"
+#include "io/file_error.hpp"
 #include "labs/exercises/check.hpp"
 #include "labs/exercises/drivers.hpp"
 #include "labs/lab.hpp"
@@ -78,7 +79,7 @@ int run_one(const LabArguments& a, const labs::Lab& lab, const std::map<std::str
   if (a.out.empty()) return kSuccess;
   const auto written = with_progress("drawing", [&] { return labs::write_pictures(report, language, a.out); });
   if (!a.json)
-    for (const std::filesystem::path& path : written) fmt::print("{}\n", path.string());
+    for (const std::filesystem::path& path : written) fmt::print("{}\n", io::printable(path.string()));
   return kSuccess;
 }
 
@@ -98,8 +99,8 @@ int run_new(const LabArguments& a, const std::filesystem::path& file) {
   const labs::Text what =
       exercise != nullptr ? labs::same("{}", exercise->name) : labs::say("all exercises", "全部练习");
   fmt::print("{}", labs::say("{}: {}. Write it, then: attend lab check {}\n",
-                             "{}：{}。写好以后运行：attend lab check {} --zh\n", file.string(), what.in(language),
-                             file.string())
+                             "{}：{}。写好以后运行：attend lab check {} --zh\n", io::printable(file.string()),
+                             what.in(language), io::printable(file.string()))
                        .in(language));
   return kSuccess;
 }
@@ -114,14 +115,15 @@ int run_check(const LabArguments& a, const std::filesystem::path& file) {
     return result.all_right() ? kSuccess : kFailure;
   }
   const int columns = look_at_screen(!a.no_colour).columns;
-  if (!result.failure.en.empty()) fmt::print("{}\n", labs::wrapped(result.failure.in(language), columns));
+  if (!result.failure.en.empty())
+    fmt::print("{}\n", labs::wrapped(io::printable_text(result.failure.in(language)), columns));
   for (const labs::Verdict& v : result.verdicts) {
     const char* mark = v.kind == labs::Verdict::Kind::right       ? "✓"
                        : v.kind == labs::Verdict::Kind::unwritten ? "·"
                                                                   : "✗";
-    fmt::print("{}\n",
-               labs::wrapped(fmt::format("{} {}{}{}", mark, v.exercise, a.chinese ? "：" : ": ", v.text.in(language)),
-                             columns));
+    fmt::print("{}\n", labs::wrapped(fmt::format("{} {}{}{}", mark, v.exercise, a.chinese ? "：" : ": ",
+                                                 io::printable_text(v.text.in(language))),
+                                     columns));
     if (v.kind == labs::Verdict::Kind::wrong)
       fmt::print("{}", labs::say("  why: attend lab {}\n", "  为什么：attend lab {} --zh\n", v.lab).in(language));
   }

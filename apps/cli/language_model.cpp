@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <utility>
 
 #include "attend/llm/store.hpp"
 #include "attend/runtime.hpp"
 #include "io/readable.hpp"
-#include "llm/text/unicode.hpp"
+#include "io/utf8_text.hpp"
 #include "progress.hpp"
+#include "screen.hpp"
 
 namespace attend::cli {
 
@@ -96,7 +99,7 @@ llm::CacheOptions cache_options(const ModelArguments& a, const llm::ModelFiles& 
 namespace {
 
 void warn(const std::string& text) {
-  if (!text.empty()) (void)std::fputs(("warning: " + text + "\n").c_str(), stderr);
+  if (!text.empty()) tell("warning: " + text);
 }
 
 }  // namespace
@@ -104,10 +107,8 @@ void warn(const std::string& text) {
 void say_default_model() {
   const std::string name = llm::default_model();
   const bool inside = name == llm::embedded_model();
-  (void)std::fputs(fmt::format("model: {}{}; 'attend models' lists others\n", name,
-                               inside ? ", a small one inside the program that tells stories" : ", pulled last")
-                       .c_str(),
-                   stderr);
+  tell(fmt::format("model: {}{}; 'attend models' lists others", name,
+                   inside ? ", a small one inside the program that tells stories" : ", pulled last"));
 }
 
 void warn_of_unused(const llm::ModelFiles& files) {
@@ -131,12 +132,16 @@ llm::Transformer load_model(llm::OpenModel& open, const llm::MemoryPlan& plan, b
 }
 
 void check_utf8(const std::string& what, std::string_view text) {
-  for (std::size_t place = 0; place < text.size();) {
-    const Utf8Step step = utf8_step(text, place);
-    if (step.kind != Utf8Step::Kind::whole)
-      throw UsageError(fmt::format("{} is not UTF-8 at byte {}, expected text in UTF-8", what, place));
-    place += step.bytes;
+  try {
+    io::check_utf8(text, 0, text.size(), {what, false});
+  } catch (const io::FileError& error) {
+    throw UsageError(error.what());
   }
+}
+
+std::string read_standard_input() {
+  const std::string all(std::istreambuf_iterator<char>(std::cin), {});
+  return io::utf8_text(all, {"standard input", false});
 }
 
 void find_text(std::string& model, std::string& text) {

@@ -43,8 +43,10 @@ struct ChatArguments {
 };
 void add_chat_arguments(const Subcommand& app, ChatArguments& arguments);
 llm::ChatTemplate chat_template_of(const llm::Tokenizer& tokenizer, const ChatArguments& arguments);
-// UsageError if `text`, which `what` names, is not UTF-8: it says at which byte.
+// UsageError if an argument, which `what` names, is not UTF-8: it says at which byte.
 void check_utf8(const std::string& what, std::string_view text);
+// All of it, as io::utf8_text has it.
+std::string read_standard_input();
 
 // One argument is the text where it cannot be a name or a path: it has a space or a letter that is not ASCII, or is
 // "-".

@@ -4,15 +4,13 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "attend/runtime.hpp"
 #include "command.hpp"
 #include "draw/labels.hpp"
-#include "io/mapped_file.hpp"
 #include "io/readable.hpp"
+#include "io/utf8_text.hpp"
 #include "language_model.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -57,12 +55,9 @@ std::vector<llm::Switch> switches_of(const Arguments& a) {
 std::string text_of(const Arguments& a) {
   if (!a.text_file.empty()) {
     if (!a.text.empty()) throw UsageError("got a text and --text-file, expected one of them");
-    const io::MappedFile file(a.text_file);
-    check_utf8(a.text_file, io::as_text(file.bytes()));
-    return std::string(io::as_text(file.bytes()));
+    return io::read_utf8_file(a.text_file);
   }
-  std::string text = a.text;
-  if (text == "-") text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  const std::string text = a.text == "-" ? read_standard_input() : a.text;
   if (text.empty())
     throw UsageError(
         "there is no text to look at: expected 'attend look MODEL TEXT', '-' for standard input, or --text-file");
@@ -79,7 +74,7 @@ llm::Model open(const std::string& name, const ModelArguments& a) {
     bar->update(done);
   };
   options.warning = [&](const std::string& text) {
-    if (!a.quiet) (void)std::fputs(fmt::format("warning: {}\n", text).c_str(), stderr);
+    if (!a.quiet) tell("warning: " + text);
   };
   return llm::Model::open(name, options);
 }
@@ -208,7 +203,7 @@ int run_look(Arguments a) {
     throw UsageError("the other model has no such head");
   const draw::Screen screen = look_at_screen(true);
   if (a.json) {
-    fmt::print("{}", look_json(looked));
+    fmt::print("{}", for_screen(look_json(looked)));
   } else {
     print_look(looked, screen);
     if (a.statistics) print_statistics(looked);
@@ -223,7 +218,7 @@ int run_look(Arguments a) {
   const std::vector<std::string> written =
       write_look(looked, a.out, a.picture, a.dark ? draw::Theme::dark : draw::Theme::light);
   if (!a.model.quiet)
-    for (const std::string& path : written) (void)std::fputs(fmt::format("wrote {}\n", path).c_str(), stderr);
+    for (const std::string& path : written) tell("wrote " + path);
   return kSuccess;
 }
 

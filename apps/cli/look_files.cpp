@@ -10,6 +10,7 @@
 #include "io/json.hpp"
 #include "io/mapped_file.hpp"
 #include "look.hpp"
+#include "screen.hpp"
 
 namespace attend::cli {
 namespace {
@@ -253,7 +254,7 @@ std::vector<std::string> write_look(const Looked& looked, const std::string& out
                                     draw::Theme theme) {
   std::string advice;
   std::vector<std::string> written = write_files(looked, out, kind, theme, advice);
-  if (!advice.empty()) fmt::print(stderr, "attend look: {}\n", advice);
+  if (!advice.empty()) tell("attend look: " + advice);
   return written;
 }
 

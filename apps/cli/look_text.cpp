@@ -9,6 +9,7 @@
 #include "attend/llm/store.hpp"
 #include "draw/columns.hpp"
 #include "draw/labels.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "look.hpp"
 
@@ -117,7 +118,7 @@ void print_next(const Looked& looked, const draw::Screen& screen) {
     return;
   }
   const llm::LookComparison& change = *looked.change;
-  fmt::print("  {:<30}{}\n", looked.before_name, "this run");
+  fmt::print("  {:<30}{}\n", io::printable(looked.before_name), "this run");
   for (std::size_t n = 0; n < std::min(change.before.size(), change.after.size()); ++n) {
     const auto text = [&](const llm::NextToken& token) {
       return fmt::format("{:6.2f} %  {}", 100 * token.probability, label(token.text));
@@ -159,7 +160,8 @@ std::string badge(const llm::KindScore& score) {
 }
 
 std::string name_of(const llm::ModelInfo& model) {
-  return model.path == llm::find_model(llm::embedded_model()) ? llm::embedded_model() : model.path.filename().string();
+  return model.path == llm::find_model(llm::embedded_model()) ? llm::embedded_model()
+                                                              : io::printable(model.path.filename().string());
 }
 
 void print_look(const Looked& looked, const draw::Screen& screen) {
@@ -170,7 +172,8 @@ void print_look(const Looked& looked, const draw::Screen& screen) {
   print_tokens(look, screen);
   fmt::print("  run     {}, {:.0f} ms; {} kept\n", io::counted(look.length(), "token"), look.milliseconds(),
              io::readable_bytes(static_cast<double>(look.bytes())));
-  if (!look.options().switches.empty()) fmt::print("  switch  {}\n", llm::to_text(look.options().switches));
+  if (!look.options().switches.empty())
+    fmt::print("  switch  {}\n", io::printable(llm::to_text(look.options().switches)));
   print_kinds(looked, screen);
   print_head(looked, screen);
   if (info.generates) print_next(looked, screen);

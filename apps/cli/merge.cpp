@@ -6,6 +6,7 @@
 #include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "interrupt.hpp"
+#include "io/file_error.hpp"
 #include "llm/train/trainable.hpp"
 #include "llm/train/trained_model.hpp"
 #include "progress.hpp"
@@ -31,7 +32,7 @@ int run_merge(const Arguments& a) {
     llm::merge_adapters(adapter, layout, parameters.view());
     llm::write_trained(a.out, files.config(), layout, parameters.view(), files.path());
   });
-  fmt::print("{}\n", a.out);
+  fmt::print("{}\n", io::printable(a.out));
   return kSuccess;
 }
 

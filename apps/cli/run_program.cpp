@@ -13,6 +13,7 @@
 #include "attend/runtime.hpp"
 #include "commit.hpp"
 #include "draw/columns.hpp"
+#include "screen.hpp"
 #include "truncated_files.hpp"
 
 namespace attend::cli {
@@ -21,7 +22,7 @@ namespace {
 // Never throws for a standard error that is closed.
 int complain(const std::string& who, const std::string& what, int code) {
   (void)std::fflush(stdout);
-  (void)std::fputs(fmt::format("{}: {}\n", who, what).c_str(), stderr);
+  tell(fmt::format("{}: {}", who, what));
   return code;
 }
 

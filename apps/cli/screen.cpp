@@ -4,9 +4,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string_view>
 
 #include "io/environment.hpp"
+#include "io/file_error.hpp"
 
 namespace attend::cli {
 
@@ -19,6 +21,14 @@ draw::Screen look_at_screen(bool allowed) {
   if (!allowed || !io::environment("NO_COLOR").empty() || term.empty() || term == "dumb") return screen;
   screen.colours = depth == "truecolor" || depth == "24bit" ? draw::Colours::full : draw::Colours::palette;
   return screen;
+}
+
+std::string for_screen(std::string_view text) {
+  return ::isatty(STDOUT_FILENO) != 0 ? io::printable_text(text) : std::string(text);
+}
+
+void tell(std::string_view line) {
+  (void)std::fputs((io::printable_text(line) + "\n").c_str(), stderr);
 }
 
 }  // namespace attend::cli

@@ -9,6 +9,7 @@
 #include "command.hpp"
 #include "interrupt.hpp"
 #include "io/atomic_folder.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "llm/train/corpus.hpp"
 #include "llm/train/prepare.hpp"
@@ -107,7 +108,7 @@ int run_job(const Arguments& a, const llm::TrainJob& job, llm::Ranks& ranks) {
   const llm::TrainResult result = llm::train(job, events, ranks);
   if (ranks.rank() > 0) return kSuccess;
   draw_losses({job.run}, job.run / "loss");
-  const std::string run = job.run.string();
+  const std::string run = io::printable(job.run.string());
   if (result.end == llm::TrainEnd::stopped) {
     Interrupted stopped = interrupted.value_or(Interrupted(SIGTERM));  // or another rank was
     stopped.left = fmt::format("{} steps are saved; go on with: attend train resume {}", result.state.step, run);
@@ -135,7 +136,7 @@ int train_tokenizer(const Arguments& a) {
   bars.end();
   const auto tokenizer = llm::Tokenizer::open(folder.path());
   folder.commit();
-  fmt::print("{}: {} tokens\n", a.out, io::readable_count(tokenizer.vocabulary()));
+  fmt::print("{}: {} tokens\n", io::printable(a.out), io::readable_count(tokenizer.vocabulary()));
   return kSuccess;
 }
 

@@ -8,6 +8,7 @@
 
 #include "command.hpp"
 #include "interrupt.hpp"
+#include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "open_browser.hpp"
 
@@ -16,7 +17,7 @@ namespace attend::cli {
 void TrainWatch::listen(llm::TrainEvents& events) {
   kept_.begun = [this](std::int64_t count, double bytes) {
     fmt::print("watch    keeps the model of {} steps, {} each, in {}\n", count, io::readable_bytes(bytes),
-               llm::WatchFolder{job_.run}.folder().string());
+               io::printable(llm::WatchFolder{job_.run}.folder().string()));
   };
   kept_.listen(events);
   events.stop = [this, before = events.stop] {
@@ -41,7 +42,7 @@ void TrainWatch::serve() {
 void TrainWatch::stay() const {
   if (!listener_) return;
   fmt::print("watch    http://127.0.0.1:{}/ stays open; Ctrl-C ends it, and attend explore {} opens it again\n",
-             listener_->port(), job_.run.string());
+             listener_->port(), io::printable(job_.run.string()));
   (void)std::fflush(stdout);
   try {
     for (;;) {

@@ -20,6 +20,7 @@ import look_test
 import model_test
 import pull_test
 import shell_test
+import terminal_test
 import train_test
 from chart_test import ChartTest  # noqa: F401
 from chat_test import ChatTest  # noqa: F401
@@ -29,6 +30,7 @@ from look_test import LookTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 from shell_test import ShellTest  # noqa: F401
+from terminal_test import TerminalTest  # noqa: F401
 from train_test import TrainTest  # noqa: F401
 
 PROGRAM = ""
@@ -401,6 +403,7 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_test, shell_test, train_test):
+    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_test, shell_test, terminal_test,
+                   train_test):
         module.PROGRAM = PROGRAM
     unittest.main()

@@ -222,11 +222,29 @@ class ModelTest(GoldenModel):
         text.write_bytes(b"the quick brown \xff fox " * 20)
         result = self.attend("eval", "model", text)
         self.assertEqual((result.returncode, result.stdout), (1, ""))
-        self.assertIn("text.txt is not UTF-8 at byte 16", result.stderr)
+        self.assertIn("text.txt:1: byte 16 is 0xff, expected text in UTF-8; it looks like ISO-8859-1; convert it: "
+                      f"iconv -f ISO-8859-1 -t UTF-8 {text} > {text.with_name('text.utf8.txt')}", result.stderr)
         result = subprocess.run([PROGRAM, "generate", "model", "-"], cwd=self.folder.name, env=self.env,
                                 input=b"ab\xc3", capture_output=True, timeout=60)
+        self.assertEqual((result.returncode, result.stdout), (1, b""))
+        self.assertIn(b"standard input:1: byte 2 is 0xc3, expected text in UTF-8", result.stderr)
+        result = subprocess.run([PROGRAM, "generate", "model", b"ab\xc4\xe3\xba\xc3"], cwd=self.folder.name, env=self.env,
+                                capture_output=True, timeout=60)
         self.assertEqual((result.returncode, result.stdout), (2, b""))
-        self.assertIn(b"standard input is not UTF-8 at byte 2", result.stderr)
+        self.assertIn(b"the prompt:1: byte 2 is 0xc4, expected text in UTF-8; it looks like GB18030", result.stderr)
+
+    def test_a_mark_and_crlf_change_nothing(self):
+        """The same answer, and the same perplexity, of a text as Windows writes it."""
+        plain, marked = "abc def\nghi jkl\n" * 9, ("abc def\r\nghi jkl\r\n" * 9).encode("utf-8-sig")
+        pathlib.Path(self.folder.name, "plain.txt").write_text(plain)
+        pathlib.Path(self.folder.name, "marked.txt").write_bytes(marked)
+        self.assertEqual(self.ok("eval", "model", "plain.txt", "-q").stdout, self.ok("eval", "model", "marked.txt", "-q").stdout)
+        run = [PROGRAM, "generate", "model", "-", "-n", "5", "-q"]
+        answers = [subprocess.run(run, cwd=self.folder.name, env=self.env, input=text, capture_output=True, timeout=60).stdout
+                   for text in (plain.encode(), marked)]
+        self.assertEqual(*answers)
+        answers = [self.ok("generate", "model", "--prompts", name, "-n", "3", "-q").stdout for name in ("plain.txt", "marked.txt")]
+        self.assertEqual(*answers)
 
     def test_warns_of_a_context_beyond_the_models(self):
         self.assertNotIn("warning", self.ok("generate", "model", "abc", "-n", "2").stderr)
@@ -270,7 +288,11 @@ class ModelTest(GoldenModel):
             self.assertEqual([a["prompt"] for a in answers], prompts)
             self.assertEqual([a["line"] for a in answers], [1, 2, 3, *range(6, 26)])
             self.assertTrue(all(a["finish"] in ("length", "stop token") for a in answers))
+            # One token a letter; the token that ends an answer is none of its own.
+            self.assertEqual([a["tokens"] for a in answers], [len(a["text"]) for a in answers])
             self.assertTrue(all(a["tokens"] == 20 for a in answers if a["finish"] == "length"))
+            self.assertIn("stop token", [a["finish"] for a in answers])
+            self.assertEqual([a["prompt_tokens"] for a in answers], [len(prompt) for prompt in prompts])
             self.assertRegex(result.stderr, rf"23 prompts answered, {min(int(batch), 23)} at a time: \d+ tokens, ")
         from_input = self.ok("generate", "model", "--prompts", "-", *options, "-q", input="\n".join(prompts))
         self.assertEqual([json.loads(line)["text"] for line in from_input.stdout.splitlines()], alone)
@@ -286,7 +308,7 @@ class ModelTest(GoldenModel):
 
     def test_a_bad_prompt_is_named_by_file_and_line(self):
         for name, text, words in (
-            ("p.txt", b"abc\n\xff\n", "p.txt:2: expected UTF-8"),
+            ("p.txt", b"abc\n\xff\n", "p.txt:2: byte 4 is 0xff, expected text in UTF-8"),
             ("p.txt", "abc\n\n" + "a" * 600 + "\n", "p.txt:3: the prompt has 600 tokens, and the context is"),
             ("p.txt", "abc\n\u4f60\n", "p.txt:2: the prompt has no tokens"),
             ("p.txt", "\n \n", "p.txt: there are no prompts in it"),

@@ -215,6 +215,66 @@ class TrainTest(unittest.TestCase):
         self.ok(*train, "s.jsonl", "--length", "32", "--steps", "1", "--vocabulary", "300")
         self.assertEqual(json.loads((self.folder / "run/data/data.json").read_text())["documents"], 24)
 
+    def test_text_of_other_encodings_is_refused_with_the_command_that_converts_it(self):
+        """The command that the error prints makes a text that gives the same tokens as one written in UTF-8."""
+        chinese = "从前有一座山，山里有一座庙。\n庙里有一个老和尚。\n"
+        western = "Un café, s'il vous plaît.\nÀ bientôt, Zoë!\n" * 3
+        for encoding, text in (("gb18030", chinese), ("utf-16", chinese), ("utf-16-le", chinese), ("utf-16-be", western),
+                               ("latin-1", western), ("cp1252", western + "“5 €”\n"), ("utf-32", chinese)):
+            with self.subTest(encoding=encoding):
+                name = f"the text's {encoding}.txt"
+                (self.folder / name).write_bytes(text.encode(encoding))
+                result = self.attend("prepare", name, "-o", "bad", "--vocabulary", "300")
+                self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+                self.assertRegex(result.stderr, rf"{name}:1: byte \d+ is 0x[0-9a-f]{{2}}, expected text in UTF-8; it looks like ")
+                self.assertFalse((self.folder / "bad").exists())
+                command = result.stderr[result.stderr.index("iconv -f"):]
+                subprocess.run(["sh", "-c", command], cwd=self.folder, check=True, timeout=60)
+                self.ok("prepare", f"the text's {encoding}.utf8.txt", "-o", encoding, "--vocabulary", "300")
+                self.write("right.txt", text)
+                self.ok("prepare", "right.txt", "-o", f"{encoding} right", "--vocabulary", "300")
+                for file in ("tokens.bin", "documents.bin", "tokenizer.json"):
+                    self.assertEqual((self.folder / encoding / file).read_bytes(),
+                                     (self.folder / f"{encoding} right" / file).read_bytes())
+        for command in (("train", "tokenizer", "bad.txt", "-o", "t"), ("train", "pretrain", "bad.txt", "-o", "r", *SHORT),
+                        ("prepare", "bad.jsonl", "-o", "d")):
+            (self.folder / "bad.txt").write_bytes(bytes(range(256)))
+            (self.folder / "bad.jsonl").write_bytes('{"text": "词"}\n'.encode("gb18030"))
+            self.refused(1, "expected text in UTF-8; it ", *command)
+
+    def test_a_text_of_windows_gives_the_same_tokens(self):
+        text = "one two three\nfour five\n<|endoftext|>\nsix\n" * 5
+        self.write("unix.txt", text)
+        (self.folder / "windows.txt").write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+        for name in ("unix", "windows"):
+            self.ok("prepare", f"{name}.txt", "-o", name, "--vocabulary", "300")
+        for file in ("tokens.bin", "documents.bin", "tokenizer.json", "data.json"):
+            self.assertEqual((self.folder / "unix" / file).read_bytes(), (self.folder / "windows" / file).read_bytes(), file)
+
+    def test_a_pipe_in_the_place_of_metrics_holds_nobody_up(self):
+        self.stories()
+        self.ok("train", "pretrain", "s.jsonl", "-o", "run", "--vocabulary", "300", "--steps", "4", *SHORT)
+        (self.folder / "run/metrics.jsonl").unlink()
+        os.mkfifo(self.folder / "run/metrics.jsonl")
+        self.refused(1, "metrics.jsonl: it is not a regular file", "train", "resume", "run")
+        self.refused(1, "metrics.jsonl: it is not a regular file", "compare", "run", "run")
+
+    def test_weights_that_are_no_numbers_are_not_exported(self):
+        self.stories()
+        self.ok("train", "pretrain", "s.jsonl", "-o", "run", "--vocabulary", "300", "--steps", "4", *SHORT)
+        path = self.folder / "run/model/model.safetensors"
+        data = path.read_bytes()
+        path.write_bytes(data[:-4] + b"\0\0\xc0\x7f")  # the last number of the last tensor is NaN
+        header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+        last = max((t["data_offsets"][1], name) for name, t in header.items() if name != "__metadata__")[1]
+        for target in ("x.gguf", "x", "x.pth"):
+            result = self.attend("convert", "run", target)
+            self.assertEqual((result.returncode, result.stdout), (1, ""), target)
+            self.assertIn("holds NaN, expected finite values", result.stderr)
+            if target != "x.gguf":  # which has names of its own
+                self.assertIn(f'the tensor "{last}"', result.stderr)
+            self.assertNotIn(target, self.names())
+
     def test_a_second_run_in_the_same_folder_is_refused(self):
         self.stories()
         job = ["train", "pretrain", "s.jsonl", *SHORT, "--vocabulary", "300", "-o", "run"]
