@@ -41,7 +41,7 @@ std::string closest(std::string_view typed, std::span<const std::string> names) 
     if (name.size() > kLongest) continue;
     // A beginning counts as near, too: "gen" means "generate".
     const bool begins = typed.size() >= 3 && name.starts_with(typed);
-    const std::size_t found = begins ? 1 : slips(typed, name);
+    const std::size_t found = begins && name != typed ? 1 : slips(typed, name);
     if (found > fewest || (found == fewest && !best.empty())) continue;
     best = name;
     fewest = found;

@@ -224,6 +224,32 @@ TEST(Lens, InDoubleIsTheReference) {
   EXPECT_EQ(lens.statistics().shape(), (Shape{c.B, c.H, c.M, kRowStatistics}));
 }
 
+// One lens, asked for one head after the other: the LSE that it keeps of a head is of no other.
+TEST(Lens, EachHeadHasItsOwnLse) {
+  for (const DType dtype : kDTypes) {
+    const Problem p(looked_at(MaskKind::causal_last));
+    const Truth truth = true_attention(p, true);
+    const Tensors t(p, dtype);
+    const Lens lens(t.q, t.k, p.options(dtype));
+    const LensArea part{100, 9, 500, 90};
+    for (const LensHead head : {LensHead{0, 0}, {0, 3}, {1, 0}, {0, 1}, {1, 3}, {0, 0}, {1, 2}}) {
+      const std::string where =
+          std::string(name(dtype)) + " head " + std::to_string(head.batch) + "." + std::to_string(head.head);
+      const DenseHead dense(p, truth, head);
+      expect_zoom(dense, lens.zoom(head, part), part, where);
+      expect_map(dense, lens.map(head, {.area = part, .rows = 3, .cols = 7}), where);
+      const double want = dense.weight(120, 333);
+      EXPECT_NEAR(lens.cell(head, 120, 333).weight, want, dense.error(120) * want) << where;
+    }
+    const View all = lens.lse();
+    const int64_t rows = p.info.B * p.info.H * p.info.M;
+    for (int64_t n = 0; n < rows; ++n)
+      ASSERT_NEAR(static_cast<double>(static_cast<const float*>(all.data)[n]),
+                  truth.results.lse[static_cast<std::size_t>(n)], 1e-4)
+          << name(dtype) << " row " << n;
+  }
+}
+
 // Equal keys have equal weights: the lower one comes first, and the list ends where the row does.
 TEST(Lens, TopKeysOfTies) {
   Tensor q(DType::f32, {1, 1, 3, 16}), k(DType::f32, {1, 1, 200, 16});

@@ -111,6 +111,44 @@ TEST(Gguf, ReadsEveryType) {
   EXPECT_TRUE(gguf.tensor("none")->data.empty());
 }
 
+// Sizes whose product overflows before its last factor, where it is small again: 2^67 bytes are 0 in 64 bits.
+TEST(Gguf, EveryProductOfSizesIsChecked) {
+  const std::uint64_t huge = std::uint64_t{1} << 62;
+  for (const std::vector<std::uint64_t>& dims :
+       {std::vector<std::uint64_t>{8, 1, huge}, {8, huge, 1}, {huge, 1}, {huge, 0}, {4, huge, 2, 1}, {4, 1, huge, 4}})
+    EXPECT_NE(refusal(File{{}, {tensor("t", dims, 0, 0)}, std::string(32, 'x')}.bytes()).find("more bytes than 2^64"),
+              std::string::npos)
+        << dims.size();
+}
+
+// Numbers and bytes of a block of each type, as ggml has them.
+TEST(Gguf, BlocksHaveTheirSizes) {
+  const struct {
+    std::uint32_t type;
+    const char* name;
+    std::uint64_t numbers, bytes;
+  } blocks[] = {{0, "F32", 1, 4},       {1, "F16", 1, 2},       {2, "Q4_0", 32, 18}, {3, "Q4_1", 32, 20},
+                {6, "Q5_0", 32, 22},    {7, "Q5_1", 32, 24},    {8, "Q8_0", 32, 34}, {12, "Q4_K", 256, 144},
+                {13, "Q5_K", 256, 176}, {14, "Q6_K", 256, 210}, {30, "BF16", 1, 2}};
+  for (const auto& b : blocks) {
+    const File file{{}, {tensor("w", {2 * b.numbers, 3}, b.type, 0)}, std::string(6 * b.bytes, 'w')};
+    const std::string bytes = file.bytes();
+    const Gguf gguf = parse_gguf(bytes_of(bytes), "m");
+    const GgufTensor* w = gguf.tensor("w");
+    ASSERT_NE(w, nullptr) << b.name;
+    EXPECT_EQ(w->data.size(), 6 * b.bytes) << b.name;
+    EXPECT_EQ(w->shape, (std::vector<std::int64_t>{3, static_cast<std::int64_t>(2 * b.numbers)}));
+    const File shorter{{}, {tensor("w", {2 * b.numbers, 3}, b.type, 0)}, std::string(6 * b.bytes - 1, 'w')};
+    EXPECT_NE(refusal(shorter.bytes()), "") << b.name;
+    if (b.numbers == 1) continue;
+    const File broken{{}, {tensor("w", {b.numbers + 1, 1}, b.type, 0)}, std::string(2 * b.bytes, 'w')};
+    EXPECT_NE(refusal(broken.bytes()).find(std::string("for ") + b.name), std::string::npos) << refusal(broken.bytes());
+  }
+  for (const std::uint32_t type : {4U, 5U, 9U, 10U, 11U, 15U, 16U, 24U, 29U, 31U, 4294967295U})
+    EXPECT_NE(refusal(File{{}, {tensor("w", {256}, type, 0)}, std::string(4096, 'w')}.bytes()).find("the type "),
+              std::string::npos);
+}
+
 TEST(Gguf, ReadsAFileFromDisk) {
   const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "attend_gguf_test.gguf";
   const std::string bytes = good_file().bytes();

@@ -65,6 +65,28 @@ std::string error_of(const fs::path& path, const std::string& text) {
   return "no error";
 }
 
+// What `call` gives in a child process that may not override permissions: started by root it becomes nobody.
+template <class F>
+std::string without_roots_rights(const F& call) {
+  int ends[2];
+  if (::pipe(ends) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    const bool left = ::geteuid() != 0 ||
+                      (::setresgid(kNobody, kNobody, kNobody) == 0 && ::setresuid(kNobody, kNobody, kNobody) == 0);
+    const std::string text = left ? call() : std::string("root cannot become nobody: ") + std::strerror(errno);
+    ::_exit(::write(ends[1], text.data(), text.size()) == std::ssize(text) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string text(4096, '\0');
+  const ssize_t got = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  return text;
+}
+
 class AtomicFile : public testing::Test {
  protected:
   void SetUp() override {
@@ -196,11 +218,21 @@ TEST_F(AtomicFile, AnUnwritableFolderIsAnErrorForRootToo) {
   if (fs::exists("/proc/self")) {  // a bare chroot has an empty one
     EXPECT_NE(error_of("/proc/attend-io-test", "x").find("making a temporary file in its folder"), std::string::npos);
   }
-  if (::geteuid() == 0) return;
-  fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
-  EXPECT_NE(error_of(file_, "x").find("Permission denied"), std::string::npos);
-  EXPECT_THROW(check_can_write(file_), FileError);
+  // A folder that may be read and entered but not written.
+  fs::permissions(folder_, static_cast<fs::perms>(0555));
+  EXPECT_EQ(without_roots_rights([&] { return error_of(file_, "x"); }),
+            "cannot write " + file_.string() + ": making a temporary file in its folder: Permission denied");
+  EXPECT_EQ(without_roots_rights([&] {
+              try {
+                check_can_write(file_);
+              } catch (const FileError& error) {
+                return std::string(error.what());
+              }
+              return std::string("no error");
+            }),
+            "cannot write " + file_.string() + ": its folder " + folder_.string() + ": Permission denied");
   fs::permissions(folder_, fs::perms::owner_all);
+  EXPECT_EQ(listing(), Names{});
 }
 
 // A child that is killed at any moment leaves one whole content or the other.

@@ -2,6 +2,7 @@
 #include "attend/linformer.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "reference/linformer.hpp"
 #include "unit/error_of.hpp"
@@ -39,11 +40,13 @@ struct Problem {
   LinformerOptions options;
 };
 
-// The gradients of a problem, in a dtype.
+// The gradients of a problem, in a dtype: full of NaN, so that a number that backward does not write is seen.
 struct Gradients {
   Gradients(const Problem& p, DType dtype)
       : dq(dtype, p.q.shape()), dk(dtype, p.k.shape()), dv(dtype, p.v.shape()), de(dtype, p.e.shape()) {
     if (!p.f.empty()) df = Tensor(dtype, p.e.shape());
+    for (Tensor* x : {&dq, &dk, &dv, &de, &df})
+      if (!x->empty()) std::memset(x->view().data, 0xFF, static_cast<std::size_t>(x->bytes()));
   }
   LinformerGradients views() {
     LinformerGradients result{dq, dk, dv, de, {}};
@@ -139,7 +142,12 @@ TEST(Linformer, PaddedKeysAreLeftOut) {
   EXPECT_TRUE(same_bits(out, again));
   Gradients g(p, DType::f32);
   linformer_backward(p.dout, p.q, p.k, p.v, p.e, p.f_view(), out, lse, g.views(), p.options);
-  for (std::int64_t j = 20; j < 53; ++j) EXPECT_EQ(load(g.dk, 1, 0, j, 0), 0);
+  for (std::int64_t j = 20; j < 53; ++j)
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t d = 0; d < 8; ++d)
+        EXPECT_EQ(load(g.dk, 1, h, j, d), 0) << "a key in the padding has no gradient";
+      for (std::int64_t d = 0; d < 5; ++d) EXPECT_EQ(load(g.dv, 1, h, j, d), 0);
+    }
   for (const auto& [what, gradient] : g.all()) EXPECT_TRUE(std::isfinite(max_abs(*gradient))) << what;
 }
 

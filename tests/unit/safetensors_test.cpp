@@ -70,6 +70,36 @@ TEST_F(SafetensorsFile, ComesBackAsItWasWritten) {
   EXPECT_EQ((all.size() - a.size() - b.size() - half.size()) % 8, 0U);  // the tensors begin aligned
 }
 
+// Sizes whose product overflows before its last factor: 2^64 elements are 0 in 64 bits.
+TEST(SafetensorsShapes, EveryProductIsChecked) {
+  for (const char* shape : {"4294967296,4294967296", "4294967296,4294967296,1", "1,4294967296,4294967296,1,1",
+                            "4294967296,2147483648,1", "4294967296,4294967296,0"})
+    EXPECT_NE(refusal(file_of(R"({"a":{"dtype":"F32","shape":[)" + std::string(shape) + R"(],"data_offsets":[0,0]}})"))
+                  .find("its shape has more elements than 2^63"),
+              std::string::npos)
+        << shape;
+  EXPECT_EQ(refusal(file_of(R"({"a":{"dtype":"F32","shape":[0,4294967296,1],"data_offsets":[0,0]}})")), "");
+}
+
+// The bits of each dtype, as the format's own documentation has them.
+TEST(SafetensorsDTypes, HaveTheirSizes) {
+  const std::vector<std::pair<std::string, int>> sizes = {
+      {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"I16", 16},
+      {"U16", 16}, {"F16", 16}, {"BF16", 16}, {"I32", 32},    {"U32", 32},    {"F32", 32},    {"F64", 64},
+      {"I64", 64}, {"U64", 64}, {"C64", 64},  {"F4", 4},      {"F6_E2M3", 6}};
+  for (const auto& [dtype, bits] : sizes) {
+    EXPECT_EQ(safetensors_bits(dtype), bits) << dtype;
+    // Eight elements fill as many bytes as one has bits; a byte less or more is refused.
+    for (const int bytes : {bits - 1, bits, bits + 1}) {
+      const std::string header =
+          R"({"a":{"dtype":")" + dtype + R"(","shape":[2,4],"data_offsets":[0,)" + std::to_string(bytes) + "]}}";
+      EXPECT_EQ(refusal(file_of(header, std::string(static_cast<std::size_t>(bytes), 'x'))) == "", bytes == bits)
+          << dtype << " in " << bytes << " bytes";
+    }
+  }
+  for (const char* unknown : {"", "f32", "F128", "F3", "F320"}) EXPECT_EQ(safetensors_bits(unknown), 0) << unknown;
+}
+
 TEST_F(SafetensorsFile, WritesNothingThatCouldNotBeRead) {
   const std::string four(4, 'x');
   const StoredTensor good{"a", "F32", {1}, bytes_of(four)};

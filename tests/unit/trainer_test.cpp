@@ -133,6 +133,71 @@ TEST_F(Training, LearnsAndKeepsTheBest) {
   EXPECT_EQ(read.stage, Stage::pretrain);
 }
 
+// Each line of metrics.jsonl has what the events tell of its step, and the learning rate is the schedule's.
+TEST_F(Training, MetricsAreWhatTheStepsMeasured) {
+  TrainJob j = job();
+  j.config.steps = 20, j.config.warm_up = 0.2, j.config.last_rate = 0.25, j.config.rate = 8e-3,
+  j.config.validate_every = 5;
+  std::vector<StepReport> steps;
+  std::vector<std::pair<std::int64_t, double>> validations;
+  TrainEvents events;
+  events.step = [&](const StepReport& report) { steps.push_back(report); };
+  events.validation = [&](std::int64_t step, const Measured& m, bool) { validations.emplace_back(step, m.loss); };
+  train(j, events);
+  ASSERT_EQ(steps.size(), 20U);
+  std::ifstream file(j.run / "metrics.jsonl");
+  std::size_t step = 0, validation = 0;
+  double seconds = 0;
+  for (std::string line; std::getline(file, line);) {
+    const io::Json json = io::parse_json(line, "metrics.jsonl");
+    const auto number = [&](const char* name) {
+      double value = std::nan("");
+      EXPECT_TRUE(json.find(name) != nullptr && json.find(name)->number(value)) << name << " in " << line;
+      return value;
+    };
+    EXPECT_GE(number("seconds"), seconds);
+    seconds = number("seconds");
+    EXPECT_EQ(number("tokens"),
+              static_cast<double>(step * 4 * 32 + (*json.find("kind")->string() == "step" ? 4 * 32 : 0)));
+    if (*json.find("kind")->string() == "validation") {
+      ASSERT_LT(validation, validations.size());
+      EXPECT_EQ(number("step"), static_cast<double>(validations[validation].first));
+      EXPECT_EQ(number("loss"), validations[validation++].second);
+      EXPECT_EQ(step, 5 * validation) << "after the step that it measures";
+      continue;
+    }
+    ASSERT_LT(step, steps.size());
+    const StepReport& report = steps[step++];
+    EXPECT_EQ(number("step"), static_cast<double>(step));
+    EXPECT_EQ(report.step, static_cast<std::int64_t>(step));
+    EXPECT_EQ(report.steps, 20);
+    EXPECT_EQ(number("loss"), report.loss);
+    EXPECT_EQ(number("gradient"), report.gradient);
+    EXPECT_EQ(number("rate"), report.rate);
+    EXPECT_EQ(number("tokens"), static_cast<double>(report.tokens));
+    // Four steps up, then half a cosine down to a quarter.
+    const auto n = static_cast<double>(step);
+    const double expected =
+        step <= 4 ? 8e-3 * n / 4 : 8e-3 * (0.25 + 0.75 * 0.5 * (1 + std::cos(std::acos(-1.0) * (n - 4) / 16)));
+    EXPECT_NEAR(report.rate, expected, 1e-15) << step;
+  }
+  EXPECT_EQ(step, 20U);
+  EXPECT_EQ(validation, 4U);
+}
+
+TEST(LearningRate, RisesAndFallsToItsLastPart) {
+  const Schedule schedule{.rate = 2, .last = 0.1, .warm_up = 10, .steps = 110};
+  for (const auto& [step, rate] :
+       {std::pair{std::int64_t{0}, 0.0}, {1, 0.2}, {5, 1.0}, {10, 2.0}, {60, 1.1}, {110, 0.2}, {500, 0.2}})
+    EXPECT_NEAR(schedule.at(step), rate, 1e-12) << step;
+  for (std::int64_t step = 11; step <= 110; ++step) EXPECT_LT(schedule.at(step), schedule.at(step - 1)) << step;
+  const Schedule at_once{.rate = 2, .last = 0, .warm_up = 0, .steps = 4};
+  EXPECT_NEAR(at_once.at(2), 1, 1e-12);
+  EXPECT_NEAR(at_once.at(4), 0, 1e-12);
+  const Schedule only_up{.rate = 2, .last = 0.5, .warm_up = 4, .steps = 4};
+  EXPECT_NEAR(only_up.at(4), 2, 1e-12) << "its last step is the top";
+}
+
 TEST_F(Training, InPartsIsTheSameStep) {
   TrainJob whole = job(), parts = job(Stage::pretrain, "parts");
   parts.config.rows_at_once = 1;
@@ -228,6 +293,93 @@ TEST_F(Training, EndsEarlyWhenItGrowsNoBetter) {
   EXPECT_EQ(result.end, TrainEnd::no_better);
   EXPECT_LT(result.state.step, 40);
   EXPECT_TRUE(fs::exists(j.run / "checkpoint.safetensors"));
+}
+
+// The run ends at the first validation that is the `patience`-th in a row without a loss below the best so far.
+TEST_F(Training, PatienceCountsFromTheLastBetterValidation) {
+  TrainJob j = job();
+  j.config.steps = 60, j.config.validate_every = 1, j.config.patience = 3, j.config.rate = 0.1;
+  std::vector<double> losses;
+  TrainEvents events;
+  events.validation = [&](std::int64_t, const Measured& measured, bool) { losses.push_back(measured.loss); };
+  const TrainResult result = train(j, events);
+  ASSERT_EQ(result.end, TrainEnd::no_better);
+  double best = losses.front();
+  std::int64_t worse = 0, forgiven = 0, ends = 0;
+  for (std::size_t n = 1; n < losses.size() && ends == 0; ++n) {
+    if (losses[n] < best) {
+      forgiven += worse;
+      best = losses[n], worse = 0;
+    } else if (++worse == 3) {
+      ends = static_cast<std::int64_t>(n) + 1;
+    }
+  }
+  ASSERT_GE(forgiven, 1) << "this run has no better validation after worse ones: it would end as early without a reset";
+  EXPECT_EQ(result.state.step, ends);
+  EXPECT_EQ(std::ssize(losses), ends);
+  EXPECT_EQ(result.state.worse, 3);
+  EXPECT_EQ(result.state.best, best);
+  EXPECT_EQ(result.state.best_step, ends - 3);
+}
+
+TEST_F(Training, AnEqualValidationIsNoBetter) {
+  TrainJob j = job();
+  j.config.steps = 10, j.config.validate_every = 1, j.config.patience = 2, j.config.rate = 0;
+  const TrainResult result = train_until(j);
+  EXPECT_EQ(result.end, TrainEnd::no_better);
+  EXPECT_EQ(result.state.step, 3);
+  EXPECT_EQ(result.state.best_step, 1);
+  j = job(Stage::pretrain, "patient");
+  j.config.steps = 4, j.config.validate_every = 1, j.config.patience = 0, j.config.rate = 0;
+  EXPECT_EQ(train_until(j).end, TrainEnd::done) << "0: never";
+}
+
+// 8 documents of 33 tokens, 32 predictions each, in steps of 2 rows of 32: what is held out is no part of an epoch.
+TEST_F(Training, AnEpochIsTheDocumentsThatAreNotHeldOut) {
+  const fs::path same =
+      data(std::vector<std::vector<std::int32_t>>(8, std::vector<std::int32_t>(33, 5)), DataKind::text);
+  const auto steps = [&](TrainJob j, double epochs, double held_out) {
+    j.config.steps = 0, j.config.epochs = epochs, j.config.held_out = held_out, j.config.batch = 2;
+    std::int64_t all = 0;
+    TrainEvents events;
+    events.begin = [&](const auto&, auto, const auto&, std::int64_t count, auto) { all = count; };
+    events.stop = [] { return true; };
+    train(j, events);
+    return all;
+  };
+  TrainJob j = job();
+  j.data = same;
+  for (const auto& [epochs, held_out, expected] :
+       {std::tuple{1.0, 0.0, 4}, {1.0, 0.25, 3}, {1.0, 0.5, 2}, {2.0, 0.25, 6}, {1.5, 0.25, 5}, {0.01, 0.25, 1}})
+    EXPECT_EQ(steps(j, epochs, held_out), expected) << epochs << " epochs, held out " << held_out;
+  TrainJob pairs = job(Stage::dpo, "pairs");  // 16 pairs, two a step
+  ASSERT_EQ(Dataset(pairs.data).count(), 32);
+  EXPECT_EQ(steps(pairs, 1, 0), 8);
+  EXPECT_EQ(steps(pairs, 1, 0.25), 6);
+  EXPECT_EQ(steps(pairs, 1.5, 0.25), 9);
+}
+
+TEST_F(Training, WeightsThatAreNoNumbersAreNeitherReadNorWritten) {
+  const std::string said = refusal_of([&] {
+    (void)model_with([](const ParameterLayout& layout, float* values) {
+      const Parameter& p = layout.all()[2];
+      values[p.offset + p.count() - 1] = std::numeric_limits<float>::quiet_NaN();
+    });
+  });
+  expect_in(said, "the trained model: the tensor \"");
+  expect_in(said, "\" holds NaN, expected finite values");
+  EXPECT_FALSE(fs::exists(place() / "start"));
+  // A run that is done, whose checkpoint was changed since.
+  const TrainJob j = job();
+  train_until(j);
+  std::string bytes = read_text(j.run / "checkpoint.safetensors");
+  {
+    const io::Safetensors file(j.run / "checkpoint.safetensors");
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(bytes.data() + bytes.find(io::as_text(file.find("parameters")->data)) + 8, &nan, sizeof nan);
+  }
+  write_text(j.run / "checkpoint.safetensors", bytes);
+  expect_in(failure(read_run(j.run)), "checkpoint.safetensors: the tensor \"model.embed_tokens.weight\" holds NaN");
 }
 
 TEST_F(Training, KeepsTheModelsOfTheStepsThatAreAskedFor) {

@@ -148,6 +148,12 @@ TEST(Zip, RefusesBrokenArchivesEachInItsOwnWords) {
   for (const auto& [file, words] : cases)
     EXPECT_NE(refusal(file).find(words), std::string::npos) << "expected: " << words << "\ngot: " << refusal(file);
   EXPECT_NE(refusal(two, 999).find("expected at most 999"), std::string::npos);
+  // A byte between the end of the deflated bytes and the directory, which counts it as the entry's.
+  std::string longer = two;
+  longer.insert(directory2, "x");
+  const auto add_one = [&](std::size_t at) { longer[at] = static_cast<char>(longer[at] + 1); };
+  add_one(directory2 + 1 + 20), add_one(longer.size() - 22 + 16);
+  EXPECT_NE(refusal(longer).find("has 1 bytes behind its end"), std::string::npos) << refusal(longer);
 }
 
 // Two directory entries over the same bytes: the trick of archives that unpack to petabytes.
