@@ -73,7 +73,7 @@ nb::dict cell_of(const CellArithmetic& cell) {
 MapProgress progress_of(nb::handle called) {
   if (called.is_none()) return {};
   return [called](const MapBand& band) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     const auto copied = [&](const float* cells) {
       Tensor copy(DType::f32, {1, 1, band.rows, band.cols});
       std::copy_n(cells, band.rows * band.cols, copy.data<float>());

@@ -1,5 +1,6 @@
 // The module attend._core: the engine without conveniences. The package attend is what people use.
 #include "bindings.hpp"
+#include "engine_call.hpp"
 
 namespace nb = nanobind;
 
@@ -25,6 +26,7 @@ NB_MODULE(_core, m) {
   using namespace attend::python;
   // An autograd graph that outlives the interpreter may hold a mask: no harm, and nothing a user could mend.
   nb::set_leak_warnings(false);
+  register_exit();
   // In Python InvalidArgument is a ValueError, and a RuntimeError, which PyTorch and FlashAttention raise.
   const nb::module_ errors = nb::module_::import_("attend._errors");
   translate<attend::InvalidArgument>(errors.attr("InvalidArgument"));

@@ -27,7 +27,7 @@ nb::object copied(const ScoreTile<const float>& tile) {
 RowSums row_sums_of(const MutableView& sums, nb::handle values) {
   // By handle: the function is copied where there is no GIL, and the caller keeps the object alive.
   return {sums, [values](std::int64_t n, ScoreTile<float> tile) {
-            const nb::gil_scoped_acquire acquire;
+            const GilAcquire acquire;
             const nb::object made =
                 values(n, tile.batch, tile.head, tile.first_row, tile.first_col, tile.rows, tile.cols);
             const auto floats = nb::cast<Floats>(made);
@@ -60,7 +60,7 @@ void bind_observers(nb::module_& m) {
          const AttentionOptions& options) {
         const nb::handle called = visitor;
         const auto show = [called](ScoreTile<const float> tile) {
-          const nb::gil_scoped_acquire acquire;
+          const GilAcquire acquire;
           called(tile.batch, tile.head, tile.first_row, tile.first_col, copied(tile));
         };
         const EngineCall call;

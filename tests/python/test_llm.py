@@ -172,6 +172,47 @@ def test_leaving_the_loop_ends_the_answer(folder):
     assert everything(model.generate("once upon", max_tokens=50)) == everything(expected)
 
 
+def test_a_stream_that_has_ended_stays_as_it_ended(model):
+    """Closing it later, leaving its with block and dropping it change nothing of the answer."""
+    for options in (dict(max_tokens=7), dict(max_tokens=40, stop=[str(model.generate("once upon", max_tokens=40))[3:5]])):
+        answer = model.generate("once upon", **options)
+        assert answer.finish in ("length", "stop text")
+        with model.stream("once upon", **options) as stream:
+            pieces = list(stream)
+            assert everything(stream.completion) == everything(answer)
+        stream.close()
+        stream.close()
+        assert everything(stream.completion) == everything(answer) and "".join(pieces) == answer
+        with pytest.raises(StopIteration):
+            next(stream)
+    # Read to its last piece, and no further.
+    answer = model.generate("once upon", max_tokens=7)
+    stream = model.stream("once upon", max_tokens=7)
+    while len(stream.completion) < len(answer):
+        next(stream)
+    stream.close()
+    assert everything(stream.completion) == everything(answer)
+    closed = model.stream("once upon", max_tokens=7)
+    assert closed.completion.finish == "running"
+    closed.close()
+    assert (closed.completion, closed.completion.finish, closed.completion.tokens) == ("", "cancelled", [])
+    assert list(closed) == []
+
+
+def test_a_completion_is_the_callers(model):
+    stream = model.stream("once upon", max_tokens=7, logprobs=1)
+    next(stream)
+    part = stream.completion
+    count = len(part.tokens)
+    part.tokens.append(99), part.logprobs.clear()
+    list(stream)
+    assert len(stream.completion.tokens) == 7 == len(stream.completion.logprobs) and 99 not in stream.completion.tokens
+    assert len(part.tokens) == count + 1
+    empty = llm.Completion()
+    empty.tokens.append(1)
+    assert llm.Completion().tokens == [] and (empty.text, empty.finish, empty.prompt_tokens, empty.logprobs) == ("", "running", 0, [])
+
+
 def test_what_is_dropped_is_freed(folder):
     model = llm.Model(folder)
     stream = model.stream("once upon", max_tokens=50)
@@ -268,6 +309,79 @@ def test_a_chat_remembers(folder):
     with pytest.raises(attend.InvalidArgument):
         chat.ask("hello", temperature=-1)
     assert len(chat.messages) == count and "messages" in repr(chat)
+
+
+def said(chat):
+    return [(message["role"], message["content"]) for message in chat.messages]
+
+
+def test_a_stream_that_ended_is_remembered_once(model):
+    """What is done with it after its end, and after later questions, drops nothing."""
+    chat = llm.Chat(model, max_tokens=6)
+    first = chat.stream("one")
+    answer = "".join(first)
+    assert said(chat) == [("user", "one"), ("assistant", answer)]
+    second = chat.ask("two")
+    expected = [("user", "one"), ("assistant", answer), ("user", "two"), ("assistant", second.text)]
+    assert said(chat) == expected
+    first.close()
+    assert list(first) == [] and said(chat) == expected
+    with first:
+        pass
+    del first
+    gc.collect()
+    assert said(chat) == expected
+    # Read to its last piece and no further: whole, though nobody asked for the end.
+    pieces = len(list(model.stream_chat([{"role": "user", "content": "hello"}], max_tokens=6)))
+    chat = llm.Chat(model, max_tokens=6)
+    stream = chat.stream("hello")
+    read = [next(stream) for _ in range(pieces)]
+    third = chat.ask("three")
+    assert said(chat) == [("user", "hello"), ("assistant", "".join(read)), ("user", "three"), ("assistant", third.text)]
+    assert stream.completion.finish == "length"
+    # A list that was taken away is not changed behind its owner's back.
+    mine = chat.messages
+    before = list(mine)
+    chat.ask("four")
+    assert mine == before and len(chat.messages) == len(before) + 2
+
+
+def test_an_answer_without_words_is_remembered(folder):
+    """One that ended by itself is an answer, be it empty; one that was stopped before it began is none."""
+    model = llm.Model(folder)
+    chat = llm.Chat(model, max_tokens=30)
+    letters = [chr(ord("a") + n) for n in range(26)]
+    first = chat.model.chat([{"role": "user", "content": "hello"}], max_tokens=1).tokens[0]
+    answer = chat.ask("hello", stop_tokens=[first])
+    assert (answer.text, answer.tokens, answer.finish) == ("", [], "stop token")
+    assert said(chat) == [("user", "hello"), ("assistant", "")]
+    chat.stream("never read").close()
+    assert said(chat) == [("user", "hello"), ("assistant", "")]
+    empty = chat.stream("hello", stop_tokens=list(range(63)))
+    assert list(empty) == [] and said(chat)[2:] == [("user", "hello"), ("assistant", "")] and letters
+
+
+def test_token_ids_have_their_range(model):
+    for token in (2**31, 2**40, -1):
+        with pytest.raises(attend.InvalidArgument, match=f"holds token {token}, expected 0 or more, and less than"):
+            model.generate([1, token, 2])
+    with pytest.raises(attend.InvalidArgument, match="64"):  # as large as the vocabulary
+        model.generate([1, 64], max_tokens=1)
+    assert model.generate([1, 63], max_tokens=1).prompt_tokens == 2
+    assert model.tokenizer.decode([2**31 - 1]) == ""
+
+
+def test_options_of_one_question_are_not_those_of_the_next(model):
+    chat = llm.Chat(model, max_tokens=5, temperature=0)
+    assert len(chat.ask("one", max_tokens=2).tokens) == 2
+    for question in ("one", "two"):
+        stream = chat.stream(question, max_tokens=3)
+        list(stream)
+        assert len(stream.completion.tokens) == 3
+        chat.messages = []  # room for the next
+    assert len(chat.ask("two").tokens) == 5
+    chat.messages = []  # may be changed between questions
+    assert chat.ask("hello") == model.chat(QUESTION, max_tokens=5)
 
 
 def test_the_example_answers(folder, model):

@@ -55,6 +55,53 @@ def test_weights_are_those_of_the_queries_and_keys(model):
     np.testing.assert_allclose(cell["weighted"], expected[9, 4] * seen.v(layer)[1, 4], atol=1e-5)
 
 
+def test_top_tokens_of_ties_and_of_few(model):
+    """Of equal weights the lower position comes first, and what is not seen is not listed."""
+    seen = attend.look(model, "a" * 30, positions="off")  # of one token: every visible key has the same weight
+    for query in (0, 3, 9, -1):
+        place = query % len(seen)
+        top = seen.top(0, 1, query, 5)
+        assert [n for n, _ in top] == list(range(min(5, place + 1)))
+        assert [w for _, w in top] == pytest.approx([1 / (place + 1)] * len(top))
+    assert seen.top(0, 1, 2, 0) == [] and len(seen.top(0, 1, -1, 1000)) == len(seen)
+    plain = attend.look(model, TEXT)
+    row = plain.row(1, 2, 7)
+    assert [n for n, _ in plain.top(1, 2, 7, 8)] == sorted(range(8), key=lambda n: (-row[n], n))
+    assert len(plain.map(0, 0, cells=1)) == 1 and plain.map(0, 0, cells=1)[0, 0] == pytest.approx(len(plain), rel=1e-5)
+    assert plain.map(0, 0, cells=1, peak=True)[0, 0] == pytest.approx(plain.weights(0, 0).max(), rel=1e-5)
+
+
+def test_places_at_the_ends(model):
+    seen = attend.look(model, TEXT)
+    T, weights = len(seen), seen.weights(0, 3)
+    for place in (0, 1, T - 1, -1, -T):
+        assert np.array_equal(seen.row(0, 3, place), weights[place]) and np.array_equal(seen.column(0, 3, place), weights[:, place])
+    for place in (T, -T - 1):
+        for call in (seen.row, seen.column, lambda layer, head, at: seen.next_tokens(at)):
+            with pytest.raises(attend.InvalidArgument, match=f"is {place}, expected {-T} to {T - 1}"):
+                call(0, 3, place)
+    assert seen.zoom(0, 3, slice(5, 2), slice(None)).shape == (0, T)
+    assert np.array_equal(seen.zoom(0, 3, slice(-2, None), slice(3, 99)), weights[-2:, 3:])
+
+
+def test_kinds_of_heads_follow_the_run(model):
+    """After a token more or fewer they are those of that run, not of the one before."""
+    def kinds(seen):
+        return [(t.layer, t.head, t.kind, t.runner_up, t.scores) for t in seen.types]
+
+    seen = attend.look(model, TEXT)
+    first = kinds(seen)
+    assert kinds(seen) == first and seen.types is seen.types
+    for _ in range(6):
+        seen.next()
+    longer = kinds(seen)
+    assert longer == kinds(attend.look(model, seen.token_ids)) != first
+    seen.back(2)
+    assert kinds(seen) == kinds(attend.look(model, seen.token_ids))
+    seen.back(99)  # never those that it began with
+    assert len(seen) == len(TEXT) and kinds(seen) == first
+
+
 def test_switches(model):
     plain = attend.look(model, TEXT, losses=True)
     window = attend.look(model, TEXT, mask="window:3", losses=True)

@@ -1,9 +1,12 @@
 """Training from Python: what the program does, with arrays and callbacks."""
 
+import dataclasses
 import itertools
 import json
 import os
+import shutil
 import signal
+import tempfile
 
 import numpy as np
 import pytest
@@ -60,6 +63,31 @@ def test_prepares_texts_files_and_chats(tmp_path, data):
     assert not (tmp_path / "x").exists()
 
 
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    text = "从前有一座山，山里有一座庙。\n"
+    for encoding, likely in (("gb18030", "GB18030"), ("utf-16", "UTF-16LE"), ("utf-16-be", "UTF-16BE")):
+        path = tmp_path / f"{encoding}.txt"
+        path.write_bytes(text.encode(encoding))
+        for call in (lambda: llm.prepare(path, tmp_path / "bad", vocabulary=300),
+                     lambda: llm.train_tokenizer(path, tmp_path / "bad", vocabulary=300)):
+            with pytest.raises(llm.FileError, match=rf"{encoding}.txt:1: byte \d .*it looks like {likely}; convert it: iconv -f {likely} "):
+                call()
+    assert not (tmp_path / "bad").exists()
+    (tmp_path / "windows.txt").write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    windows, unix = (llm.prepare(given, tmp_path / name, vocabulary=300)
+                     for name, given in (("w", tmp_path / "windows.txt"), ("u", [text.strip()])))
+    assert (windows.tokens, windows.learnt, windows.documents) == (unix.tokens, unix.learnt, 1)
+    assert (tmp_path / "w/tokens.bin").read_bytes() == (tmp_path / "u/tokens.bin").read_bytes()
+
+
+def test_documents_that_cannot_be_written_leave_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for bad, error in ((["fine", 3], TypeError), (["fine", "\ud800"], ValueError), ([{"text": object()}], TypeError)):
+        with pytest.raises(error):
+            llm.prepare(bad, tmp_path / "out", vocabulary=300)
+        assert os.listdir(tmp_path) == []
+
+
 def test_trains_a_tokenizer(tmp_path):
     stages = set()
     tokenizer = llm.train_tokenizer(["low lower lowest"] * 9, tmp_path / "t", vocabulary=270,
@@ -106,6 +134,37 @@ def test_a_watched_run_keeps_its_steps(tmp_path, data, run):
     about = json.loads((where / "watch/about.json").read_text())
     assert about["stage"] == "pretrain" and about["steps"] == 8 and about["text"]
     assert llm.Model(where / "watch/3").info.layers == watched.model().info.layers
+
+
+def test_a_pipe_in_the_place_of_metrics_holds_nobody_up(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run.path, folder)
+    moved = dataclasses.replace(run, path=str(folder))
+    assert len(moved.metrics()["loss"]) == 8 and moved.settings["hidden"] == 16
+    for name, read in (("metrics.jsonl", lambda: moved.metrics()), ("config.json", lambda: moved.settings),
+                       ("metrics.jsonl", lambda: llm.resume(folder))):
+        before = (folder / name).read_bytes()
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        with pytest.raises(llm.FileError, match=f"{name}: it is not a regular file"):
+            read()
+        (folder / name).unlink()
+        (folder / name).write_bytes(before)
+
+
+def test_metrics_are_what_the_callbacks_were_told(data, tmp_path):
+    steps, validations = [], []
+    run = llm.train("pretrain", data, tmp_path / "run", steps=6, on_step=steps.append,
+                    on_validation=lambda step, loss: validations.append((step, loss)), **{**TINY, "validate_every": 3})
+    told = run.metrics()
+    assert told["step"].tolist() == [s.step for s in steps] == [1, 2, 3, 4, 5, 6]
+    for name in ("loss", "gradient", "rate", "tokens"):
+        assert told[name].tolist() == [getattr(s, name) for s in steps]
+    found = run.metrics("validation")
+    assert list(zip(found["step"].tolist(), found["loss"].tolist())) == validations and [n for n, _ in validations] == [3, 6]
+    assert run.metrics("nothing") == {}
+    assert (run.step, run.tokens, run.loss) == (6, 6 * 4 * 32, steps[-1].loss)
+    assert (run.best_step, run.best) == min(validations, key=lambda pair: pair[1])
 
 
 def test_callbacks_and_going_on(data, run, tmp_path):

@@ -44,6 +44,18 @@ MASKS = {
     "dense_rows": (lambda: attend.dense(DENSE[0, 0]), lambda b, h, i, j: DENSE[0, 0, i, j]),
     "dense_strided": (lambda: attend.dense(DENSE[::-1, :, :, ::-1]),
                       lambda b, h, i, j: DENSE[B - 1 - b, 0, i, N - 1 - j]),
+    "prefix_first_key": (lambda: attend.prefix(2, "first_key"), lambda b, h, i, j: j < 2 or j <= i),
+    "prefix_offsets": (lambda: attend.prefix([1, 0, 3], offsets=[0, 2, 1]),
+                       lambda b, h, i, j: j < (1, 0, 3)[b] or j <= i + (0, 2, 1)[b]),
+    "window_offsets": (lambda: attend.window(0, 1, offsets=[0, 1, 3]),
+                       lambda b, h, i, j: i + (0, 1, 3)[b] <= j <= i + (0, 1, 3)[b] + 1),
+    "window_both_unlimited": (lambda: attend.window(-1) & attend.padding(8), lambda b, h, i, j: j < 8),
+    "either": (lambda: attend.window(0, 0) | attend.padding([2, 0, 1]), lambda b, h, i, j: j == last(i) or j < (2, 0, 1)[b]),
+    "hidden": (lambda: ~attend.causal(), lambda b, h, i, j: j > last(i)),
+    "except": (lambda: attend.causal() & ~attend.window(1, 0), lambda b, h, i, j: j < last(i) - 1),
+    "hidden_twice": (lambda: ~~attend.padding([9, 4, 1]), lambda b, h, i, j: j < (9, 4, 1)[b]),
+    "segments_one_list": (lambda: attend.segments([0, 2, 6]), lambda b, h, i, j: j < 6 and (i < 2) == (j < 2)),
+    "dense_heads": (lambda: attend.dense(np.array([True, False, True, True]).reshape(H, 1, 1)), lambda b, h, i, j: h != 1),
     "composed": (lambda: attend.causal() & attend.window(3) & attend.padding([9, 7, 5]) & attend.dense(DENSE),
                  lambda b, h, i, j: last(i) - 3 <= j <= last(i) and j < (9, 7, 5)[b] and DENSE[b, 0, i, j]),
 }
@@ -51,6 +63,42 @@ MASKS = {
 
 def visible(rule, shape=(B, H, M, N)):
     return np.array([bool(rule(*index)) for index in np.ndindex(*shape)]).reshape(shape)
+
+
+def test_a_mask_keeps_nothing_of_the_options_of_a_call():
+    """One mask in calls with and without other options, in turn: each is as with a mask of its own."""
+    q, k, v = qkv(2, 4, 2, 5, 9, 8, 8, dtype=np.float32)
+    mask = attend.causal()
+    slopes, bias = np.array([0.5, 1, 2, 4], np.float32), np.linspace(-1, 1, 9, dtype=np.float32).reshape(1, 1, 1, 9)
+    options = [{}, dict(scale=0.1), {}, dict(softcap=0.5), dict(bias=bias), {}, dict(alibi_slopes=slopes),
+               dict(alibi_slopes=slopes, alibi_align="first_key"), dict(sinks=np.ones(4, np.float32)), {},
+               dict(dropout=0.5, seed=3), dict(dropout=0.5, seed=4), {}, dict(distance_bias=np.arange(13, dtype=np.float32)), {}]
+    results = []
+    for given in options:
+        out, lse = attend.attention(q, k, v, mask, return_lse=True, **given)
+        want, want_lse = attend.attention(q, k, v, attend.causal(), return_lse=True, **given)
+        assert out.tobytes() == want.tobytes() and lse.tobytes() == want_lse.tobytes(), given
+        got = attend.attention_backward(np.ones_like(out), q, k, v, out, lse, mask, **given)
+        right = attend.attention_backward(np.ones_like(out), q, k, v, out, lse, attend.causal(), **given)
+        assert all(a is b is None or a.tobytes() == b.tobytes() for a, b in zip(got, right)), given
+        results.append(out.tobytes())
+    plain = [result for result, given in zip(results, options) if not given]
+    others = [result for result, given in zip(results, options) if given]
+    assert len(set(plain)) == 1 and len(set(others)) == len(others) and plain[0] not in others
+
+
+def test_what_is_asked_for_comes_in_order():
+    q, k, v = qkv(2, 4, 2, 5, 9, 8, 6, dtype=np.float32)
+    out, lse, weights, rows = attend.attention(q, k, v, return_lse=True, return_weights=True, return_statistics=True)
+    assert (out.shape, lse.shape, weights.shape) == ((2, 4, 5, 6), (2, 4, 5), (2, 4, 5, 9))
+    assert attend.attention(q, k, v, return_weights=True)[1].tobytes() == weights.tobytes()
+    assert attend.attention(q, k, v, return_statistics=True)[1].maximum.tobytes() == rows.maximum.tobytes()
+    assert attend.attention(q, k, v, return_lse=True)[1].tobytes() == lse.tobytes()
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(weights @ v.repeat(2, axis=1), out, rtol=1e-4, atol=1e-6)
+    gradients = attend.attention_backward(out, q, k, v, out, lse)
+    assert [g is None for g in gradients] == [False, False, False, True, True]
+    assert [g.shape for g in gradients[:3]] == [q.shape, k.shape, v.shape]
 
 
 @pytest.mark.parametrize("name", MASKS)

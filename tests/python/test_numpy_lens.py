@@ -94,6 +94,122 @@ def test_maps_and_zoom(options, layout):
         assert counts.sum() + below == (np.arange(90) <= np.arange(50)[:, None] + 40).sum()
 
 
+def cells_of(dense, pooled, what):
+    return np.array([[what(dense[a:b, c:d]) for c, d in zip(pooled.keys, pooled.keys[1:])]
+                     for a, b in zip(pooled.queries, pooled.queries[1:])])
+
+
+# An area as every form says it, and its bounds.
+AREAS = [((5, 35), (30, 70), 5, 35, 30, 70), (slice(5, 35), range(30, 70), 5, 35, 30, 70), (slice(-45, -15), None, 5, 35, 0, 90),
+         (7, (30, 70), 7, 8, 30, 70), (None, 33, 0, 50, 33, 34), (49, 89, 49, 50, 89, 90), (slice(None), slice(88, 500), 0, 50, 88, 90)]
+
+
+@pytest.mark.parametrize("area", range(len(AREAS)))
+def test_an_area(area):
+    """Each function over a part of the weights is that of the part of the weights."""
+    q, k, v, lse, w = looked_at({})
+    queries, keys, a, b, c, d = AREAS[area]
+    part = w[1, 2][a:b, c:d]
+    seen = attend.observe(q, k, mask=attend.causal())
+    given = dict(head=2, batch=1, queries=queries, keys=keys)
+    for rows, cols in ((3, 4), (1, 1), (500, 500)):
+        pooled = seen.map(rows=rows, cols=cols, **given)
+        assert (pooled.queries[0], pooled.queries[-1], pooled.keys[0], pooled.keys[-1]) == (a, b, c, d)
+        assert pooled.mass.shape == (min(rows, b - a), min(cols, d - c)) == (len(pooled.queries) - 1, len(pooled.keys) - 1)
+        np.testing.assert_allclose(pooled.mass, cells_of(w[1, 2], pooled, np.sum), rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(pooled.peak, cells_of(w[1, 2], pooled, np.max), rtol=1e-4, atol=1e-7)
+    zoom = seen.zoom(**given)
+    np.testing.assert_allclose(zoom, part, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(seen.received(**given), part.sum(0), rtol=1e-4, atol=1e-7)
+    top = seen.top_k(3, **given)
+    order = np.argsort(-zoom, axis=1, kind="stable")[:, :3]
+    weights = np.take_along_axis(zoom, order, 1)
+    count = order.shape[1]
+    assert (top.keys[:, :count] == np.where(weights > 0, order + c, -1)).all() and (top.keys[:, count:] == -1).all()
+    assert (top.weights[:, :count] == weights).all() and not top.weights[:, count:].any()
+    counts, below = seen.histogram(**given)
+    assert counts.sum() + below == (np.arange(c, d) <= np.arange(a, b)[:, None] + 40).sum()
+
+
+def test_bad_areas():
+    seen = attend.observe(*looked_at({})[:2])
+    for given, error in ((dict(queries=slice(0, 9, 2)), ValueError), (dict(keys=range(0, 9, 3)), ValueError),
+                         (dict(keys=(1, 2, 3)), ValueError), (dict(queries=1.5), TypeError), (dict(keys=(0, 91)), ValueError),
+                         (dict(queries=50), ValueError), (dict(queries=-1), ValueError)):
+        for call in (seen.map, seen.zoom, seen.received):
+            with pytest.raises(error):
+                call(**given)
+    for place in (dict(head=4), dict(head=-1), dict(batch=2)):
+        with pytest.raises(ValueError):
+            seen.zoom(**place)
+
+
+def test_pyramids_of_an_area():
+    q, k, _, _, w = looked_at({})
+    levels = attend.observe(q, k, mask=attend.causal()).pyramid(3, 1, rows=8, cols=12, queries=(10, 42), keys=(20, 68))
+    assert [level.mass.shape for level in levels] == [(8, 12), (4, 6), (2, 3)], "for as long as both are even"
+    for level in levels:
+        assert (level.queries[0], level.queries[-1], level.keys[0], level.keys[-1]) == (10, 42, 20, 68)
+        np.testing.assert_allclose(level.mass, cells_of(w[1, 3], level, np.sum), rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(level.peak, cells_of(w[1, 3], level, np.max), rtol=1e-4, atol=1e-7)
+
+
+def test_a_tall_cell_keeps_a_nan():
+    """A weight that is NaN is seen in the mass of every cell that holds it, however tall."""
+    q, k, _ = qkv(1, 1, 1, 600, 40, 16, 8, dtype=np.float32)
+    for bad in (0, 299, 599):
+        broken = q.copy()
+        broken[0, 0, bad, 3] = np.nan
+        pooled = attend.observe(broken, k).map(rows=1, cols=2)
+        assert np.isnan(pooled.mass).all(), bad
+        pooled = attend.observe(broken, k).map(rows=3, cols=1)
+        assert np.isnan(pooled.mass[:, 0]).tolist() == [n == bad // 200 for n in range(3)]
+
+
+def test_equal_weights():
+    """64 equal keys: the lower one comes first, and a weight of 2^-6 is of the bin [2^-6, 2^-5)."""
+    q, k = np.ones((1, 1, 2, 8), np.float32), np.ones((1, 1, 64, 8), np.float32)
+    seen = attend.observe(q, k)
+    assert seen.top_k(3).keys.tolist() == [[0, 1, 2]] * 2
+    assert seen.top_k(3, keys=(10, 12)).keys.tolist() == [[10, 11, -1]] * 2
+    assert seen.statistics().argmax.tolist() == [[[0, 0]]]
+    counts, below = seen.histogram(bins=8)
+    assert counts.tolist() == [0, 0, 0, 0, 0, 128, 0, 0] and below == 0
+    counts, below = seen.histogram(bins=5)
+    assert counts.tolist() == [0] * 5 and below == 128, "beyond the last bin"
+    counts, below = attend.observe(q, k[:, :, :1]).histogram(bins=3)
+    assert counts.tolist() == [2, 0, 0] and below == 0, "1 is of the first bin"
+
+
+def test_statistics_of_other_options():
+    """What is kept of one question is not given to another."""
+    q, k, v, lse, w = looked_at({})
+    seen = attend.observe(q, k, mask=attend.causal())
+    tokens, others = np.arange(90) % 7, np.arange(90) % 5
+    p, j = np.arange(50)[:, None] + 40, np.arange(90)
+    for given in (tokens, others, tokens, np.stack([tokens, others])):
+        rows = seen.statistics(tokens=given)
+        for b in range(2):
+            t = given[b] if given.ndim == 2 else given
+            same = (t[p] == t[j]) & (p != j)
+            np.testing.assert_allclose(rows.duplicate[b], (w[b] * same).sum(-1), rtol=1e-4, atol=1e-5)
+    mine = tokens.copy()
+    before = seen.statistics(tokens=mine).duplicate
+    mine[:] = np.arange(90)
+    assert not np.array_equal(seen.statistics(tokens=mine).duplicate, before), "the array was changed since"
+    for width in (1, 3, 1):
+        np.testing.assert_allclose(seen.statistics(local_width=width).local, (w * (abs(p - j) <= width)).sum(-1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(seen.statistics(recent_width=width).recent, (w * (abs(p - j) <= width)).sum(-1), rtol=1e-4,
+                                   atol=1e-5)
+        np.testing.assert_allclose(seen.statistics(sink_tokens=width).sink_tokens, w[..., :width].sum(-1), rtol=1e-4, atol=1e-5)
+    i = np.arange(50)[:, None]
+    first = seen.statistics(align="first_key")
+    np.testing.assert_allclose(first.self, (w * (i == j)).sum(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(seen.statistics().self, (w * (p == j)).sum(-1), rtol=1e-4, atol=1e-5)
+    apart = seen.statistics(sinks_apart=True, sink_tokens=2, recent_width=90)
+    np.testing.assert_allclose(apart.recent, (w * (j >= 2) * (abs(p - j) <= 90)).sum(-1), rtol=1e-4, atol=1e-5)
+
+
 def test_pyramid():
     q, k, _, _, w = looked_at({})
     levels = attend.observe(q, k, mask=attend.causal()).pyramid(rows=8, cols=8)
@@ -153,13 +269,6 @@ def test_arrays_are_kept_alive():
     q, k, _, _, w = looked_at({})
     seen = attend.observe(q.copy(), k.copy(), mask=attend.causal())
     np.testing.assert_allclose(seen.zoom(), w[0, 0], rtol=1e-4, atol=1e-7)
-
-
-def test_pytorch():
-    torch = pytest.importorskip("torch")
-    q, k, _, _, w = looked_at({})
-    seen = attend.observe(torch.from_numpy(q), torch.from_numpy(k), mask=attend.causal())
-    np.testing.assert_allclose(seen.zoom(1, 1), w[1, 1], rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "softcap", "sinks", "bias"])

@@ -68,6 +68,65 @@ def test_sequences_fork_and_forget():
     assert cache.free_pages == cache.pages == 8 and cache.bytes == 8 * 64 * cache.bytes_per_token
 
 
+def test_pages_are_counted_at_their_edges():
+    _, k, v = qkv(1, 2, 2, 1, 200, 8, 8, dtype=np.float32)
+    cache = attend.PagedKvCache(6, 2, 8)
+    a = cache.add()
+    for length in (0, 1, 63, 64, 65, 128):
+        cache.truncate(a, 0)
+        cache.append(a, k[:, :, :length], v[:, :, :length])
+        assert 6 - cache.free_pages == -(-length // 64), length
+        for count in (0, 1, 63, 64, 65, 128):
+            assert cache.pages_to_append(a, count) == -(-(length + count) // 64) - -(-length // 64), (length, count)
+    assert cache.length(a) == 128 and cache.free_pages == 4
+    whole, part = cache.fork(a, 128), cache.fork(a, 65)
+    assert cache.free_pages == 3, "whole pages are shared, a part of one is copied"
+    cache.truncate(a, 64)
+    assert cache.free_pages == 3, "the other sequence still holds that page"
+    cache.remove(whole)
+    assert cache.free_pages == 4
+    cache.remove(a)
+    assert cache.free_pages == 4 and cache.length(part) == 65
+    cache.truncate(part, 64)
+    assert cache.free_pages == 5
+    cache.remove(part)
+    assert cache.free_pages == 6
+    with pytest.raises(ValueError, match="there is no sequence"):
+        cache.length(part)
+
+
+def test_what_a_fork_changes_is_its_own():
+    q, k, v = qkv(1, 2, 2, 1, 300, 8, 8, dtype=np.float32)
+    cache, a = cache_of(k[:, :, :100], v[:, :, :100], pages=12)
+    b = cache.fork(a, 100)
+    cache.append(a, k[:, :, 100:130], v[:, :, 100:130])
+    cache.append(b, k[:, :, 200:230], v[:, :, 200:230])
+    cache.replace(b, 3, k[:, :, 290:291], v[:, :, 290:291])  # in a page that both hold
+
+    def expect(sequence, *parts):
+        keys, values = (np.concatenate([x[:, :, first:last] for first, last in parts], axis=2) for x in (k, v))
+        assert attend.paged_attention(q, cache, [sequence]).tobytes() == attend.attention(q, keys, values).tobytes()
+
+    expect(a, (0, 130))
+    expect(b, (0, 3), (290, 291), (4, 100), (200, 230))
+    # Overwriting across the edge of a page, and up to the last token.
+    cache.replace(a, 60, k[:, :, 230:240], v[:, :, 230:240])
+    cache.replace(a, 120, k[:, :, 240:250], v[:, :, 240:250])
+    expect(a, (0, 60), (230, 240), (70, 120), (240, 250))
+    expect(b, (0, 3), (290, 291), (4, 100), (200, 230))
+    with pytest.raises(ValueError):
+        cache.replace(a, 121, k[:, :, 240:250], v[:, :, 240:250])
+    # Whole pages in the middle: those behind move up.
+    cache.append(b, k[:, :, 130:260], v[:, :, 130:260])
+    assert cache.length(b) == 260
+    cache.forget(b, 64, 64)
+    assert cache.length(b) == 196
+    np.testing.assert_allclose(
+        attend.paged_attention(q, cache, [b]),
+        attend.attention(q, *(np.concatenate([x[:, :, :3], x[:, :, 290:291], x[:, :, 4:64], x[:, :, 228:230], x[:, :, 130:260]], axis=2)
+                              for x in (k, v))), rtol=1e-5, atol=1e-6)
+
+
 def test_int8_is_close():
     q, k, v = qkv(1, 2, 2, 3, 100, 32, 32, dtype=np.float32)
     exact, _ = cache_of(k, v)

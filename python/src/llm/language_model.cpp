@@ -72,16 +72,16 @@ std::shared_ptr<Session> open_model(const nb::bytes& name, Number context, const
   llm::ModelOptions options{
       .context = context, .cache = cache_named(cache), .stream = stream, .check_memory = check_memory};
   options.progress = [&](Number done, Number all) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!progress.is_none()) progress(done, all);
   };
   options.warning = [&](const std::string& text) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     warning(text);
   };
   const std::string path = text_of(name);
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return std::make_shared<Session>(path, options);
 }
 

@@ -51,7 +51,7 @@ void Session::step(Batch& batch) {
 }
 
 Answers::Answers(std::shared_ptr<Session> session, std::vector<llm::Request> requests) : session_(std::move(session)) {
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   const Session::Lock lock(*session_);
   std::shared_ptr<Batch>& batch = session_->batch_;
   if (batch == nullptr) batch = std::make_shared<Batch>(session_->model_, session_->options_);
@@ -82,7 +82,7 @@ void Answers::cancel() {
 }
 
 std::vector<llm::Event> Answers::step() {
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   const Session::Lock lock(*session_);
   if (open() == 0) return {};
   const std::shared_ptr<Batch> batch = batch_.lock();

@@ -5,6 +5,7 @@
 
 #include <nanobind/stl/string_view.h>
 
+#include "../engine_call.hpp"
 #include "attend/error.hpp"
 #include "bindings.hpp"
 
@@ -25,11 +26,11 @@ llm::StoredModel fetch(const std::string& name, const nb::object& progress) {
     throw InvalidArgument("pull: the model is '" + name + "', expected one of " + names);
   }
   const auto report = [&](std::string_view stage, std::int64_t done, std::int64_t all) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!progress.is_none()) progress(stage, done, all);
   };
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return llm::pull(*source, {.progress = report});
 }
 

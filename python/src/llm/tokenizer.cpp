@@ -6,6 +6,7 @@
 
 #include <nanobind/stl/string_view.h>
 
+#include "../engine_call.hpp"
 #include "attend/llm/chat_template.hpp"
 #include "bindings.hpp"
 
@@ -64,11 +65,10 @@ void bind_tokenizer(nb::module_& m) {
       .def_prop_ro("vocabulary", &Tokenizer::vocabulary)
       .def_prop_ro("special", [](const Tokenizer& t) { return special_tokens(t.special()); })
       .def_prop_ro("chat_template", [](const Tokenizer& t) { return t.chat_template(); })
-      .def("encode", &Tokenizer::encode, "text"_a, "add_special"_a, "parse_special"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+      .def("encode", &Tokenizer::encode, "text"_a, "add_special"_a, "parse_special"_a, nb::call_guard<GilRelease>())
       .def(
           "decode", [](const Tokenizer& t, const Tokens& tokens, bool skip) { return t.decode(tokens, skip); },
-          "tokens"_a, "skip_special"_a, nb::call_guard<nb::gil_scoped_release>())
+          "tokens"_a, "skip_special"_a, nb::call_guard<GilRelease>())
       .def(
           "piece",
           [](const Tokenizer& t, Token token) {

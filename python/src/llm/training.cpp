@@ -8,6 +8,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
 
+#include "../engine_call.hpp"
 #include "bindings.hpp"
 
 namespace attend::python {
@@ -28,7 +29,7 @@ llm::TextInputs inputs_of(const std::vector<nb::bytes>& paths, const nb::bytes& 
   inputs.out = text_of(out), inputs.vocabulary = vocabulary;
   inputs.skip_broken = skip_broken, inputs.replace = replace;
   inputs.progress = [progress = &progress](const char* stage, Number done, Number all) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!progress->is_none()) (*progress)(stage, done, all);
   };
@@ -83,7 +84,7 @@ class Listener {
       };
     if (!note_.is_none()) e.note = [this](const std::string& text) { call(note_, [&] { note_(text); }); };
     e.stop = [this] {
-      const nb::gil_scoped_acquire acquire;
+      const GilAcquire acquire;
       if (!thrown_ && PyErr_CheckSignals() != 0) thrown_ = std::make_exception_ptr(nb::python_error());
       return stop_ || thrown_ != nullptr;
     };
@@ -97,7 +98,7 @@ class Listener {
   template <class F>
   void call(const nb::object& callback, const F& calls) {
     if (callback.is_none() || thrown_) return;
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     try {
       calls();
     } catch (...) {
@@ -114,7 +115,7 @@ template <class F>
 nb::dict listened(Listener& listener, const F& runs) {
   llm::TrainingEnd end;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     end = runs(listener.events());
   }
   listener.rethrow();
@@ -187,18 +188,18 @@ void bind_learner(nb::module_& m) {
       .def(
           "loss",
           [](llm::Learner& l, const Rows& tokens, const Rows& targets) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             return l.loss(numbers(tokens), numbers(targets), static_cast<Number>(tokens.shape(0)));
           },
           "tokens"_a, "targets"_a)
       .def(
           "gradients",
           [](llm::Learner& l, const Rows& tokens, const Rows& targets) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             return l.gradients(numbers(tokens), numbers(targets), static_cast<Number>(tokens.shape(0)));
           },
           "tokens"_a, "targets"_a)
-      .def("update", &llm::Learner::update, "rate"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("update", &llm::Learner::update, "rate"_a, nb::call_guard<GilRelease>())
       .def(
           "save",
           [](llm::Learner& l, const nb::bytes& folder, const nb::bytes& tokenizer) {
@@ -228,7 +229,7 @@ void bind_training(nb::module_& m) {
       [](const std::vector<nb::bytes>& paths, const nb::bytes& out, Number vocabulary, bool skip, bool replace,
          const nb::object& progress) {
         const llm::TextInputs inputs = inputs_of(paths, out, vocabulary, skip, replace, progress);
-        const nb::gil_scoped_release release;
+        const GilRelease release;
         llm::make_tokenizer(inputs);
       },
       "paths"_a, "out"_a, "vocabulary"_a, "skip_broken"_a, "replace"_a, "progress"_a.none());
@@ -240,7 +241,7 @@ void bind_training(nb::module_& m) {
         const std::string from = text_of(tokenizer);
         llm::PreparedData data;
         {
-          const nb::gil_scoped_release release;
+          const GilRelease release;
           data = llm::make_data(inputs, from);
         }
         return fields(data);

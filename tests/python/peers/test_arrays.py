@@ -218,3 +218,21 @@ def test_nothing_is_held(library):
     for _ in range(3):
         calls()
     assert held() == before
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_observed_tensors(dtype):
+    """attend.observe over tensors, in any memory, shows the weights that PyTorch computes."""
+    torch.manual_seed(0)
+    q, k, v = qkv(dtype)
+    scores = q.double() @ k.double().repeat_interleave(2, 1).transpose(-1, -2) / 8**0.5
+    future = torch.arange(7) > torch.arange(5)[:, None] + 2
+    weights = scores.masked_fill(future, -torch.inf).softmax(-1).numpy()
+    for change in (lambda x: x, MEMORY["turned"], MEMORY["every other"], MEMORY["with an offset"]):
+        seen = attend.observe(change(q), change(k), change(v), attend.causal())
+        for b, h in ((0, 0), (1, 1), (1, 3)):
+            zoom = seen.zoom(h, b)
+            assert type(zoom) is np.ndarray
+            np.testing.assert_allclose(zoom, weights[b, h], rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(seen.statistics().maximum, weights.max(-1), rtol=1e-4)
+        assert seen.cell(3, 4, 1, 1).weight == pytest.approx(weights[1, 1, 3, 4], rel=1e-4)
