@@ -113,6 +113,32 @@ TEST(ResumedRun, GoesOnFromTheLastCheckpointOfOneThatWasKilled) {
   expect_same_bits(whole.run, killed.run);
 }
 
+// What a checkpoint has of validations is used: a run that is stopped after each of its steps ends where the whole one
+// does, and keeps the same best model.
+TEST(ResumedRun, KeepsItsPatienceAndItsBest) {
+  const TempFolder place;
+  const auto job = [&](const char* name) {
+    TrainJob j = tiny_job(Stage::pretrain, place.path() / name);
+    j.config.steps = 60, j.config.validate_every = 1, j.config.patience = 3, j.config.rate = 0.1;
+    return j;
+  };
+  const TrainJob whole = job("whole"), parts = job("parts");
+  const TrainResult expected = train_until(whole);
+  ASSERT_EQ(expected.end, TrainEnd::no_better);
+  TrainResult result = train_until(parts, 1);
+  for (std::int64_t step = 2; result.end == TrainEnd::stopped && step < 60; ++step) {
+    result = train_until(read_run(parts.run), step);
+    EXPECT_LE(result.state.step, expected.state.step);
+  }
+  EXPECT_EQ(result.end, TrainEnd::no_better);
+  EXPECT_EQ(result.state.step, expected.state.step);
+  EXPECT_EQ(result.state.best, expected.state.best);
+  EXPECT_EQ(result.state.best_step, expected.state.best_step);
+  EXPECT_EQ(result.state.worse, 3);
+  EXPECT_EQ(result.state.tokens, expected.state.tokens);
+  expect_same_bits(whole.run, parts.run);
+}
+
 TEST(ResumedRun, ThatEndedEarlyStaysEnded) {
   const TempFolder place;
   TrainJob job = tiny_job(Stage::pretrain, place.path() / "run");
