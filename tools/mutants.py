@@ -36,7 +36,7 @@ import tomllib
 KILLED, SURVIVED, EQUIVALENT, NOT_BUILT = "killed", "survived", "equivalent", "does not compile"
 SUFFIXES = {".cpp", ".hpp", ".inl", ".c", ".h", ".py", ".js"}
 
-# Each of a pair is replaced by the other: operators between two spaces, as clang-format writes them; functions; words.
+# Each of a pair is replaced by the other: operators between two spaces, functions, words.
 OPERATORS = [("<", "<="), (">", ">="), ("==", "!="), ("===", "!=="), ("&&", "||"), ("and", "or"), ("+", "-"), ("+=", "-=")]
 FUNCTIONS = [("min", "max"), ("floor", "ceil"), ("front", "back"), ("lower_bound", "upper_bound"), ("find", "rfind"),
              ("any_of", "all_of"), ("any", "all")]
@@ -179,7 +179,7 @@ def changed_lines(root, base):
     if diff.returncode:
         sys.exit(f"error: git diff {base}: {diff.stderr.strip()}")
     lines, file = {}, None
-    for line in diff.stdout.split("\n"):
+    for line in diff.stdout.splitlines():
         if line.startswith("+++ "):
             file = line[6:] if line.startswith("+++ b/") else None
         elif file and (hunk := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line)):
@@ -286,8 +286,8 @@ class Project:
             output.seek(0)
             return status, output.read().decode(errors="replace")
 
-    def must_pass(self, command, seconds=None):
-        status, output = self.run(command, seconds)
+    def must_pass(self, command):
+        status, output = self.run(command)
         if status != 0:
             sys.exit(f"{output[-4000:]}\nerror: without a mutant this fails: {command}")
 
@@ -304,15 +304,14 @@ class Project:
         for command in commands:
             print(f"    without a mutant: {command}", flush=True)
             started = time.monotonic()
-            self.must_pass(command, 3600)
+            self.must_pass(command)
             self.seconds[command] = time.monotonic() - started
             self.passed.write_text(json.dumps(self.seconds))
 
     def verdict_on(self, mutant):
         """What came of a mutant, and the command that noticed it. Needs prepare()."""
         module, path = self.module_of(mutant.file), self.tree / mutant.file
-        original = path.read_text()
-        lines = original.split("\n")
+        lines = (original := path.read_text()).split("\n")
         lines[mutant.line:mutant.line + len(mutant.old)] = mutant.new
         try:
             path.write_text("\n".join(lines))
@@ -352,12 +351,12 @@ def run_all(project, mutants, minutes, again):
             log.write(json.dumps(entry) + "\n")
         print(f"[{n + 1}/{len(todo)}] {verdict}: {mutant}", flush=True)
     verdicts = [known.get(mutant.key()) for mutant in mutants]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (KILLED, SURVIVED, EQUIVALENT, NOT_BUILT))
-    print(f"\n{counts}, {verdicts.count(None)} not run")
-    survivors = [mutant for mutant, verdict in zip(mutants, verdicts) if verdict == SURVIVED]
-    for mutant in sorted(survivors, key=lambda mutant: (mutant.file, mutant.line)):
-        print(f"survived: {mutant}")
-    return 1 if survivors else 0
+    counts = (f"{verdicts.count(verdict)} {verdict}" for verdict in (KILLED, SURVIVED, EQUIVALENT, NOT_BUILT))
+    print(f"\n{', '.join(counts)}, {verdicts.count(None)} not run")
+    for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.line)):
+        if known.get(mutant.key()) == SURVIVED:
+            print(f"survived: {mutant}")
+    return 1 if SURVIVED in verdicts else 0
 
 
 def main():
@@ -382,8 +381,8 @@ def main():
         mutants = read_list(root, options.list)
     else:
         lines = changed_lines(root, options.base) if options.base else requested_lines(root, options.files)
-        lines = {file: span for file, span in lines.items() if pathlib.Path(file).suffix in SUFFIXES}
-        mutants = [mutant for file, span in lines.items() for mutant in mutants_of(root, file, span)]
+        mutants = [mutant for file, span in lines.items() if pathlib.Path(file).suffix in SUFFIXES
+                   for mutant in mutants_of(root, file, span)]
         mutants.sort(key=Mutant.key)  # a shuffle that stays the same: a longer run contains a shorter one
     mutants = [mutant for mutant in mutants if project.module_of(mutant.file)][:options.count]
     if not mutants:
@@ -397,4 +396,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit("stopped; the next run goes on from here")
