@@ -35,7 +35,6 @@ import tomllib
 
 KILLED, SURVIVED, EQUIVALENT, NOT_BUILT = "killed", "survived", "equivalent", "does not compile"
 SUFFIXES = {".cpp", ".hpp", ".inl", ".c", ".h", ".py", ".js"}
-
 # Each of a pair is replaced by the other: operators between two spaces, functions, words.
 OPERATORS = [("<", "<="), (">", ">="), ("==", "!="), ("===", "!=="), ("&&", "||"), ("and", "or"), ("+", "-"), ("+=", "-=")]
 FUNCTIONS = [("min", "max"), ("floor", "ceil"), ("front", "back"), ("lower_bound", "upper_bound"), ("find", "rfind"),
@@ -370,8 +369,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="only the first test command; then --again without it")
     parser.add_argument("--again", action="store_true", help="run those again that survived, after tests were added")
     parser.add_argument("--print", action="store_true", help="print the mutants and run none")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent,
-                        help="the tree (default: this script's)")
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1], help="the tree")
     options = parser.parse_args()
     if [bool(options.files), options.base is not None, options.list is not None].count(True) != 1:
         parser.error("expected one of: files, --base COMMIT, --list FILE")
