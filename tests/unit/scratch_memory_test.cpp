@@ -62,6 +62,11 @@ TEST(Scratch, ASizeSeenBeforeAllocatesNothing) {
   EXPECT_EQ(peak_of([] { const Scratch a(8 * kMiB, 1), b(kMiB, 1); }), 0);
   EXPECT_GE(peak_of([] { const Scratch a(8 * kMiB, 1), b(2 * kMiB, 1); }), 2 * kMiB);
   EXPECT_GE(peak_of([] { const Scratch larger(11 * kMiB, 1); }), 11 * kMiB);
+  // A large piece that served a small request is still a large one.
+  release_memory();
+  use({8 * kMiB});
+  use({kMiB});
+  EXPECT_EQ(peak_of([] { const Scratch same(8 * kMiB, 1); }), 0);
   release_memory();
   EXPECT_GE(peak_of([] { const Scratch again(kMiB, 1); }), kMiB);
 }
