@@ -20,7 +20,7 @@ bool read_number(const std::string& typed, double& value) {
   for (const char c : typed)
     if (c != ',' && c != ' ' && c != '_') text += c;
   if (text.ends_with('%')) text.pop_back();
-  if (text.starts_with('+')) text.erase(0, 1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.erase(0, 1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return !text.empty() && error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <set>
@@ -131,6 +132,67 @@ TEST(Quiz, GradesWhatPeopleType) {
   EXPECT_EQ(grade(choice, "3"), Grade::right);
   EXPECT_EQ(grade(choice, "a"), Grade::wrong);
   for (const char* bad : {"", "e", "5", "ab", "\xe4"}) EXPECT_EQ(grade(choice, bad), Grade::unreadable) << bad;
+}
+
+std::string typed(double value) {
+  return fmt::format("{:.17g}", value);
+}
+
+TEST(Quiz, NumbersAreRightUpToTheirToleranceAndNoFurther) {
+  for (const Question& q : all_questions()) {
+    if (q.kind == Question::Kind::choice) continue;
+    for (const double sign : {-1.0, 1.0}) {
+      EXPECT_EQ(grade(q, typed(q.answer + sign * 0.99 * q.tolerance)), Grade::right) << q.name;
+      EXPECT_EQ(grade(q, typed(q.answer + sign * 1.01 * q.tolerance)), Grade::wrong) << q.name;
+    }
+    EXPECT_EQ(grade(q, typed(q.answer)), Grade::right) << q.name;
+    EXPECT_EQ(grade(q, typed(-q.answer - 2 * q.tolerance)), Grade::wrong) << q.name;
+  }
+  const Question& quarter = *find_question("softmax-zeros");
+  EXPECT_EQ(grade(quarter, "0.2375"), Grade::wrong);  // 5 % off
+  EXPECT_EQ(grade(quarter, "0.2625"), Grade::wrong);
+  Question exact = quarter;  // a limit that doubles hold
+  exact.answer = 2;
+  exact.tolerance = 0.5;
+  EXPECT_EQ(grade(exact, "2.5"), Grade::right);
+  EXPECT_EQ(grade(exact, "1.5"), Grade::right);
+  EXPECT_EQ(grade(exact, "2.5000001"), Grade::wrong);
+}
+
+// A count is right or wrong; of what is measured or rounded, 2.5 % at most, but where the question asks "about".
+TEST(Quiz, TolerancesAreNarrow) {
+  const std::set<std::string> kAbout = {"outside-one", "rope-slow", "gpt3-attention"};
+  for (const Question& q : all_questions()) {
+    if (q.kind == Question::Kind::choice) continue;
+    if (q.answer == std::floor(q.answer)) {
+      EXPECT_LE(q.tolerance, 0.5) << q.name;
+    } else if (!kAbout.contains(q.name)) {
+      EXPECT_LE(q.tolerance, 0.025 * std::abs(q.answer)) << q.name;
+    } else {
+      EXPECT_LE(q.tolerance, 0.07 * q.answer) << q.name;
+    }
+  }
+}
+
+TEST(Quiz, EveryChoiceButTheRightOneIsWrong) {
+  for (const Question& q : all_questions())
+    if (q.kind == Question::Kind::choice)
+      for (std::size_t n = 0; n < q.choices.size(); ++n) {
+        const std::string letter(1, static_cast<char>('a' + static_cast<int>(n)));
+        EXPECT_EQ(grade(q, letter), n == q.right ? Grade::right : Grade::wrong) << q.name << letter;
+        EXPECT_EQ(right_answer(q, Language::en).starts_with(letter + ") "), n == q.right) << q.name;
+      }
+}
+
+TEST(Quiz, NumbersAreReadAsPeopleWriteThem) {
+  Question q = *find_question("gpt3-embedding");
+  q.tolerance = 0;
+  for (const char* same : {"617558016", "617,558,016", "617 558 016", "617_558_016", "+617558016", "6.17558016e8",
+                           "617558016.0", "617558016 %"})
+    EXPECT_EQ(grade(q, same), Grade::right) << same;
+  EXPECT_EQ(grade(q, "-617558016"), Grade::wrong);
+  for (const char* bad : {"", " ", "%", "+", "--5", "+-5", "5 5 x", "inf", "-inf", "nan", "0x10", "1e400", "5%%"})
+    EXPECT_EQ(grade(q, bad), Grade::unreadable) << bad;
 }
 
 TEST(Quiz, ProgressComesBackAndABrokenFileIsRefused) {
