@@ -329,8 +329,8 @@ std::int64_t read_most(Fields& fields) {
 using MakeConstraint = std::function<std::shared_ptr<llm::TokenConstraint>()>;
 
 MakeConstraint constraint_of(ServedModel& model, const std::shared_ptr<const llm::ByteGrammar>& grammar) {
-  return
-      [&model, grammar] { return std::make_shared<llm::GrammarConstraint>(grammar, model.trie(), model.tokenizer()); };
+  const auto masks = std::make_shared<llm::GrammarMasks>(grammar, model.trie());
+  return [&model, masks] { return std::make_shared<llm::GrammarConstraint>(masks, model.tokenizer()); };
 }
 
 MakeConstraint call_constraint(ServedModel& model, const ToolFields& tools, const AnswerForm& form, llm::Request& one) {
@@ -346,10 +346,10 @@ MakeConstraint call_constraint(ServedModel& model, const ToolFields& tools, cons
       return constraint_of(model,
                            calls_grammar(tools.tools, form.tool_form, tools.several ? kMostForcedCalls : 1, opened));
     }
-    const auto grammars = argument_grammars(tools.tools);
-    return [&model, grammars, form, shown] {
-      return std::make_shared<ArgumentsConstraint>(CallReader(form.tool_form, form.tools, form.most_calls), grammars,
-                                                   model.trie(), model.tokenizer(), shown);
+    const auto masks = std::make_shared<ArgumentMasks>(argument_grammars(tools.tools), model.trie());
+    return [&model, masks, form, shown] {
+      return std::make_shared<ArgumentsConstraint>(CallReader(form.tool_form, form.tools, form.most_calls), masks,
+                                                   model.tokenizer(), shown);
     };
   } catch (const InvalidArgument& error) {
     throw RequestError({.status = 400, .message = error.what(), .param = "tools", .code = "unsupported_schema"});

@@ -70,28 +70,37 @@ std::shared_ptr<const llm::ByteGrammar> calls_grammar(const std::vector<Tool>& t
                                               .most = most});
 }
 
-std::shared_ptr<const ArgumentGrammars> argument_grammars(const std::vector<Tool>& tools) {
-  auto grammars = std::make_shared<ArgumentGrammars>();
+ArgumentGrammars argument_grammars(const std::vector<Tool>& tools) {
+  ArgumentGrammars grammars;
   for (const Tool& tool : tools) {
     try {
-      grammars->push_back(llm::open_schema_grammar(schema_of(tool)));
+      grammars.push_back(llm::open_schema_grammar(schema_of(tool)));
     } catch (const InvalidArgument& error) {
       if (tool.strict) throw InvalidArgument("tools." + tool.name + ".parameters: strict, and " + error.what());
-      grammars->push_back(nullptr);
+      grammars.push_back(nullptr);
     }
   }
   return grammars;
 }
 
-ArgumentsConstraint::ArgumentsConstraint(CallReader reader, std::shared_ptr<const ArgumentGrammars> grammars,
-                                         std::shared_ptr<const llm::TokenTrie> trie, const llm::Tokenizer& tokenizer,
-                                         llm::Token shown)
+ArgumentMasks::ArgumentMasks(ArgumentGrammars grammars, std::shared_ptr<const llm::TokenTrie> trie)
+    : grammars_(std::move(grammars)), trie_(std::move(trie)), masks_(grammars_.size()) {}
+
+std::shared_ptr<llm::GrammarMasks> ArgumentMasks::of(std::size_t tool) {
+  if (!grammars_[tool]) return nullptr;
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<llm::GrammarMasks> masks = masks_[tool].lock();
+  if (masks == nullptr) masks_[tool] = masks = std::make_shared<llm::GrammarMasks>(grammars_[tool], trie_);
+  return masks;
+}
+
+ArgumentsConstraint::ArgumentsConstraint(CallReader reader, std::shared_ptr<ArgumentMasks> masks,
+                                         const llm::Tokenizer& tokenizer, llm::Token shown)
     : reader_(std::move(reader)),
-      grammars_(std::move(grammars)),
-      trie_(std::move(trie)),
+      masks_(std::move(masks)),
       tokenizer_(tokenizer),
       shown_(shown),
-      all_(static_cast<std::size_t>(trie_->vocabulary()), 1) {}
+      all_(static_cast<std::size_t>(masks_->trie().vocabulary()), 1) {}
 
 std::span<const std::uint8_t> ArgumentsConstraint::allowed() {
   return inside_ ? inside_->allowed() : std::span<const std::uint8_t>(all_);
@@ -103,7 +112,8 @@ void ArgumentsConstraint::take(llm::Token token) {
     const bool before = reader_.inside().has_value();
     reader_.take(std::string_view(&c, 1));
     const std::optional<std::size_t> now = reader_.inside();
-    if (now && !before && (*grammars_)[*now]) inside_.emplace((*grammars_)[*now], trie_, tokenizer_);
+    if (now && !before)
+      if (std::shared_ptr<llm::GrammarMasks> masks = masks_->of(*now)) inside_.emplace(std::move(masks), tokenizer_);
     if (inside_) inside_->take_bytes(std::string_view(&c, 1));
     if (!now) inside_.reset();
   }

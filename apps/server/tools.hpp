@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,14 +32,28 @@ std::shared_ptr<const llm::ByteGrammar> calls_grammar(const std::vector<Tool>& t
 
 // What the arguments of each tool have to be; null for one whose schema is not understood and not strict.
 using ArgumentGrammars = std::vector<std::shared_ptr<const llm::ByteGrammar>>;
-std::shared_ptr<const ArgumentGrammars> argument_grammars(const std::vector<Tool>& tools);
+ArgumentGrammars argument_grammars(const std::vector<Tool>& tools);
+
+// The masks of each tool's arguments, shared by the choices that write such arguments at the same time.
+class ArgumentMasks {
+ public:
+  ArgumentMasks(ArgumentGrammars grammars, std::shared_ptr<const llm::TokenTrie> trie);
+  std::shared_ptr<llm::GrammarMasks> of(std::size_t tool);  // null: any arguments
+  const llm::TokenTrie& trie() const { return *trie_; }
+
+ private:
+  const ArgumentGrammars grammars_;
+  const std::shared_ptr<const llm::TokenTrie> trie_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<llm::GrammarMasks>> masks_;
+};
 
 // Any answer; but where it calls a function, the arguments keep to its schema.
 class ArgumentsConstraint : public llm::TokenConstraint {
  public:
   // The tokenizer must outlive it. `shown`: the special token that begins calls, or -1.
-  ArgumentsConstraint(CallReader reader, std::shared_ptr<const ArgumentGrammars> grammars,
-                      std::shared_ptr<const llm::TokenTrie> trie, const llm::Tokenizer& tokenizer, llm::Token shown);
+  ArgumentsConstraint(CallReader reader, std::shared_ptr<ArgumentMasks> masks, const llm::Tokenizer& tokenizer,
+                      llm::Token shown);
   std::span<const std::uint8_t> allowed() override;
   void take(llm::Token token) override;
   bool may_end() const override { return !inside_; }
@@ -45,8 +61,7 @@ class ArgumentsConstraint : public llm::TokenConstraint {
 
  private:
   CallReader reader_;
-  const std::shared_ptr<const ArgumentGrammars> grammars_;
-  const std::shared_ptr<const llm::TokenTrie> trie_;
+  const std::shared_ptr<ArgumentMasks> masks_;
   const llm::Tokenizer& tokenizer_;
   const llm::Token shown_;
   const std::vector<std::uint8_t> all_;

@@ -1,21 +1,18 @@
-// Lets an answer become nothing but what a grammar of JSON allows.
+// Holds an answer to a grammar of JSON.
 #pragma once
 
 #include <memory>
 #include <string_view>
-#include <unordered_map>
-#include <vector>
 
+#include "llm/constrain/grammar_masks.hpp"
 #include "llm/constrain/json_grammar.hpp"
-#include "llm/constrain/token_trie.hpp"
 
 namespace attend::llm {
 
 class GrammarConstraint : public TokenConstraint {
  public:
-  // The tokenizer must outlive it.
-  GrammarConstraint(std::shared_ptr<const ByteGrammar> grammar, std::shared_ptr<const TokenTrie> trie,
-                    const Tokenizer& tokenizer);
+  // The tokenizer must outlive it. Choices of one request share `masks`.
+  GrammarConstraint(std::shared_ptr<GrammarMasks> masks, const Tokenizer& tokenizer);
   std::span<const std::uint8_t> allowed() override;
   void take(Token token) override;
   void take_bytes(std::string_view bytes);
@@ -23,14 +20,9 @@ class GrammarConstraint : public TokenConstraint {
   bool must_end() const override;
 
  private:
-  static constexpr std::size_t kMostStates = 1 << 14, kMostMasks = 32;
-
-  std::shared_ptr<const ByteGrammar> grammar_;
-  std::shared_ptr<const TokenTrie> trie_;
   const Tokenizer& tokenizer_;
-  ByteAutomaton automaton_;
-  ByteAutomaton::State state_;
-  std::unordered_map<ByteAutomaton::State, std::vector<std::uint8_t>> masks_;
+  GrammarMasks::Cursor cursor_;
+  std::shared_ptr<const GrammarMasks::Mask> mask_;  // the last that was given
 };
 
 }  // namespace attend::llm

@@ -2,12 +2,20 @@
 #include "llm/constrain/json_grammar.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "attend/error.hpp"
+#include "base/utf8.hpp"
 #include "io/json_text.hpp"
+#include "llm/constrain/number_range.hpp"
+#include "llm/constrain/schema_forms.hpp"
+#include "llm/constrain/text_automaton.hpp"
 
 namespace attend::llm {
 namespace {
@@ -20,26 +28,51 @@ constexpr int kIndent = 24;    // of white space behind a line end: a model coul
 constexpr int kDigits = 16;    // of each part of a number, for the same reason
 constexpr int kNesting = 500;  // of schemas and references in each other
 constexpr std::size_t kReferences = 512;
-constexpr std::int64_t kItems = 4096;  // that minItems and maxItems may ask for
+constexpr std::int64_t kMinimum = 4096;       // the largest minItems and minLength: so many must be written
+constexpr std::int64_t kUnbounded = 1 << 30;  // a larger maxItems or maxLength is none
+constexpr std::size_t kAlternatives = 256;    // readings that can begin at the same byte
+constexpr std::int64_t kMaxMultiple = 1000;
+constexpr std::size_t kSharedText = 4096;  // bytes of a schema that is compared with others
+
+// Of format, those that a pattern describes exactly; the others are annotations.
+const std::map<std::string_view, std::string_view>& format_patterns() {
+  static const std::string kDate =
+      "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
+      "02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|"
+      "(?:[02468][048]|[13579][26])00)-02-29)";
+  static const std::string kTime =
+      "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+  static const std::string kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+  static const std::string date = "^" + kDate + "$", time = "^" + kTime + "$", both = "^" + kDate + "T" + kTime + "$",
+                           ipv4 = "^(?:" + kByte + "\\.){3}" + kByte + "$";
+  static const std::map<std::string_view, std::string_view> kPatterns = {
+      {"date", date},
+      {"time", time},
+      {"date-time", both},
+      {"ipv4", ipv4},
+      {"uuid", "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"}};
+  return kPatterns;
+}
 
 class Builder {
  public:
   Builder() : g_(std::make_shared<ByteGrammar>()) {}
 
   std::shared_ptr<const ByteGrammar> object() {
-    g_->set_top(any_object());
+    g_->finish(any_object());
     return g_;
   }
   std::shared_ptr<const ByteGrammar> schema(const Json& root) {
-    root_ = &root;
-    g_->set_top(value(root, "schema"));
+    forms_.emplace(root);
+    g_->finish(value(root, "schema"));
     return g_;
   }
   std::shared_ptr<const ByteGrammar> wrapped(std::span<const WrappedSchema> schemas, const Repeated& repeated) {
     const Rule any = g_->add_rule(), top = g_->add_rule();
     for (const WrappedSchema& one : schemas) {
-      root_ = &one.schema;
+      forms_.emplace(one.schema);
       references_.clear();  // they mean places in this schema
+      values_.clear();
       const Node before = g_->literal(g_->start(any), one.before);
       g_->link(g_->literal(g_->call(before, value(one.schema, one.where)), one.after), g_->end(any));
     }
@@ -51,23 +84,21 @@ class Builder {
     }
     g_->link(at, enough);
     g_->link(g_->literal(enough, repeated.after), g_->end(top));
-    g_->set_top(top);
+    g_->finish(top);
     return g_;
   }
   std::shared_ptr<const ByteGrammar> open(const Json& root) {
-    root_ = &root;
+    forms_.emplace(root);
     const Rule top = g_->add_rule();
     const Node behind = g_->call(g_->start(top), value(root, "schema"));
     g_->link_bytes(behind, 0, 255, behind);
     g_->link(behind, g_->end(top));
-    g_->set_top(top);
+    g_->finish(top);
     return g_;
   }
 
  private:
-  [[noreturn]] static void refuse(const std::string& where, const std::string& what) {
-    throw InvalidArgument(where + ": " + what);
-  }
+  [[noreturn]] static void refuse(const std::string& where, const std::string& what) { refuse_schema(where, what); }
 
   // A rule that is made at its first use; it may call itself.
   template <class Make>
@@ -109,46 +140,124 @@ class Builder {
     for (const char c : bytes) g_->link_bytes(from, static_cast<unsigned char>(c), static_cast<unsigned char>(c), to);
   }
 
-  // Every string of Unicode characters: no half of a pair, no broken UTF-8, no control character.
-  Rule string() {
-    return once(string_, [&](Node from, Node to) {
-      const Node inside = g_->bytes(from, '"', '"');
-      g_->link_bytes(inside, '"', '"', to);
-      g_->link_bytes(inside, 0x20, 0x21, inside);
-      g_->link_bytes(inside, 0x23, 0x5B, inside);
-      g_->link_bytes(inside, 0x5D, 0x7F, inside);
-      const auto tail = [&](unsigned low, unsigned high, unsigned second_low, unsigned second_high, int more) {
-        const Node lead = g_->bytes(inside, low, high);
-        Node at = lead;
-        if (more == 0) return g_->link_bytes(at, second_low, second_high, inside);
-        at = g_->bytes(at, second_low, second_high);
-        for (int i = 1; i < more; ++i) at = g_->bytes(at, 0x80, 0xBF);
-        g_->link_bytes(at, 0x80, 0xBF, inside);
-      };
-      tail(0xC2, 0xDF, 0x80, 0xBF, 0);
-      tail(0xE0, 0xE0, 0xA0, 0xBF, 1);
-      tail(0xE1, 0xEC, 0x80, 0xBF, 1);
-      tail(0xED, 0xED, 0x80, 0x9F, 1);
-      tail(0xEE, 0xEF, 0x80, 0xBF, 1);
-      tail(0xF0, 0xF0, 0x90, 0xBF, 2);
-      tail(0xF1, 0xF3, 0x80, 0xBF, 2);
-      tail(0xF4, 0xF4, 0x80, 0x8F, 2);
-      const Node escape = g_->bytes(inside, '\\', '\\');
-      either(escape, "\"\\/bfnrt", inside);
+  // The bytes of a range of characters beyond ASCII, which all have the same number of them.
+  void encoded(Node from, std::string_view low, std::string_view high, Node to) {
+    const auto byte = [](char c) { return static_cast<unsigned char>(c); };
+    unsigned first = byte(low[0]), last = byte(high[0]);
+    if (low.size() == 1) return g_->link_bytes(from, first, last, to);
+    const std::string lowest(low.size() - 1, '\x80'), highest(low.size() - 1, '\xBF');
+    const std::string_view low_rest = low.substr(1), high_rest = high.substr(1);
+    if (first == last) return encoded(g_->bytes(from, first, last), low_rest, high_rest, to);
+    if (low_rest != lowest) {
+      encoded(g_->bytes(from, first, first), low_rest, highest, to);
+      ++first;
+    }
+    if (high_rest != highest) {
+      encoded(g_->bytes(from, last, last), lowest, high_rest, to);
+      --last;
+    }
+    if (first <= last) encoded(g_->bytes(from, first, last), lowest, highest, to);
+  }
+  void beyond_ascii(Node from, const CharacterRange& range, Node to) {
+    for (const CharacterRange& part :
+         {CharacterRange{0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}}) {
+      const char32_t low = std::max(range.low, part.low), high = std::min(range.high, part.high);
+      if (low > high) continue;
+      std::string first, last;
+      append_utf8(first, low);
+      append_utf8(last, high);
+      encoded(from, first, last, to);
+    }
+  }
+
+  // A Unicode character inside a string: no half of a pair, no broken UTF-8, no control character.
+  Rule character() {
+    return once(character_, [&](Node from, Node to) {
+      g_->link_bytes(from, 0x20, 0x21, to);
+      g_->link_bytes(from, 0x23, 0x5B, to);
+      g_->link_bytes(from, 0x5D, 0x7F, to);
+      beyond_ascii(from, {0x80, 0x10FFFF}, to);
+      const Node escape = g_->bytes(from, '\\', '\\');
+      either(escape, "\"\\/bfnrt", to);
       const Node code = g_->bytes(escape, 'u', 'u');
       const Node plain = g_->add_node(), d = g_->add_node(), d_plain = g_->add_node(), high = g_->add_node();
       either(code, "0123456789abcefABCEF", plain);
-      hex(plain, 3, inside);
+      hex(plain, 3, to);
       either(code, "dD", d);
       either(d, "01234567", d_plain);
-      hex(d_plain, 2, inside);
+      hex(d_plain, 2, to);
       either(d, "89abAB", high);
       const Node pair = g_->add_node(), low = g_->add_node(), last = g_->add_node();
       hex(high, 2, pair);
       either(g_->literal(pair, "\\u"), "dD", low);
       either(low, "cdefCDEF", last);
-      hex(last, 2, inside);
+      hex(last, 2, to);
     });
+  }
+
+  // A string of `min` to `max` characters; max < 0: any number.
+  void string(Node from, std::int64_t min, std::int64_t max, Node to) {
+    const Node inside = g_->repeat(g_->bytes(from, '"', '"'), character(), static_cast<std::int32_t>(min),
+                                   static_cast<std::int32_t>(max));
+    g_->link_bytes(inside, '"', '"', to);
+  }
+  Rule string() {
+    return once(string_, [&](Node from, Node to) { string(from, 0, -1, to); });
+  }
+
+  // A character of a set that is not written as one byte. Each has one spelling.
+  Rule long_character(const CharacterSet& set) {
+    const auto [found, is_new] = characters_.try_emplace(set, -1);
+    if (!is_new) return found->second;
+    const Rule rule = g_->add_rule();
+    const Node from = g_->start(rule), to = g_->end(rule);
+    static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
+    for (const CharacterRange& range : set) {
+      if (range.high >= 0x80) beyond_ascii(from, range, to);
+      for (char32_t c = range.low; c <= range.high && c < 0x80; ++c) {
+        const std::size_t place = kShort.find(static_cast<char>(c));
+        std::string escape = "\\";
+        if (place != std::string_view::npos)
+          escape += kLetters[place];
+        else
+          escape.append("u00").append(1, "01"[c / 16]).append(1, "0123456789abcdef"[c % 16]);
+        g_->link(g_->literal(from, escape), to);
+      }
+    }
+    return characters_[set] = rule;
+  }
+
+  void text(const TextAutomaton& automaton, Node from, Node to) {
+    std::vector<Node> nodes;
+    for (std::size_t i = 0; i < automaton.states.size(); ++i) nodes.push_back(g_->add_node());
+    g_->link_bytes(from, '"', '"', nodes.front());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (automaton.states[i].accepts) g_->link_bytes(nodes[i], '"', '"', to);
+      for (const TextAutomaton::Edge& edge : automaton.states[i].edges) {
+        const Node next = nodes[static_cast<std::size_t>(edge.to)];
+        CharacterSet others;
+        for (const CharacterRange& range : edge.characters) split(range, nodes[i], next, others);
+        if (!others.empty()) g_->link_call(nodes[i], long_character(others), next);
+      }
+    }
+  }
+  // Links the part of a range that is written as it is, in one byte; the rest goes to `others`.
+  void split(const CharacterRange& range, Node from, Node to, CharacterSet& others) {
+    static constexpr std::array<std::pair<CharacterRange, bool>, 6> kParts = {{{{0, 0x1F}, false},
+                                                                               {{0x20, 0x21}, true},
+                                                                               {{'"', '"'}, false},
+                                                                               {{0x23, 0x5B}, true},
+                                                                               {{'\\', '\\'}, false},
+                                                                               {{0x5D, 0x7F}, true}}};
+    for (const auto& [part, plain] : kParts) {
+      const CharacterRange both = {std::max(range.low, part.low), std::min(range.high, part.high)};
+      if (both.low > both.high) continue;
+      if (plain)
+        g_->link_bytes(from, both.low, both.high, to);
+      else
+        others.push_back(both);
+    }
+    if (range.high >= 0x80) others.push_back({std::max<char32_t>(range.low, 0x80), range.high});
   }
 
   Node digits(Node from, int most) {
@@ -186,13 +295,12 @@ class Builder {
       g_->link(digits(sign, 2), to);
     });
   }
-  Rule words(Rule& rule, std::initializer_list<std::string_view> texts) {
-    return once(rule, [&](Node from, Node to) {
-      for (const std::string_view text : texts) g_->link(g_->literal(from, text), to);
-    });
+  Rule boolean() {
+    return once(boolean_, [&](Node from, Node to) { words({"true", "false"}, from, to); });
   }
-  Rule boolean() { return words(boolean_, {"true", "false"}); }
-  Rule null() { return words(null_, {"null"}); }
+  Rule null() {
+    return once(null_, [&](Node from, Node to) { words({"null"}, from, to); });
+  }
 
   Rule any() {
     return once(any_, [&](Node from, Node to) {
@@ -231,20 +339,22 @@ class Builder {
     g_->link_bytes(last, static_cast<unsigned char>(close), static_cast<unsigned char>(close), to);
     if (least == 0) g_->link(first, last);
     if (most == 0) return;
-    const auto comma_item = [&](Node at) { return g_->call(g_->call(g_->literal(at, ","), space()), item); };
-    Node at = g_->call(first, item);
-    for (std::int64_t n = 1; n < std::max<std::int64_t>(least, most); ++n) {
-      if (n >= least) g_->link_call(at, space(), last);
-      at = comma_item(at);
-    }
+    const Rule next = g_->add_rule();
+    g_->link_call(g_->call(g_->literal(g_->start(next), ","), space()), item, g_->end(next));
+    const auto repeats = [](std::int64_t count) { return static_cast<std::int32_t>(count); };
+    const Node at = g_->repeat(g_->call(first, item), next, repeats(std::max<std::int64_t>(least - 1, 0)),
+                               most < 0 ? -1 : repeats(most - 1));
     g_->link_call(at, space(), last);
-    if (most < 0) g_->link(comma_item(at), at);
   }
 
   // --- schemas ---
 
+  // Schemas of the same text are one rule: alternatives that are the same are read once.
   Rule value(const Json& schema, const std::string& where) {
+    const std::string text = io::json_text(schema);
+    if (const auto found = values_.find(text); found != values_.end()) return found->second;
     const Rule rule = g_->add_rule();
+    if (text.size() <= kSharedText) values_.emplace(text, rule);
     fill(rule, schema, where);
     return rule;
   }
@@ -264,130 +374,262 @@ class Builder {
     }
     if (schema.object() == nullptr) refuse(where, std::string("got ") + schema.kind() + ", expected an object");
     check_keywords(schema, where);
+    if (schema.find("allOf") != nullptr || is_extended_reference(schema)) {
+      if (const Json* only = only_part(schema)) return fill(rule, *only, where + ".allOf[0]");
+      const Json& merged = forms_->merged(schema, where);
+      if (merged.object()->empty()) return g_->link_call(from, any(), to);
+      return fill(rule, merged, where);
+    }
     if (schema.find("$ref") != nullptr) return g_->link_call(from, reference(schema, where), to);
-    if (const Json* options = schema.find("anyOf")) {
-      if (options->array() == nullptr || options->array()->empty())
-        refuse(where + ".anyOf", "expected an array of schemas");
-      for (std::size_t i = 0; i < options->array()->size(); ++i)
-        g_->link_call(from, value((*options->array())[i], where + ".anyOf[" + std::to_string(i) + "]"), to);
-      return;
+    for (const char* key : {"anyOf", "oneOf"})
+      if (const Json* options = schema.find(key)) return one_of(*options, where + "." + key, from, to);
+    if (const auto literals = literals_of(schema, where); !literals.empty()) {
+      std::vector<std::string> texts;
+      add_literals(schema, where, texts);
+      return words(texts, from, to);
     }
-    if (const Json* only = schema.find("const")) return g_->link(g_->literal(from, io::json_text(*only)), to);
-    if (const Json* values = schema.find("enum")) return one_of(*values, schema, where, from, to);
-    const std::vector<std::string> types = types_of(schema, where);
-    if (types.empty()) {
-      if (schema.find("properties") != nullptr) return object_schema(schema, where, from, to);
-      if (schema.find("items") != nullptr) return array_schema(schema, where, from, to);
-      return g_->link_call(from, any(), to);
-    }
+    const std::vector<std::string> types = types_as_written(schema, where);
+    if (types.empty()) return g_->link_call(from, any(), to);
     for (const std::string& type : types) typed(type, schema, where, from, to);
   }
 
-  // Each keyword is one that is understood, and stands where it means something.
+  // Of allOf with one part and nothing else, as some programs wrap every $ref.
+  static const Json* only_part(const Json& schema) {
+    const Json* parts = schema.find("allOf");
+    const bool one = parts != nullptr && parts->array() != nullptr && parts->array()->size() == 1 &&
+                     std::all_of(schema.object()->begin(), schema.object()->end(), [](const auto& field) {
+                       return field.first == "allOf" || is_annotation(field.first);
+                     });
+    return one ? &parts->array()->front() : nullptr;
+  }
+  static bool is_extended_reference(const Json& schema) {
+    return schema.find("$ref") != nullptr &&
+           std::any_of(schema.object()->begin(), schema.object()->end(),
+                       [](const auto& field) { return field.first != "$ref" && !is_annotation(field.first); });
+  }
+
+  // Each keyword is one that is understood, in a place where it means something.
   static void check_keywords(const Json& schema, const std::string& where) {
-    static const std::set<std::string_view> kNotes = {"title", "description", "default",    "examples", "$schema",
-                                                      "$id",   "$comment",    "deprecated", "$defs",    "definitions"};
-    static const std::set<std::string_view> kKnown = {"type",  "properties", "required", "additionalProperties",
-                                                      "items", "minItems",   "maxItems", "enum",
-                                                      "const", "anyOf",      "$ref"};
-    const bool alone = schema.find("$ref") != nullptr || schema.find("anyOf") != nullptr;
+    static const std::set<std::string_view> kKnown = {"type",
+                                                      "properties",
+                                                      "required",
+                                                      "additionalProperties",
+                                                      "items",
+                                                      "minItems",
+                                                      "maxItems",
+                                                      "enum",
+                                                      "const",
+                                                      "anyOf",
+                                                      "oneOf",
+                                                      "allOf",
+                                                      "$ref",
+                                                      "minLength",
+                                                      "maxLength",
+                                                      "pattern",
+                                                      "format",
+                                                      "minimum",
+                                                      "maximum",
+                                                      "multipleOf",
+                                                      "uniqueItems",
+                                                      "exclusiveMinimum",
+                                                      "exclusiveMaximum"};
+    const bool options = schema.find("anyOf") != nullptr || schema.find("oneOf") != nullptr;
     const bool literal = schema.find("enum") != nullptr || schema.find("const") != nullptr;
+    const bool merged = schema.find("allOf") != nullptr || schema.find("$ref") != nullptr;
     for (const auto& [key, unused] : *schema.object()) {
-      if (kNotes.contains(key)) continue;
+      if (is_annotation(key)) continue;
       if (!kKnown.contains(key))
         refuse(where, "the keyword " + io::json_quoted(key) +
                           " is not supported; supported are type, properties, required, additionalProperties, items, "
-                          "minItems, maxItems, enum, const, anyOf, $ref and $defs");
-      const bool fits =
-          alone ? key == "$ref" || key == "anyOf" : !literal || key == "enum" || key == "const" || key == "type";
-      if (!fits)
-        refuse(where, "the keyword " + io::json_quoted(key) + " beside " + (alone ? "$ref or anyOf" : "enum or const") +
-                          " is not supported");
+                          "minItems, maxItems, minLength, maxLength, pattern, format, minimum, maximum, "
+                          "exclusiveMinimum, exclusiveMaximum, multipleOf, enum, const, anyOf, oneOf, allOf, $ref and "
+                          "$defs");
+      if (merged) continue;  // what is wrong is found when they are one
+      if (options && key != "anyOf" && key != "oneOf")
+        refuse(where, "the keyword " + io::json_quoted(key) + " together with anyOf or oneOf is not supported");
+      if (literal && key != "enum" && key != "const" && key != "type")
+        refuse(where, "the keyword " + io::json_quoted(key) + " together with enum or const is not supported");
     }
-    if (alone && schema.find("$ref") != nullptr && schema.find("anyOf") != nullptr)
-      refuse(where, "$ref and anyOf beside each other are not supported");
+    if (schema.find("anyOf") != nullptr && schema.find("oneOf") != nullptr)
+      refuse(where, "anyOf together with oneOf is not supported");
     if (schema.find("enum") != nullptr && schema.find("const") != nullptr)
-      refuse(where, "enum and const beside each other are not supported");
+      refuse(where, "enum together with const is not supported");
+    const Json* unique = schema.find("uniqueItems");
+    if (unique != nullptr && (unique->boolean() == nullptr || *unique->boolean()))
+      refuse(where, "the keyword \"uniqueItems\" is not supported, expected false");
   }
 
-  static std::vector<std::string> types_of(const Json& schema, const std::string& where) {
-    static const std::set<std::string_view> kTypes = {"object",  "array",   "string", "number",
-                                                      "integer", "boolean", "null"};
-    const Json* type = schema.find("type");
-    std::vector<std::string> types;
-    if (type == nullptr) return types;
-    if (type->string() != nullptr) {
-      types.push_back(*type->string());
-    } else if (type->array() != nullptr && !type->array()->empty()) {
-      for (const Json& one : *type->array())
-        types.push_back(one.string() != nullptr ? *one.string() : refuse_type(where));
-    } else {
-      refuse_type(where);
-    }
-    for (const std::string& one : types)
-      if (!kTypes.contains(one))
-        refuse(where + ".type",
-               "got " + io::json_quoted(one) + ", expected object, array, string, number, integer, boolean or null");
+  // Where the type is not given, the keywords tell it.
+  static std::vector<std::string> types_as_written(const Json& schema, const std::string& where) {
+    static const std::vector<std::pair<const char*, std::vector<const char*>>> kKeywords = {
+        {"object", {"properties", "required", "additionalProperties"}},
+        {"array", {"items", "minItems", "maxItems"}},
+        {"string", {"minLength", "maxLength", "pattern"}},
+        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
+    std::vector<std::string> types = types_of(schema, where);
+    if (!types.empty()) return types;
+    for (const auto& [type, keywords] : kKeywords)
+      if (std::any_of(keywords.begin(), keywords.end(), [&](const char* key) { return schema.find(key) != nullptr; }))
+        return {type};
     return types;
   }
-  [[noreturn]] static std::string refuse_type(const std::string& where) {
-    refuse(where + ".type", "expected a name of a type, or an array of them");
+
+  // Alternatives: those that are literals are read as one, and those that are the same once.
+  void one_of(const Json& options, const std::string& where, Node from, Node to) {
+    if (options.array() == nullptr || options.array()->empty()) refuse(where, "expected an array of schemas");
+    std::vector<const Json*> schemas;
+    if (where.ends_with(".oneOf"))
+      schemas = forms_->exclusive(*options.array(), where);
+    else
+      for (const Json& option : *options.array()) schemas.push_back(&option);
+    std::vector<std::string> texts;
+    std::set<Rule> rules;
+    for (std::size_t i = 0; i < schemas.size(); ++i) {
+      const std::string here = where + "[" + std::to_string(i) + "]";
+      const Json& schema = *schemas[i];
+      const bool plain = schema.find("$ref") == nullptr && schema.find("allOf") == nullptr;
+      if (plain && (schema.find("enum") != nullptr || schema.find("const") != nullptr)) {
+        check_keywords(schema, here);
+        add_literals(schema, here, texts);
+      } else if (const Rule rule = value(schema, here); rules.insert(rule).second) {
+        g_->link_call(from, rule, to);
+      }
+      if (rules.size() > kAlternatives)
+        refuse(where, "it has more than " + std::to_string(kAlternatives) + " different alternatives");
+    }
+    words(texts, from, to);
   }
 
-  static bool is_of(const Json& v, const std::string& type) {
-    double x = 0;
-    if (type == "object") return v.object() != nullptr;
-    if (type == "array") return v.array() != nullptr;
-    if (type == "string") return v.string() != nullptr;
-    if (type == "number") return v.number(x);
-    if (type == "integer") return v.integer() != nullptr;
-    if (type == "boolean") return v.boolean() != nullptr;
-    return v.is_null();
-  }
-
-  void one_of(const Json& values, const Json& schema, const std::string& where, Node from, Node to) {
-    if (values.array() == nullptr || values.array()->empty()) refuse(where + ".enum", "expected an array of values");
+  static void add_literals(const Json& schema, const std::string& where, std::vector<std::string>& texts) {
     const std::vector<std::string> types = types_of(schema, where);
-    // Values that begin alike share their beginning: a thousand of them are still one reading at a time.
+    const std::size_t before = texts.size();
+    for (const Json* value : literals_of(schema, where))
+      if (types.empty() ||
+          std::any_of(types.begin(), types.end(), [&](const auto& t) { return is_of_type(*value, t); }))
+        texts.push_back(io::json_text(*value));
+    if (texts.size() == before) refuse(where + ".enum", "none of its values is of the type");
+  }
+
+  // Texts that begin alike share their beginning: a thousand of them are still one reading at a time.
+  void words(const std::vector<std::string>& texts, Node from, Node to) {
     std::map<std::pair<Node, char>, Node> known;
-    std::size_t used = 0;
-    for (const Json& v : *values.array()) {
-      if (!types.empty() && std::none_of(types.begin(), types.end(), [&](const std::string& t) { return is_of(v, t); }))
-        continue;
-      ++used;
+    std::set<Node> last;
+    for (const std::string& text : texts) {
       Node at = from;
-      for (const char c : io::json_text(v)) {
-        const auto [found, fresh] = known.try_emplace({at, c}, 0);
-        if (fresh) found->second = g_->bytes(at, static_cast<unsigned char>(c), static_cast<unsigned char>(c));
+      for (const char c : text) {
+        const auto [found, is_new] = known.try_emplace({at, c}, 0);
+        if (is_new) found->second = g_->bytes(at, static_cast<unsigned char>(c), static_cast<unsigned char>(c));
         at = found->second;
       }
-      g_->link(at, to);
+      if (last.insert(at).second) g_->link(at, to);
     }
-    if (used == 0) refuse(where + ".enum", "none of its values is of the type");
   }
 
   void typed(const std::string& type, const Json& schema, const std::string& where, Node from, Node to) {
     if (type == "object") return object_schema(schema, where, from, to);
     if (type == "array") return array_schema(schema, where, from, to);
-    const Rule rule = type == "string"    ? string()
-                      : type == "number"  ? number()
-                      : type == "integer" ? integer()
-                      : type == "boolean" ? boolean()
-                                          : null();
-    g_->link_call(from, rule, to);
+    if (type == "string") return string_schema(schema, where, from, to);
+    if (type == "number" || type == "integer") return number_schema(schema, where, type == "integer", from, to);
+    g_->link_call(from, type == "boolean" ? boolean() : null(), to);
   }
 
-  static std::int64_t items_of(const Json& schema, const char* key, std::int64_t otherwise, const std::string& where) {
-    const Json* count = schema.find(key);
-    if (count == nullptr) return otherwise;
-    if (count->integer() == nullptr || *count->integer() < 0 || *count->integer() > kItems)
-      refuse(where + "." + key, "expected a whole number from 0 to " + std::to_string(kItems));
-    return *count->integer();
+  // The counts of minItems and maxItems, or of minLength and maxLength; the second is -1 for none.
+  static std::pair<std::int64_t, std::int64_t> counts_of(const Json& schema, const std::string& of,
+                                                         const std::string& where) {
+    const auto count = [&](const std::string& key, std::int64_t otherwise, std::int64_t largest) {
+      const Json* value = schema.find(key);
+      if (value == nullptr) return otherwise;
+      const std::optional<std::int64_t> whole = whole_of(*value);
+      if (!whole || *whole < 0 || *whole > largest)
+        refuse(where + "." + key, "expected a whole number from 0 to " + std::to_string(largest));
+      return *whole;
+    };
+    const std::int64_t min = count("min" + of, 0, kMinimum);
+    std::int64_t max = count("max" + of, -1, std::numeric_limits<std::int64_t>::max());
+    if (max > kUnbounded) max = -1;
+    if (max >= 0 && max < min) refuse(where, "max" + of + " is less than min" + of);
+    return {min, max};
+  }
+  // JSON schema takes 3.0 for a whole number.
+  static std::optional<std::int64_t> whole_of(const Json& value) {
+    if (value.integer() != nullptr) return *value.integer();
+    double x = 0;
+    if (!value.number(x) || x != std::floor(x) || std::abs(x) > 1e15) return std::nullopt;
+    return static_cast<std::int64_t>(x);
+  }
+
+  void string_schema(const Json& schema, const std::string& where, Node from, Node to) {
+    const auto [min, max] = counts_of(schema, "Length", where);
+    std::vector<std::pair<std::string, std::string_view>> patterns;  // and the keywords that ask for them
+    for (const char* key : {"pattern", "format"}) {
+      const Json* value = schema.find(key);
+      if (value == nullptr) continue;
+      if (value->string() == nullptr) refuse(where + "." + key, "expected a string");
+      if (std::string_view(key) == "pattern") {
+        patterns.emplace_back(key, *value->string());
+      } else if (const auto known = format_patterns().find(*value->string()); known != format_patterns().end()) {
+        patterns.emplace_back(key, known->second);
+      }
+    }
+    if (patterns.empty()) {
+      if (min == 0 && max < 0) return g_->link_call(from, string(), to);
+      return string(from, min, max, to);
+    }
+    std::optional<TextAutomaton> all;
+    const auto add = [&](TextAutomaton one) { all = all ? text_of_both(*all, one, budget_) : std::move(one); };
+    try {
+      for (const auto& [key, pattern] : patterns) add(text_of_pattern(pattern, budget_));
+      if (min > 0 || max >= 0) add(text_of_length(min, max, budget_));
+    } catch (const InvalidArgument& error) {
+      refuse(where, error.what());
+    }
+    if (all->states.empty()) refuse(where, "no string has its pattern, format and length");
+    text(*all, from, to);
+  }
+
+  void number_schema(const Json& schema, const std::string& where, bool whole, Node from, Node to) {
+    NumberRange range;
+    if (whole) range.max_fraction = 0;
+    const auto narrow = [&](const char* key, bool exclusive, std::optional<NumberBound>& bound, bool low) {
+      const Json* value = schema.find(key);
+      if (value == nullptr) return false;
+      double unused = 0;
+      if (!value->number(unused)) refuse(where + "." + key, "expected a number");
+      const NumberBound given{decimal_of(*value), exclusive};
+      const auto order = bound ? compare(given.value, bound->value) : std::strong_ordering::equal;
+      const bool tighter = !bound || (low ? order > 0 : order < 0) || (order == 0 && exclusive);
+      if (tighter) bound = given;
+      return true;
+    };
+    bool narrowed = narrow("minimum", false, range.low, true);
+    narrowed |= narrow("exclusiveMinimum", true, range.low, true);
+    narrowed |= narrow("maximum", false, range.high, false);
+    narrowed |= narrow("exclusiveMaximum", true, range.high, false);
+    if (const Json* multiple = schema.find("multipleOf")) {
+      narrowed = true;
+      set_multiple(*multiple, where, range);
+    }
+    if (!narrowed) return g_->link_call(from, whole ? integer() : number(), to);
+    if (!link_numbers(*g_, from, range, to)) refuse(where, "no number is within its bounds");
+  }
+
+  // Whole multiples by their remainder, and steps of 0.1, 0.01, ... by the digits of the fraction.
+  static void set_multiple(const Json& multiple, const std::string& where, NumberRange& range) {
+    double x = 0;
+    if (!multiple.number(x) || x <= 0) refuse(where + ".multipleOf", "expected a number above 0");
+    const Decimal step = decimal_of(multiple);
+    const std::size_t digits = step.fraction.size();
+    const bool power = step.whole == "0" && digits <= 16 && step.fraction == std::string(digits - 1, '0') + "1";
+    const bool whole = step.fraction.empty() && x <= static_cast<double>(kMaxMultiple);
+    if (!power && !whole)
+      refuse(where + ".multipleOf", "got " + io::json_text(multiple) + ", expected a whole number up to " +
+                                        std::to_string(kMaxMultiple) + ", or 0.1, 0.01, 0.001, ...");
+    range.max_fraction = std::min(range.max_fraction, power ? static_cast<std::int32_t>(step.fraction.size()) : 0);
+    if (whole) range.multiple_of = static_cast<std::int64_t>(x);
   }
 
   void array_schema(const Json& schema, const std::string& where, Node from, Node to) {
-    const std::int64_t least = items_of(schema, "minItems", 0, where), most = items_of(schema, "maxItems", -1, where);
-    if (most >= 0 && most < least) refuse(where, "maxItems is less than minItems");
+    const auto [least, most] = counts_of(schema, "Items", where);
     const Json* items = schema.find("items");
     array(from, to, items != nullptr ? value(*items, where + ".items") : any(), least, most);
   }
@@ -397,11 +639,12 @@ class Builder {
     const Json* properties = schema.find("properties");
     if (properties != nullptr && properties->object() == nullptr) refuse(where + ".properties", "expected an object");
     const Json::Object& named = properties != nullptr ? *properties->object() : kNone;
-    std::set<std::string> required;
+    std::set<std::string_view> names_of, required;
+    for (const auto& [name, unused] : named) names_of.insert(name);
     if (const Json* names = schema.find("required")) {
       if (names->array() == nullptr) refuse(where + ".required", "expected an array of names");
       for (const Json& name : *names->array()) {
-        if (name.string() == nullptr || (properties == nullptr ? nullptr : properties->find(*name.string())) == nullptr)
+        if (name.string() == nullptr || !names_of.contains(*name.string()))
           refuse(where + ".required", "it names " + io::json_text(name) + ", which is not among the properties");
         required.insert(*name.string());
       }
@@ -409,7 +652,8 @@ class Builder {
     const Json* others = schema.find("additionalProperties");
     const bool closed = others != nullptr && others->boolean() != nullptr && !*others->boolean();
     if (others != nullptr && others->boolean() == nullptr && !named.empty())
-      refuse(where + ".additionalProperties", "a schema beside named properties is not supported, expected false");
+      refuse(where + ".additionalProperties",
+             "a schema together with named properties is not supported, expected false");
     if (named.empty() && !closed) {
       const Rule map = g_->add_rule();
       map_of(map, others != nullptr && others->boolean() == nullptr ? value(*others, where + ".additionalProperties")
@@ -420,10 +664,15 @@ class Builder {
   }
 
   // Two lines of nodes, one before the first property that is written and one behind it: only then is there a comma.
-  void properties_in_order(const Json::Object& named, const std::set<std::string>& required, const std::string& where,
-                           Node from, Node to) {
+  void properties_in_order(const Json::Object& named, const std::set<std::string_view>& required,
+                           const std::string& where, Node from, Node to) {
     Node none = g_->call(g_->literal(from, "{"), space()), some = g_->add_node();
+    std::size_t optional = 0;  // in a row: each is a reading
     for (const auto& [name, schema] : named) {
+      optional = required.contains(name) ? 0 : optional + 1;
+      if (optional > kAlternatives)
+        refuse(where + ".properties",
+               "more than " + std::to_string(kAlternatives) + " in a row are not required; expected them in required");
       const Rule pair = g_->add_rule();
       const Node colon = g_->literal(g_->start(pair), io::json_quoted(name) + ":");
       g_->link_call(g_->call(colon, space()), value(schema, where + ".properties." + name), g_->end(pair));
@@ -443,68 +692,27 @@ class Builder {
     g_->link_bytes(last, '}', '}', to);
   }
 
-  // "#", "#/$defs/name", "#/properties/a/items": made once for each, so that a schema may refer to itself.
+  // Made once for each place, so that a schema may refer to itself.
   Rule reference(const Json& schema, const std::string& where) {
     const Json& ref = *schema.find("$ref");
-    if (ref.string() == nullptr || !ref.string()->starts_with("#"))
-      refuse(where + ".$ref",
-             "got " + io::json_text(ref) + ", expected a place in this schema such as \"#/$defs/name\"");
-    const auto [found, fresh] = references_.try_emplace(*ref.string(), -1);
-    if (!fresh) return found->second;
+    if (ref.string() == nullptr) refuse(where + ".$ref", "expected a string");
+    const auto [found, is_new] = references_.try_emplace(*ref.string(), -1);
+    if (!is_new) return found->second;
     if (references_.size() > kReferences)
       refuse(where, "it refers to more than " + std::to_string(kReferences) + " places");
-    const Json* target = root_;
-    std::string path = ref.string()->substr(1);
-    while (!path.empty()) {
-      if (path.front() != '/') refuse(where + ".$ref", "got " + io::json_text(ref) + ", expected '/' behind '#'");
-      const std::size_t end = std::min(path.find('/', 1), path.size());
-      const Json* next = target->find(unescaped(path.substr(1, end - 1)));
-      if (next == nullptr && target->array() != nullptr) next = element(*target->array(), path.substr(1, end - 1));
-      if (next == nullptr) refuse(where + ".$ref", "there is no " + io::json_text(ref));
-      target = next;
-      path.erase(0, end);
-    }
-    const Rule rule = g_->add_rule();
-    references_[*ref.string()] = rule;
-    fill(rule, *target, *ref.string());
-    check_loop(rule, rule, where);
+    const Json& target = forms_->target(*ref.string(), where);
+    const Rule rule = references_[*ref.string()] = g_->add_rule();
+    fill(rule, target, *ref.string());
     return rule;
   }
 
-  // Whether a rule can call itself before it has consumed a byte: it would call for ever.
-  void check_loop(Rule rule, Rule wanted, const std::string& where) const {
-    std::set<Node> seen;
-    std::vector<Node> open = {g_->start(rule)};
-    while (!open.empty()) {
-      const Node n = open.back();
-      open.pop_back();
-      if (!seen.insert(n).second) continue;
-      const ByteGrammar::NodeData& node = g_->node(n);
-      open.insert(open.end(), node.empty.begin(), node.empty.end());
-      for (const ByteGrammar::Call& call : node.calls) {
-        if (call.rule == wanted) refuse(where + ".$ref", "it refers to itself with nothing around it");
-        open.push_back(g_->start(call.rule));
-      }
-    }
-  }
-
-  static const Json* element(const Json::Array& array, const std::string& text) {
-    if (text.empty() || text.size() > 6 || text.find_first_not_of("0123456789") != std::string::npos) return nullptr;
-    const auto i = static_cast<std::size_t>(std::stoul(text));
-    return i < array.size() ? &array[i] : nullptr;
-  }
-  static std::string unescaped(std::string text) {
-    for (const auto& [from, to] : {std::pair<std::string, std::string>("~1", "/"), {"~0", "~"}})
-      for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-        text.replace(at, from.size(), to);
-    return text;
-  }
-
   std::shared_ptr<ByteGrammar> g_;
-  const Json* root_ = nullptr;
+  std::optional<SchemaForms> forms_;
+  AutomatonBudget budget_;
   int depth_ = 0;
-  std::map<std::string, Rule> references_;
-  Rule space_ = -1, string_ = -1, integer_ = -1, number_ = -1, boolean_ = -1, null_ = -1;
+  std::map<std::string, Rule> references_, values_;  // by place, and by text
+  std::map<CharacterSet, Rule> characters_;
+  Rule space_ = -1, character_ = -1, string_ = -1, integer_ = -1, number_ = -1, boolean_ = -1, null_ = -1;
   Rule any_ = -1, any_object_ = -1, any_array_ = -1;
 };
 

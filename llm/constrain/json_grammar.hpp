@@ -14,10 +14,10 @@ namespace attend::llm {
 // Any object.
 std::shared_ptr<const ByteGrammar> json_object_grammar();
 
-// Values that a schema allows, its properties in the order of the schema. The keywords are those of OpenAI's structured
-// outputs: type, properties, required, additionalProperties, items, minItems, maxItems, enum, const, anyOf, $ref and
-// $defs; properties that are not named are written only where a schema is given for them and no others are.
-// InvalidArgument names the keyword that is not supported, and where it stands.
+// Values that a schema allows, its properties in the order of the schema. The keywords are those of
+// docs/guide/serve.md; properties that are not named are written only where a schema is given for them and no others
+// are. Where a keyword is kept to in part, what is written is a value of the schema, but not each value can be written.
+// InvalidArgument names the keyword that is not supported, and its place.
 std::shared_ptr<const ByteGrammar> json_schema_grammar(const io::Json& schema);
 
 // A value of a schema between two texts, such as a call of a function; `where` names it in errors.

@@ -39,24 +39,30 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) : vocabulary_(tokenizer.vocabul
   leave(0);
 }
 
-void TokenTrie::mark(ByteAutomaton& automaton, ByteAutomaton::State state, std::span<std::uint8_t> allowed) const {
+std::size_t TokenTrie::mark(ByteAutomaton& automaton, ByteAutomaton::State state,
+                            std::span<std::uint8_t> allowed) const {
   std::vector<ByteAutomaton::State> states(static_cast<std::size_t>(deepest_) + 1);
   states[0] = state;
+  std::size_t visits = 0;
+  automaton.begin_count();
   for (std::size_t i = 0; i < nodes_.size();) {
     const Node& node = nodes_[i];
     const auto depth = static_cast<std::size_t>(node.depth);
-    const ByteAutomaton::State to = automaton.next(states[depth - 1], node.byte);
-    if (to == ByteAutomaton::kDead) {
+    ByteAutomaton::Step step{ByteAutomaton::kDead, 0, false};
+    if (depth == 1 || visits < kMaxVisits) step = automaton.step(states[depth - 1], node.byte);
+    if (step.fresh) visits += step.visits;
+    if (step.to == ByteAutomaton::kDead) {
       i = static_cast<std::size_t>(node.behind);
       continue;
     }
-    states[depth] = to;
+    states[depth] = step.to;
     for (std::int32_t t = node.first; t < node.last; ++t) {
       const auto token = static_cast<std::size_t>(tokens_[static_cast<std::size_t>(t)]);
       if (token < allowed.size()) allowed[token] = 1;
     }
     ++i;
   }
+  return visits;
 }
 
 }  // namespace attend::llm

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "attend/error.hpp"
 #include "llm/constrain/byte_automaton.hpp"
@@ -14,7 +15,11 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   static const std::vector<std::string> examples = {
       R"({"type":"object","properties":{"a":{"type":"string"},"b":{"type":["integer","null"]}},"required":["a"]})",
       R"({"type":"array","items":{"$ref":"#/$defs/x"},"minItems":1,"maxItems":3,"$defs":{"x":{"enum":["a",1,null]}}})",
-      R"({"anyOf":[{"const":1},{"type":"number"},{"type":"object","additionalProperties":{"type":"boolean"}}]})"};
+      R"({"anyOf":[{"const":1},{"type":"number"},{"type":"object","additionalProperties":{"type":"boolean"}}]})",
+      R"({"type":"string","pattern":"^[a-c]{1,4}(x|\\d+)?$","minLength":2,"maxLength":9,"format":"date"})",
+      R"({"type":"array","items":{"type":"number","minimum":-1.5,"exclusiveMaximum":20,"multipleOf":0.1},"maxItems":9})",
+      R"({"oneOf":[{"$ref":"#/$defs/a"},{"allOf":[{"$ref":"#/$defs/b"},{"required":["k"]}]}],"$defs":{
+          "a":{"type":"object","properties":{"k":{"const":1}}},"b":{"type":"object","properties":{"k":{"enum":[2,3]}}}}})"};
   return attend::test::mutate_or_begin(data, size, most, seed, examples);
 }
 
@@ -36,6 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
       if (next == attend::llm::ByteAutomaton::kDead) attend::test::stop("a state with no way on: " + text);
       state = next;
+      if (automaton.positions(state) > attend::llm::ByteAutomaton::kMaxPositions)
+        attend::test::stop("too many positions");
+      if (step % 16 == 15) automaton.forget_others(std::vector<attend::llm::ByteAutomaton::State*>{&state});
       if (automaton.accepts(state)) (void)attend::io::parse_json(text, "what was written", {.depth = 400});
     }
   } catch (const attend::InvalidArgument&) {
