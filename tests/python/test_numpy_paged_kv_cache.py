@@ -39,6 +39,8 @@ def test_layouts_and_pieces():
     turned = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in (q, k, v)]
     for at in range(0, 150, 37):
         cache.append(sequence, turned[1][:, at:at + 37], turned[2][:, at:at + 37], layout="blhd")
+    cache.replace(sequence, 60, turned[1][:, 5:15], turned[2][:, 5:15], layout="blhd")
+    k[:, :, 60:70], v[:, :, 60:70] = k[:, :, 5:15].copy(), v[:, :, 5:15].copy()
     out = attend.paged_attention(turned[0], cache, sequence, layout="blhd")
     assert out.transpose(0, 2, 1, 3).tobytes() == attend.attention(q, k, v).tobytes()
 

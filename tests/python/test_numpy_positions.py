@@ -127,3 +127,35 @@ def test_docstring_examples():
     for test in tests:
         assert not run_examples(test)
     assert sum(len(test.examples) for test in tests) > 8
+
+
+def test_every_name_of_a_config_is_its_own_number():
+    """Each key of a Transformers config alone changes the frequencies as the parameter that it is does."""
+    base = dict(rope_type="llama3", factor=8.0, original_max_position_embeddings=64)
+    for key, name, value in (("low_freq_factor", "low_frequency", 1.5), ("high_freq_factor", "high_frequency", 6.0)):
+        got = attend.rope_frequencies(64, scaling=attend.RopeScaling.from_config({**base, key: value}))
+        want = attend.rope_frequencies(64, scaling=attend.RopeScaling("llama3", 8.0, 64, **{name: value}))
+        plain = attend.rope_frequencies(64, scaling=attend.RopeScaling("llama3", 8.0, 64))
+        assert np.array_equal(got[0], want[0]) and not np.array_equal(got[0], plain[0]), key
+    base = dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=4096)
+    for key, value in (("beta_fast", 16.0), ("beta_slow", 2.0), ("attention_factor", 1.7)):
+        got = attend.rope_frequencies(64, scaling=attend.RopeScaling.from_config({**base, key: value}))
+        want = attend.rope_frequencies(64, scaling=attend.RopeScaling("yarn", 8.0, 4096, **{key: value}))
+        plain = attend.rope_frequencies(64, scaling=attend.RopeScaling("yarn", 8.0, 4096))
+        assert np.array_equal(got[0], want[0]) and got[1] == want[1], key
+        assert not np.array_equal(got[0], plain[0]) or got[1] != plain[1], key
+
+
+def test_t5_bias_by_its_definition():
+    """Element queries - 1 + j - i is the table's row of the distance of key j from query i; by default the last query
+    stands at the last key."""
+    table = np.random.default_rng(4).standard_normal((32, 3)).astype(np.float32)
+    for queries, keys in ((5, 9), (9, 5), (1, 1), (4, 4)):
+        for align, shift in ((None, keys - queries), ("last_key", keys - queries), ("first_key", 0)):
+            bias = attend.t5_bias(table, queries, keys, **({} if align is None else dict(align=align)))
+            assert bias.shape == (3, queries + keys - 1)
+            for i in range(queries):
+                for j in range(keys):
+                    row = table[attend.t5_bucket(j - i - shift)]
+                    assert (bias[:, queries - 1 + j - i] == row).all(), (queries, keys, align, i, j)
+    assert attend.t5_bias(table, 0, 0).shape == (3, 0) and attend.t5_bias(table, 1, 0).shape == (3, 0)
