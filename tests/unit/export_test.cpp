@@ -176,6 +176,32 @@ TEST(ExportFormats, RefusesWeightsThatAreNoNumbers) {
     }
 }
 
+// The same of weights that are f16 or bf16 and are copied as they are.
+TEST(ExportFormats, RefusesHalvesThatAreNoNumbers) {
+  for (const WeightFormat format : {WeightFormat::f16, WeightFormat::bf16}) {
+    const GoldenModel golden("llama");
+    write_text(golden.path() / "tokenizer.json", kTokenizer);
+    const fs::path halves = golden.path() / "halves";
+    export_folder(ModelFiles(golden.path()), halves, {.format = format});
+    const std::string whole = read_text(halves / "model.safetensors");
+    const std::uint16_t infinity = format == WeightFormat::f16 ? 0x7C00 : 0x7F80;
+    for (const std::uint16_t bad : {infinity, std::uint16_t(infinity | 1), std::uint16_t(infinity | 0x8000)}) {
+      std::string bytes = whole;
+      std::memcpy(bytes.data() + bytes.size() - sizeof bad, &bad, sizeof bad);
+      write_text(halves / "model.safetensors", bytes);
+      const ModelFiles files(halves);
+      const std::string said = error_of([&] { export_gguf(files, golden.path() / "x.gguf"); });
+      expect_in(said,
+                bad == (infinity | 1) ? "holds NaN, expected finite values" : "holds infinity, expected finite values");
+    }
+    const std::uint16_t largest = infinity - 1;
+    std::string bytes = whole;
+    std::memcpy(bytes.data() + bytes.size() - sizeof largest, &largest, sizeof largest);
+    write_text(halves / "model.safetensors", bytes);
+    EXPECT_NO_THROW(export_gguf(ModelFiles(halves), golden.path() / "x.gguf")) << "the largest number is finite";
+  }
+}
+
 TEST(ExportFormats, RefusesWhatOthersWouldNotLoad) {
   for (const auto& [name, words] :
        {std::pair{"gpt2", "cannot be written"}, {"bert", "cannot be written"}, {"minimind2_moe", "shared experts"}}) {

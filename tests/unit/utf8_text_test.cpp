@@ -127,6 +127,16 @@ TEST(Utf8Text, GuessesFromTheBytesAroundTheWrongOne) {
   EXPECT_EQ(likely_encoding(late + std::string(40'000, 'b') + std::string(200'000, '\1'), 200'003), "ISO-8859-1");
 }
 
+// Pairs of bytes are those of the file, wherever the bytes that are looked at begin.
+TEST(Utf8Text, KeepsThePairsOfUtf16) {
+  std::string little, big;
+  for (int n = 0; n < 60'000; ++n) little += "h\0"s, big += "\0h"s;
+  for (const std::size_t at : {1U, 32'768U, 32'769U, 40'000U, 40'001U, 40'002U, 119'999U}) {
+    EXPECT_EQ(likely_encoding(little, at), "UTF-16LE") << at;
+    EXPECT_EQ(likely_encoding(big, at), "UTF-16BE") << at;
+  }
+}
+
 TEST(Utf8Text, QuotesTheNameForTheShell) {
   const auto command = [](const std::string& name) {
     const std::string said = refusal("caf\xE9", {name, true});
