@@ -129,7 +129,7 @@ step_no_compiler() {
 step_use_wheel() {
   apt_install python3-venv
   python3 -m venv venv
-  venv/bin/pip install /srv/attend_engine-*.whl pytest ml_dtypes
+  venv/bin/pip install -c attend/tools/requirements.txt /srv/attend_engine-*.whl pytest ml_dtypes
   venv/bin/python attend/examples/python/attention.py
   python3 attend/tests/install/golden_model.py model
   venv/bin/python attend/examples/python/language_model.py "$PWD/model" "once upon" | tee said
