@@ -49,27 +49,44 @@ def post(port, text):
     return connection.getresponse()
 
 
+def stream_gaps(port, tokens):
+    """Between the pieces of one streamed answer, in ms, as they arrive."""
+    text = body(None, 1, tokens, True)
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as client:
+        client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Type: application/json\r\n"
+                       f"Connection: close\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+        times = []
+        while data := client.recv(1 << 16):
+            times += [time.monotonic()] * (b"data: {" in data)
+    return [(b - a) * 1000 for a, b in zip(times, times[1:])]
+
+
 def longest_gap(port, tokens):
-    """Of one streamed answer, in ms."""
-    response = post(port, body(None, 1, tokens, True))
-    times = [time.monotonic() for line in response if line.startswith(b"data: {")]
-    return max(b - a for a, b in zip(times, times[1:])) * 1000
+    """Of streamed answers of so many pieces together."""
+    gaps = []
+    while len(gaps) < tokens:
+        gaps += stream_gaps(port, tokens)
+    return max(gaps)
 
 
 def with_another(port, schema, choices, tokens):
     """The gap while the other client asks again and again."""
-    done = threading.Event()
+    done, asking = threading.Event(), threading.Event()
 
     def ask():
         while not done.is_set():
-            response = post(port, body(schema, choices, 24, False))
-            text = response.read()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+            connection.request("POST", "/v1/chat/completions", body(schema, choices, 24, False), {"Content-Type": "application/json"})
+            asking.set()
+            response = connection.getresponse()
             if response.status != 200:
-                raise SystemExit(f"{response.status}: {text[:300]}")
+                raise SystemExit(f"{response.status}: {response.read()[:300]}")
+            response.read()
 
     other = threading.Thread(target=ask)
     other.start()
     try:
+        asking.wait()
         return longest_gap(port, tokens)
     finally:
         done.set()

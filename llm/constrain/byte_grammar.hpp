@@ -52,6 +52,7 @@ class ByteGrammar {
   void link_bytes(Node from, unsigned low, unsigned high, Node to);
   void link_call(Node from, Rule rule, Node to);
 
+  std::int64_t nodes() const { return std::ssize(nodes_); }
   const NodeData& node(Node n) const { return nodes_[static_cast<std::size_t>(n)]; }
   // Whether a rule has nothing left to do at this node but to return.
   bool only_ends(Node n) const;

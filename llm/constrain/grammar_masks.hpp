@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +22,9 @@ class GrammarMasks {
   static constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
 
   GrammarMasks(std::shared_ptr<const ByteGrammar> grammar, std::shared_ptr<const TokenTrie> trie);
+  ~GrammarMasks();  // gives the memory of a large grammar back to the system
+  GrammarMasks(const GrammarMasks&) = delete;
+  GrammarMasks& operator=(const GrammarMasks&) = delete;
 
   // One text under way. It is known to the masks for as long as it lives, since they renumber its state.
   class Cursor {
@@ -43,10 +47,10 @@ class GrammarMasks {
  private:
   void make_room();
 
-  const std::shared_ptr<const ByteGrammar> grammar_;
+  std::shared_ptr<const ByteGrammar> grammar_;
   const std::shared_ptr<const TokenTrie> trie_;
   std::mutex mutex_;  // over all below, and over the state of each cursor
-  ByteAutomaton automaton_;
+  std::optional<ByteAutomaton> automaton_;
   ByteAutomaton::State start_;
   std::set<ByteAutomaton::State*> states_;
   std::unordered_map<ByteAutomaton::State, std::shared_ptr<const Mask>> masks_;

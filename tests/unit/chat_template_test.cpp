@@ -187,6 +187,46 @@ TEST(ChatTemplate, ThinkingIsTurnedOnAndOff) {
   EXPECT_NE(refusal("llama-3", false).find("turned off"), std::string::npos);
 }
 
+// As the templates write it: content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') is the
+// thought, and content.split('</think>')[-1].lstrip('\n') is the answer.
+TEST(ChatTemplate, OfSeveralThoughtsTheLastBeforeTheFirstEndCounts) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"<think>\na\n</think>\n\nb", "<think>\na\n</think>\n\nb"},
+      {"x<think>\na<think>\nb\n\n</think>\nc", "<think>\nb\n</think>\n\nc"},
+      {"<think>a</think>b</think>\n\nc", "<think>\na\n</think>\n\nc"},
+      {"<think>a</think>b<think>c</think>d", "<think>\na\n</think>\n\nd"},
+      {"a</think>b", "<think>\na\n</think>\n\nb"},
+      {"\n a \n</think> b\n", "<think>\n a \n</think>\n\n b\n"},
+      {"<think>a", "<think>\n\n</think>\n\n<think>a"},
+      {"a", "<think>\n\n</think>\n\na"},
+      {"", "<think>\n\n</think>\n\n"}};
+  const std::string question = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  for (const auto& [content, shown] : cases) {
+    const std::vector<Message> chat = {{"user", "Hi"}, {"assistant", content}};
+    EXPECT_EQ(ChatTemplate::named("qwen3")->render(chat, false), question + shown + "<|im_end|>\n") << content;
+  }
+}
+
+// Thoughts are left out of answers before the last question, which a tool's answer in disguise is not.
+TEST(ChatTemplate, ThoughtsBeforeTheLastQuestionAreLeftOut) {
+  const ChatTemplate qwen3 = *ChatTemplate::named("qwen3");
+  const auto thoughts = [&](const std::vector<Message>& chat) {
+    const std::string text = qwen3.render(chat, false);
+    std::string found;
+    for (const char c : {'1', '2', '3'})
+      if (text.find(std::string("<think>\n") + c) != std::string::npos) found += c;
+    return found;
+  };
+  const Message hi = {"user", "Hi"}, one = {"assistant", "<think>1</think>a"}, two = {"assistant", "<think>2</think>b"};
+  EXPECT_EQ(thoughts({hi, one}), "1");
+  EXPECT_EQ(thoughts({hi, one, hi}), "");
+  EXPECT_EQ(thoughts({hi, one, hi, two}), "2");
+  EXPECT_EQ(thoughts({hi, one, {"user", "<tool_response>x</tool_response>"}, two}), "12");
+  EXPECT_EQ(thoughts({hi, one, {"user", "<tool_response>x</tool_response> and"}, two}), "2");
+  EXPECT_EQ(thoughts({hi, one, {"user", " <tool_response>x</tool_response>"}, two}), "2");
+  EXPECT_EQ(thoughts({hi, one, {"tool", "x"}, two}), "12");
+}
+
 TEST(ChatTemplate, SaysWhatItDoesNotKnow) {
   for (const char* source : {"", "{{ messages }}", "[INST] <<SYS>>", "[SYSTEM_PROMPT] [INST]", "<start_of_turn>user",
                              "<|user|>\n<|end|>\n<|assistant|>"}) {

@@ -212,6 +212,54 @@ TEST(Tokenizer, FindsAddedTokensAsTheirFlagsSay) {
   EXPECT_EQ(tokenizer.encode("<lBA", true, false), (Tokens{8, 7}));
 }
 
+// Special tokens are found only where all their bytes are trusted, in the text as it is and in the normalised text.
+TEST(Tokenizer, FindsSpecialTokensWhollyWithinTrustedParts) {
+  const auto added = [](int id, const char* content, bool normalized) {
+    return "{\"id\": " + std::to_string(id) + ", \"content\": \"" + content +
+           "\", \"special\": true, \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": " +
+           (normalized ? "true" : "false") + "}";
+  };
+  const std::string json = R"({"normalizer": {"type": "Lowercase"}, "decoder": {"type": "ByteLevel"},
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+      "model": {"vocab": {"a": 0, "b": 1, "c": 2, "<": 3, ">": 4}, "merges": []}, "added_tokens": [)" +
+                           added(5, "<c>", false) + "," + added(6, "AB", true) + "]}";
+  const Tokenizer tokenizer = tokenizer_from_json(io::parse_json(json, "t"), "t");
+  const auto tokens = [&](const std::vector<TextPart>& parts) { return tokenizer.encode_parts(parts); };
+  EXPECT_EQ(tokens({{"<c>", true}}), (Tokens{5}));
+  EXPECT_EQ(tokens({{"<c>", false}}), (Tokens{3, 2, 4}));
+  EXPECT_EQ(tokens({{"<c", true}, {">", true}}), (Tokens{5}));  // parts next to each other are one
+  EXPECT_EQ(tokens({{"<c", true}, {">", false}}), (Tokens{3, 2, 4}));
+  EXPECT_EQ(tokens({{"<", false}, {"c>", true}}), (Tokens{3, 2, 4}));
+  EXPECT_EQ(tokens({{"a", false}, {"<c>", true}, {"<c>", false}, {"<c>", true}}), (Tokens{0, 5, 3, 2, 4, 5}));
+  EXPECT_EQ(tokens({{"aB", true}}), (Tokens{6}));
+  EXPECT_EQ(tokens({{"aB", false}}), (Tokens{0, 1}));
+  EXPECT_EQ(tokens({{"a", true}, {"b", false}}), (Tokens{0, 1}));
+  EXPECT_EQ(tokens({{"<c>", true}, {"ab", false}, {"<c>", true}}), (Tokens{5, 0, 1, 5}));
+  EXPECT_EQ(tokens({{"ab<c>", true}, {"b", false}}), (Tokens{6, 5, 1}));
+  EXPECT_EQ(tokens({}), Tokens{});
+}
+
+// A character whose bytes come in several tokens is given when it is whole, and what is left at the end is repaired.
+TEST(Tokenizer, AStreamHoldsBackWhatIsNotWhole) {
+  const Tokenizer tokenizer = golden_tokenizer("gpt2");
+  const std::string text = "é😀";
+  StreamDecoder stream(tokenizer);
+  std::string streamed;
+  std::size_t given = 0;
+  for (const char byte : text) {
+    const std::optional<Token> token = tokenizer.find(std::string(1, byte));
+    ASSERT_TRUE(token);
+    const std::string piece = stream.push(*token);
+    if (!piece.empty()) ++given;
+    streamed += piece;
+  }
+  EXPECT_EQ(streamed, text);
+  EXPECT_EQ(given, 2U);
+  EXPECT_EQ(stream.push(*tokenizer.find("\xF0")), "");
+  EXPECT_EQ(stream.finish(), "\uFFFD");
+  EXPECT_EQ(stream.finish(), "");
+}
+
 // --- folders ---
 
 class TokenizerFolder : public testing::Test {
