@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "base/keyed_hash.hpp"
 #include "io/mapped_file.hpp"
@@ -102,7 +104,7 @@ class Builder : public nlohmann::json_sax<Parser> {
 
   bool key(std::string& x) override {
     auto& object = std::get<Json::Object>(open_.back()->value());
-    object.emplace_back().first = std::move(x);
+    object.emplace_back(std::piecewise_construct, std::forward_as_tuple(std::move(x)), std::tuple<>());
     if (keys_.back().add_last(object)) return true;
     return refuse("the key " + json_quoted(object.back().first) + " stands twice in one object");
   }
