@@ -26,8 +26,8 @@ void PatternFinder::finish() {
   // Nodes are numbered along each pattern, so a parent has the smaller number.
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.to < b.to; });
   for (const Edge& edge : edges) links_[edge.to].bytes = static_cast<std::uint16_t>(links_[edge.from].bytes + 1);
-  std::stable_sort(edges.begin(), edges.end(),
-                   [&](const Edge& a, const Edge& b) { return links_[a.to].bytes < links_[b.to].bytes; });
+  std::sort(edges.begin(), edges.end(),
+            [&](const Edge& a, const Edge& b) { return links_[a.to].bytes < links_[b.to].bytes; });
   for (const Edge& edge : edges) {
     Links& here = links_[edge.to];
     Node end = edge.from;
