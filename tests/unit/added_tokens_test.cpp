@@ -117,8 +117,9 @@ TEST(AddedTokens, AreFoundAsByTryingEach) {
 // "aaa...ab" looks like a token at every place of a text of "a"; each byte is still read a bounded number of times.
 TEST(PatternFinder, TakesTwoStepsAByteAtMost) {
   PatternFinder finder;
-  finder.add(std::string(4090, 'a') + "b", 0, true);
-  finder.add("b" + std::string(4090, 'a'), 1, false);
+  const std::string many(4090, 'a');
+  finder.add(many + "b", 0, true);
+  finder.add("b" + many, 1, false);
   for (int bytes = 1; bytes < 300; ++bytes)
     finder.add(std::string(static_cast<std::size_t>(bytes), 'c'), bytes + 1, true);
   finder.finish();
