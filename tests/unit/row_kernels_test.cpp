@@ -1,6 +1,7 @@
 // The row kernels on every instruction set: exp, and what must have the same bits on all of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -117,6 +118,75 @@ TEST(RowKernels, SumsOfExponentials) {
       EXPECT_NEAR(got * std::exp(static_cast<double>(largest)) / sum, 1.0, 20 * 0x1p-24) << table->name;
     }
   }
+}
+
+// Wherever the largest number is, also in the last vector that is not whole, and where all are below 0.
+TEST(RowKernels, TheLargestIsFoundAnywhere) {
+  for (const std::int64_t n : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 255, 257, 300}) {
+    for (std::int64_t at = 0; at < n; at += n < 70 ? 1 : n - 1) {
+      std::vector<float> x(static_cast<std::size_t>(n), -70.0F);
+      x[static_cast<std::size_t>(at)] = -50.0F;
+      for (const KernelTable* table : test::testable_kernels()) {
+        float largest = 0;
+        double sum = 0;
+        table->rows.exp_sum(x.data(), n, &largest, &sum);
+        EXPECT_EQ(largest, -50.0F) << table->name << " " << n << " at " << at;
+        const double expected = 1 + static_cast<double>(n - 1) * std::exp(-20.0);
+        EXPECT_NEAR(sum, expected, 1e-6) << table->name << " " << n << " at " << at;
+      }
+    }
+  }
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()})
+    for (const std::size_t at : {std::size_t{0}, std::size_t{40}, std::size_t{69}}) {
+      std::vector<float> x(70, 1.0F);
+      x[at] = bad;
+      for (const KernelTable* table : test::testable_kernels()) {
+        float largest = 0;
+        double sum = 0;
+        table->rows.exp_sum(x.data(), 70, &largest, &sum);
+        EXPECT_TRUE(std::isnan(sum)) << table->name << " " << bad << " at " << at;
+      }
+    }
+}
+
+TEST(RowKernels, ScaledExponentialsOfEveryLength) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t n : {1, 2, 7, 8, 9, 15, 16, 17, 33, 70}) {
+      const std::vector<float> x = drawn(n, 7);
+      for (const KernelTable* table : test::testable_kernels()) {
+        std::vector<float> apart(static_cast<std::size_t>(n + 1), 77.0F), in_place = x, before = apart;
+        table->rows.scaled_exp(x.data(), n, 2.0F, 0.75F, dtype, apart.data());
+        table->rows.scaled_exp(in_place.data(), n, 2.0F, 0.75F, dtype, in_place.data());
+        const auto bytes = static_cast<std::size_t>(n * size_of(dtype));
+        EXPECT_EQ(std::memcmp(apart.data(), in_place.data(), bytes), 0) << table->name << " " << n;
+        for (std::int64_t j = 0; j < n; ++j) {
+          const auto* halves = reinterpret_cast<const BFloat16*>(apart.data());
+          const float got = dtype == DType::f32 ? apart[static_cast<std::size_t>(j)] : to_float(halves[j]);
+          const double expected = 0.75 * std::exp(static_cast<double>(x[static_cast<std::size_t>(j)]) - 2);
+          EXPECT_NEAR(got, expected, expected * (dtype == DType::f32 ? 4e-7 : 0x1p-8)) << table->name << " " << j;
+        }
+        const auto* end = reinterpret_cast<const char*>(apart.data()) + bytes;  // nothing after the row is written
+        EXPECT_EQ(std::memcmp(end, reinterpret_cast<const char*>(before.data()) + bytes, 4), 0)
+            << table->name << " " << n;
+      }
+    }
+}
+
+// The bits of an element are those of its number, in the largest of tensors and from any first element.
+TEST(RowKernels, DropoutCountsElementsOfTheWholeTensor) {
+  const std::uint32_t threshold = 3U << 30;
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{62}, (std::uint64_t{1} << 34) - 5,
+                                    (std::uint64_t{1} << 40) + 7})
+    for (const std::int64_t n : {1, 61, 64, 130}) {
+      const std::vector<float> x = drawn(n, 8);
+      for (const KernelTable* table : test::testable_kernels()) {
+        std::vector<float> y(x.size());
+        table->rows.dropout(x.data(), n, first, 99, threshold, 4.0F, y.data());
+        for (std::size_t j = 0; j < x.size(); ++j)
+          ASSERT_EQ(y[j], element_dropout_bits(99, first + j) >= threshold ? 4.0F * x[j] : 0.0F)
+              << table->name << " " << first << " + " << j;
+      }
+    }
 }
 
 }  // namespace
