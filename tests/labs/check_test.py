@@ -7,9 +7,11 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import venv
 
@@ -24,6 +26,23 @@ def check(path, *options, before=(), **process):
     )
     assert run.returncode in (0, 1), (path, run.returncode, run.stderr)
     return run.returncode, json.loads(run.stdout)
+
+
+def refusing_namespaces():
+    """A command that runs another where the kernel refuses more namespaces; none where it refuses that one, too."""
+    refuse = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"', "sh"]
+    return refuse if subprocess.run([*refuse, "true"], capture_output=True).returncode == 0 else []
+
+
+def processes(word):
+    """Those with this in their command line; /proc changes while it is read."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [path] if word.encode() in path.read_bytes() else []
+        except OSError:
+            continue
+    return found
 
 
 def check_all(paths, *options):
@@ -121,10 +140,7 @@ class CheckTest(unittest.TestCase):
         self.assertIn("sandbox: " + ", ".join(report["sandbox"]), shown.stdout.replace("\n", " "))
 
     def test_it_works_where_namespaces_are_refused(self):
-        # Inside, the kernel refuses more of them. Where it refuses these, too, that is what is to be tested.
-        refuse = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"', "sh"]
-        if subprocess.run([*refuse, "true"], capture_output=True).returncode != 0:
-            refuse = []
+        refuse = refusing_namespaces()
         for path, expected in (("right/softmax_plain.py", 0), ("right/several.cpp", 0), ("hostile/fork.py", 1)):
             code, report = check(HERE / path, before=refuse)
             self.assertEqual(code, expected, report)
@@ -140,6 +156,21 @@ class CheckTest(unittest.TestCase):
                 source.chmod(0o644)
                 code, report = check(source, cwd=folder, env={**os.environ, "TMPDIR": folder, "HOME": folder}, **nobody)
                 self.assertEqual(code, expected, report)
+
+    def test_nothing_is_left_when_the_check_is_interrupted_or_killed(self):
+        for before in ([], refusing_namespaces()):
+            for how in (signal.SIGINT, signal.SIGKILL):
+                with self.subTest(before=before, how=how), tempfile.TemporaryDirectory(prefix="loops") as folder:
+                    path = pathlib.Path(folder) / f"{pathlib.Path(folder).name}.py"
+                    path.write_text("def softmax(x):\n    while True:\n        pass\n")
+                    one = subprocess.Popen([*before, PROGRAM, "lab", "check", str(path), "--seconds", "600"], stdout=subprocess.DEVNULL)
+                    learner = f"learner/{path.name}"
+                    while one.poll() is None and not processes(learner):
+                        time.sleep(0.05)
+                    one.send_signal(how)
+                    self.assertEqual(one.wait(timeout=100), -how)
+                    while processes(learner):  # of what was killed the sandbox ends a moment later
+                        time.sleep(0.05)
 
     def test_a_file_that_is_no_source_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
