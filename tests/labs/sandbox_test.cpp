@@ -3,14 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 
+#include "io/environment.hpp"
 #include "io/temporary.hpp"
 #include "labs/exercises/check.hpp"
 
@@ -89,7 +93,7 @@ TEST_P(Sandboxed, EveryCallThatReachesOutsideIsRefused) {
   const Outcome outcome = run({"calls", std::to_string(::getpid())});
   ASSERT_EQ(outcome.end, End::exited) << outcome.output;
   const std::map<std::string, int> errors = errors_of(outcome.answers);
-  EXPECT_GE(errors.size(), 66U) << outcome.answers;
+  EXPECT_GE(errors.size(), 60U) << outcome.answers;
   for (const auto& [name, error] : errors) EXPECT_NE(error, 0) << name << " was not refused";
   EXPECT_EQ(signals_received, 0);
   for (const char* name : {"new", "fifo", "zero", "second", "folder", "absent"})
@@ -163,7 +167,7 @@ TEST_P(Sandboxed, ThreadsAreBoundedWhereTheUserHasANamespace) {
   const Outcome outcome = run({"threads"});
   ASSERT_TRUE(outcome.answers.starts_with("threads ")) << outcome.answers;
   const int started = std::atoi(outcome.answers.c_str() + 8);
-  EXPECT_GE(started, 100);
+  EXPECT_GE(started, 16);
   if (outcome.held.namespaces && ::geteuid() != 0) {
     EXPECT_LE(started, 256);
   }
@@ -188,6 +192,7 @@ TEST_P(Sandboxed, TheHomeFolderIsNotShownEvenIfAskedFor) {
   std::ofstream(home.path() / "secret") << "secret";
   fs::create_directory(home.path() / "packages");
   std::ofstream(home.path() / "packages" / "module") << "module";
+  const std::string before(io::environment("HOME"));
   ::setenv("HOME", home.path().c_str(), 1);
   fs::copy_file(LABS_ATTACK, folder() / "attack");
   const auto read = [&](const fs::path& path) {
@@ -197,6 +202,8 @@ TEST_P(Sandboxed, TheHomeFolderIsNotShownEvenIfAskedFor) {
                                        (home.path() / "packages").string()}},
                          GetParam().layers);
   };
+  const std::unique_ptr<const char, void (*)(const char*)> restored(
+      before.c_str(), [](const char* path) { (void)::setenv("HOME", path, 1); });
   const Outcome secret = read(home.path() / "secret");
   if (secret.held.file_tree || secret.held.landlock) {
     EXPECT_NE(errors_of(secret.answers).at("read"), 0);
@@ -230,6 +237,23 @@ TEST_P(Sandboxed, WhatHoldsIsAtMostWhatWasTried) {
   EXPECT_LE(held.namespaces, tried.namespaces);
   EXPECT_LE(held.file_tree, tried.file_tree && tried.namespaces);
   EXPECT_LE(held.landlock, tried.landlock);
+}
+
+// Asked of the system in other ways: a layer that it has must hold.
+TEST_P(Sandboxed, WhatTheSystemHasIsUsed) {
+  const auto works = [](const char* command) { return std::system(command) == 0; };
+  const Layers tried = GetParam().layers, held = run({"print", "x"}).held;
+  if (::syscall(444, nullptr, 0, 1) >= 1) {  // the version of Landlock
+    EXPECT_EQ(held.landlock, tried.landlock);
+  }
+  if (works("unshare --user --pid --net --ipc --uts --cgroup --mount --fork true 2>/dev/null")) {
+    EXPECT_EQ(held.namespaces, tried.namespaces);
+  }
+  // Of what a file tree needs mount_setattr is the youngest.
+  if (works("unshare --user --map-root-user --mount mount -t tmpfs none /mnt 2>/dev/null") &&
+      (::syscall(442, -1, nullptr, 0, nullptr, 0) == 0 || errno != ENOSYS)) {
+    EXPECT_EQ(held.file_tree, tried.file_tree);
+  }
 }
 
 TEST_P(Sandboxed, AProgramThatIsNotThereIsAnError) {
