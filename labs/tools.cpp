@@ -65,11 +65,7 @@ Rows rows_of(View view, std::int64_t batch, std::int64_t head) {
 double largest_difference(View a, View b) {
   const std::vector<double> x = doubles_of(a), y = doubles_of(b);
   double most = 0;
-  for (std::size_t n = 0; n < x.size(); ++n) {
-    const double difference = std::abs(x[n] - y[n]);
-    if (std::isnan(difference)) return difference;
-    most = std::max(most, difference);
-  }
+  for (std::size_t n = 0; n < x.size(); ++n) most = largest_of({most, std::abs(x[n] - y[n])});
   return most;
 }
 
@@ -81,7 +77,7 @@ bool same_bits(View a, View b) {
 
 double largest(View a) {
   double most = 0;
-  for (const double value : doubles_of(a)) most = std::max(most, std::abs(value));
+  for (const double value : doubles_of(a)) most = largest_of({most, std::abs(value)});
   return most;
 }
 
@@ -97,6 +93,20 @@ View slice(View view, std::int64_t axis, std::int64_t first, std::int64_t count)
   view.data = static_cast<const char*>(view.data) + first * view.strides[n] * size_of(view.dtype);
   view.shape[n] = count;
   return view;
+}
+
+double largest_of(std::initializer_list<double> values) {
+  double most = *values.begin();
+  for (const double value : values)
+    if (std::isnan(value) || value > most) most = value;
+  return most;
+}
+
+double smallest_of(std::initializer_list<double> values) {
+  double least = *values.begin();
+  for (const double value : values)
+    if (std::isnan(value) || value < least) least = value;
+  return least;
 }
 
 double mean_of(const std::vector<double>& values) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +20,13 @@ std::vector<double> doubles_of(View view);  // f32 or f64, any strides, in logic
 Rows rows_of(View view, std::int64_t batch = 0, std::int64_t head = 0);
 double largest_difference(View a, View b);  // of two f32 views of one shape; NaN where either has one
 bool same_bits(View a, View b);
-double largest(View a);  // of |a|
+double largest(View a);  // of |a|; NaN where it has one
 double mean_square(View a);
 View slice(View view, std::int64_t axis, std::int64_t first, std::int64_t count);
 
+// NaN if one of them is: a number that is not there is neither small nor large.
+double largest_of(std::initializer_list<double> values);
+double smallest_of(std::initializer_list<double> values);
 double mean_of(const std::vector<double>& values);
 double deviation_of(const std::vector<double>& values);  // standard
 double entropy_of(const std::vector<double>& weights);   // in nats

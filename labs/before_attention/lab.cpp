@@ -134,7 +134,7 @@ Results measure(const Arguments& a, const Progress& progress) {
 
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
-  const double best = std::max(n.at("additive_3"), n.at("general_3")), none = n.at("none_3");
+  const double best = largest_of({n.at("additive_3"), n.at("general_3")}), none = n.at("none_3");
   list.push_back(
       conclude("attention_helps", best > none + 0.1,
                say("on lines of three items attention gets {:.0f} % fully right (Bahdanau {:.0f} %, Luong {:.0f} %), "
@@ -159,7 +159,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
                               "length did not hurt it on this run.",
                               "不带注意力时，一个条目译对 {:.0f} % 的词，三个条目 {:.0f} %：这次长度没有影响。",
                               100 * n.at("none_words_1"), 100 * n.at("none_words_3"))));
-  const double aligned = std::max(n.at("additive_aligned_near"), n.at("general_aligned_near"));
+  const double aligned = largest_of({n.at("additive_aligned_near"), n.at("general_aligned_near")});
   list.push_back(
       conclude("alignment_is_found", aligned > 0.6,
                say("nobody told them which word belongs to which, and yet {:.0f} % (Bahdanau) and {:.0f} % (Luong) of "
@@ -173,7 +173,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
                    "word or one beside it.",
                    "只有 {:.0f} %（Bahdanau）和 {:.0f} %（Luong）的数字、月、日看向自己对应的词或其相邻的词。",
                    100 * n.at("additive_aligned_near"), 100 * n.at("general_aligned_near"))));
-  const double longer = std::max(n.at("additive_4"), n.at("general_4"));
+  const double longer = largest_of({n.at("additive_4"), n.at("general_4")});
   list.push_back(
       conclude("longer_than_trained_is_hard", longer < best,
                say("lines longer than any trained on are hard for all of them: {:.0f} % of four items at best, {:.0f} "

@@ -31,7 +31,7 @@ Rows product(const Rows& a, const Rows& b_rows, bool transposed) {  // a . b^T, 
 double difference(const Rows& a, const Rows& b) {
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
-    for (std::size_t d = 0; d < a[i].size(); ++d) most = std::max(most, std::abs(a[i][d] - b[i][d]));
+    for (std::size_t d = 0; d < a[i].size(); ++d) most = largest_of({most, std::abs(a[i][d] - b[i][d])});
   return most;
 }
 
@@ -42,10 +42,10 @@ double outside_of_values(const Rows& out, const Rows& v) {
     for (std::size_t d = 0; d < out[i].size(); ++d) {
       double low = v[0][d], high = v[0][d];
       for (std::size_t j = 0; j <= i; ++j) {
-        low = std::min(low, v[j][d]);
-        high = std::max(high, v[j][d]);
+        low = smallest_of({low, v[j][d]});
+        high = largest_of({high, v[j][d]});
       }
-      most = std::max({most, low - out[i][d], out[i][d] - high});
+      most = largest_of({most, low - out[i][d], out[i][d] - high});
     }
   return most;
 }
@@ -101,7 +101,7 @@ Results measure(const Arguments& arguments, const Progress&) {
     weights.push_back(softmax_of(row));
     double sum = 0;
     for (const double w : weights.back()) sum += w;
-    worst_sum = std::max(worst_sum, std::abs(sum - 1));
+    worst_sum = largest_of({worst_sum, std::abs(sum - 1)});
   }
   results.add(matrix("weights", title_with_shape("4. softmax", weights), weights, labels, labels));
   const Rows out = product(weights, V, false);
@@ -114,9 +114,9 @@ Results measure(const Arguments& arguments, const Progress&) {
   for (const auto& row : rows_of(engine.weights)) {
     double sum = 0;
     for (const double w : row) sum += w;
-    engine_sum = std::max(engine_sum, std::abs(sum - 1));
+    engine_sum = largest_of({engine_sum, std::abs(sum - 1)});
   }
-  results.put("row_sum_error", std::max(worst_sum, engine_sum));
+  results.put("row_sum_error", largest_of({worst_sum, engine_sum}));
   results.put("engine_difference", difference(out, rows_of(engine.out)));
   results.put("first_row_difference", difference({out.front()}, {V.front()}));
   results.put("outside_of_values", outside_of_values(out, V));

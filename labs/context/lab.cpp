@@ -131,8 +131,8 @@ void movement_part(const TinyModel& model, Words& words, Results& results) {
       row.push_back(number_text(other, 4));
       row.push_back(number_text(same_sense, 4));
       const char* noun = first == 0 ? "model" : "tower";
-      results.put(fmt::format("{}_other_{}", noun, n), std::max(0.0, other));
-      results.put(fmt::format("{}_same_{}", noun, n), std::max(0.0, same_sense));
+      results.put(fmt::format("{}_other_{}", noun, n), largest_of({0.0, other}));
+      results.put(fmt::format("{}_same_{}", noun, n), largest_of({0.0, same_sense}));
     }
     table.rows.push_back(std::move(row));
   }
@@ -160,7 +160,7 @@ void heads_part(const TinyModel& model, Words& words, Results& results) {
       TinyModel without = model.clone();
       without.knock_out(layer, h);
       const double harm = without.loss(test) - whole;
-      most_harm = std::max(most_harm, harm);
+      most_harm = largest_of({most_harm, harm});
       sum += moved;
       if (moved > most) {
         most = moved;
@@ -203,7 +203,7 @@ Results measure(const Arguments& a, const Progress& progress) {
 
 std::vector<Conclusion> judge(const Numbers& n) {
   std::vector<Conclusion> list;
-  const double start = std::max(n.at("model_other_0"), n.at("tower_other_0"));
+  const double start = largest_of({n.at("model_other_0"), n.at("tower_other_0")});
   list.push_back(
       conclude("one_embedding", start < 1e-6,
                say("before the first layer the word has one vector, whatever stands around it (distance {:.0e}).",
@@ -218,8 +218,8 @@ std::vector<Conclusion> judge(const Numbers& n) {
                say("after the last layer the two senses lie only {:.3g} and {:.3g} apart: this model has not learnt to "
                    "tell them.",
                    "最后一层之后，两种词义只相距 {:.3g} 和 {:.3g}：这个模型还没学会区分。", model_end, tower_end)));
-  const double model_ratio = model_end / std::max(1e-9, n.at("model_same_2")),
-               tower_ratio = tower_end / std::max(1e-9, n.at("tower_same_2"));
+  const double model_ratio = model_end / largest_of({1e-9, n.at("model_same_2")}),
+               tower_ratio = tower_end / largest_of({1e-9, n.at("tower_same_2")});
   list.push_back(conclude(
       "by_meaning_not_by_words", model_ratio > 1.5 && tower_ratio > 1.5,
       say("another sense moves the word {:.1f} (model) and {:.1f} (tower) times as far as another word of the same "

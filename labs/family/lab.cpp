@@ -178,7 +178,7 @@ void latent_part(Results& results) {
   const Tensor full = latent.forward(x, {.mask = causal()});
   double worst = 0;
   for (std::int64_t i = 0; i < 24; ++i)
-    worst = std::max(worst, largest_difference(latent.step(slice(x, 2, i, 1), cache), slice(full, 2, i, 1)));
+    worst = largest_of({worst, largest_difference(latent.step(slice(x, 2, i, 1), cache), slice(full, 2, i, 1))});
   results.put("mla_step_difference", worst / largest(full));
   results.put("mla_bytes", latent.bytes_per_token());
   results.put("mla_expanded_bytes", latent.expanded_bytes_per_token());
@@ -221,10 +221,10 @@ std::vector<Conclusion> judge(const Numbers& n) {
           "gives is merged.",
           "分块与环形注意力是精确的（误差 {:.0e}）：键可以一块一块来，再把各块的结果合并。", n.at("ring_error")),
       say("blocks merged gave an error of {:.2g}.", "分块合并的误差是 {:.2g}。", n.at("ring_error"))));
-  const double least =
-      std::min({n.at("window_error"), n.at("strided_error"), n.at("longformer_error"), n.at("blockwise_sparse_error")});
+  const double least = smallest_of(
+      {n.at("window_error"), n.at("strided_error"), n.at("longformer_error"), n.at("blockwise_sparse_error")});
   const double seen =
-      std::max({n.at("window_seen"), n.at("strided_seen"), n.at("longformer_seen"), n.at("blockwise_sparse_seen")});
+      largest_of({n.at("window_seen"), n.at("strided_seen"), n.at("longformer_seen"), n.at("blockwise_sparse_seen")});
   list.push_back(conclude("sparse_ones_miss_something", least > 1e-3 && seen < 0.9,
                           say("every sparse pattern sees less ({:.0f} % of the pairs at most) and gives another "
                               "output, by {:.0f} % at least: "

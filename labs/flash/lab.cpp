@@ -79,7 +79,7 @@ Results measure(const Arguments& a, const Progress& progress) {
       naive_bytes = naive_peak;
       matrix_bytes = static_cast<double>(L) * static_cast<double>(L) * 4;
       ratio = naive_seconds / flash_seconds;
-      worst = std::max(worst, largest_difference(fast, slow));
+      worst = largest_of({worst, largest_difference(fast, slow)});
       time.curves[0].points.emplace_back(L, naive_seconds);
       memory.curves[0].points.emplace_back(L, std::max(4096.0, naive_peak));
       row[1] = same("{}", io::readable_time(naive_seconds));

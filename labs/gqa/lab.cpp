@@ -197,7 +197,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
                    "而且没有必要：让各个头直接读共享的 K 和 V，输出相同（差 {:.0e}）。", n.at("repeat_difference")),
                say("sharing and repeating differ by {:.2g}.", "共享与复制相差 {:.2g}。", n.at("repeat_difference"))));
   const double gap = n.at("loss_MQA") - n.at("loss_MHA");
-  const double learnt = n.at("blind_loss") - std::max({n.at("loss_MHA"), n.at("loss_GQA"), n.at("loss_MQA")});
+  const double learnt = n.at("blind_loss") - largest_of({n.at("loss_MHA"), n.at("loss_GQA"), n.at("loss_MQA")});
   list.push_back(conclude("all_three_learn", learnt > 0.25 * n.at("blind_loss"),
                           say("trained alike all three learn the task: losses {:.3f} (MHA), {:.3f} (GQA), {:.3f} "
                               "(MQA), where blind guessing "

@@ -133,10 +133,10 @@ void training_part(const Arguments& a, const Progress& progress, Results& result
     TinyModel without = many.clone();
     without.knock_out(0, h);
     const double loss = without.loss(test), n = near[static_cast<std::size_t>(h)], f = far[static_cast<std::size_t>(h)];
-    most_harm = std::max(most_harm, loss - whole);
-    least_harm = std::min(least_harm, loss - whole);
-    best_near = std::max(best_near, n);
-    best_far = std::max(best_far, f);
+    most_harm = largest_of({most_harm, loss - whole});
+    least_harm = smallest_of({least_harm, loss - whole});
+    best_near = largest_of({best_near, n});
+    best_far = largest_of({best_far, f});
     table.rows.push_back({same("{}", h), number_text(n, 2), number_text(f, 2),
                           n > 0.4   ? say("{} back", "往回 {}", kNear)
                           : f > 0.4 ? say("{} back", "往回 {}", kFar)
@@ -203,7 +203,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
           "没有头专门负责这两种关系：最好的分别是 {:.0f} %（往回 1）和 {:.0f} %（往回 3）。", 100 * n.at("best_near"),
           100 * n.at("best_far"))));
   list.push_back(conclude(
-      "heads_are_not_alike", n.at("most_harm") > 3 * std::max(0.0, n.at("least_harm")) && n.at("most_harm") > 0.05,
+      "heads_are_not_alike", n.at("most_harm") > 3 * largest_of({0.0, n.at("least_harm")}) && n.at("most_harm") > 0.05,
       say("knocking one head out costs between {:.3f} and {:.3f} of loss: some carry the work, others far less of it.",
           "敲除一个头，损失上升 {:.3f} 到 {:.3f} 不等：有的头承担主要工作，有的贡献小得多。", n.at("least_harm"),
           n.at("most_harm")),

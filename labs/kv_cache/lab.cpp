@@ -24,7 +24,7 @@ void bits_part(const MultiHeadAttention& layer, const Tensor& x, Results& result
   for (std::int64_t i = 0; i < L; ++i) {
     const Tensor y = layer.step(token(x, i), cache);
     if (!same_bits(y, slice(full, 2, i, 1))) ++different;
-    worst = std::max(worst, largest_difference(y, slice(full, 2, i, 1)));
+    worst = largest_of({worst, largest_difference(y, slice(full, 2, i, 1))});
   }
   const std::int64_t half = L / 2;
   (void)layer.step(slice(x, 2, 0, half), chunks);

@@ -91,10 +91,10 @@ void padding_part(Results& results) {
   for (std::int64_t b = 0; b < 3; ++b) {
     const auto cut = [&](View view) { return slice(slice(view, 0, b, 1), 2, 0, lengths[b]); };
     const AttentionResult alone = attention(cut(q), cut(k), cut(v), {.mask = causal()});
-    worst = std::max(worst, largest_difference(alone.out, cut(both.out)));
+    worst = largest_of({worst, largest_difference(alone.out, cut(both.out))});
     bits = bits && same_bits(alone.out, cut(both.out));
-    without = std::max(without, largest_difference(cut(only_padding.out), cut(unpadded.out)));
-    causal_alone = std::max(causal_alone, largest_difference(cut(only_causal.out), cut(both.out)));
+    without = largest_of({without, largest_difference(cut(only_padding.out), cut(unpadded.out))});
+    causal_alone = largest_of({causal_alone, largest_difference(cut(only_causal.out), cut(both.out))});
   }
   results.put("padded_batch_difference", worst);
   results.put("padded_batch_bits", bits ? 1 : 0);
@@ -149,7 +149,7 @@ Results measure(const Arguments& a, const Progress& progress) {
               *std::max_element(last.begin(), last.end()) - *std::min_element(last.begin(), last.end()));
   double past = 0;  // the most weight that a row but the last gives to itself or the past
   for (std::size_t i = 0; i + 1 < lesson.size(); ++i)
-    for (std::size_t j = 0; j <= i; ++j) past = std::max(past, lesson[i][j]);
+    for (std::size_t j = 0; j <= i; ++j) past = largest_of({past, lesson[i][j]});
   results.put("inverted_past_weight", past);
   results.put("causal_leak", leak(causal(), L));
   results.put("inverted_leak", leak(inverted(), L));

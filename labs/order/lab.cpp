@@ -70,7 +70,7 @@ double mean_difference(const Tensor& a, const Tensor& b) {  // of the two means 
     double sum = 0;
     for (std::int64_t i = 0; i < L; ++i)
       sum += static_cast<double>(a.data<float>()[i * D + d]) - static_cast<double>(b.data<float>()[i * D + d]);
-    most = std::max(most, std::abs(sum) / static_cast<double>(L));
+    most = largest_of({most, std::abs(sum) / static_cast<double>(L)});
   }
   return most;
 }
@@ -158,7 +158,7 @@ std::vector<Conclusion> judge(const Numbers& n) {
       say("with a causal mask the differences are {:.2g} and {:.2g}: one of the two still holds here.",
           "有因果掩码时两个差值是 {:.2g} 和 {:.2g}：其中一个在这里仍然成立。", n.at("causal_equivariance"),
           n.at("causal_invariance"))));
-  const double least = std::min(n.at("sinusoidal_equivariance"), n.at("rope_equivariance"));
+  const double least = smallest_of({n.at("sinusoidal_equivariance"), n.at("rope_equivariance")});
   list.push_back(conclude(
       "positions_break_it", least > kDifferent,
       say("positions break the symmetry, whether added to the input ({:.2f}) or rotated into q and k ({:.2f}).",

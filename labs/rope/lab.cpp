@@ -50,14 +50,14 @@ void distance_part(const Arguments& a, Results& results) {
     for (const std::int64_t offset : offsets) {
       const Tensor qi = rotated(q, offset + distance, RopeStyle::half_split, theta);
       const double score = dot(qi, rotated(k, offset, RopeStyle::half_split, theta));
-      low = std::min(low, score);
-      high = std::max(high, score);
-      norm = std::max(norm, std::abs(std::sqrt(dot(qi, qi) / dot(q, q)) - 1));
+      low = smallest_of({low, score});
+      high = largest_of({high, score});
+      norm = largest_of({norm, std::abs(std::sqrt(dot(qi, qi) / dot(q, q)) - 1)});
       row.push_back(number_text(score, 4));
     }
     if (distance == 0) first = low;
-    across = std::max(across, std::abs(low - first));
-    spread = std::max(spread, high - low);
+    across = largest_of({across, std::abs(low - first)});
+    spread = largest_of({spread, high - low});
     table.rows.push_back(std::move(row));
   }
   results.add(std::move(table));

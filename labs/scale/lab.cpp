@@ -40,7 +40,7 @@ Row row_for(std::int64_t d, std::int64_t samples, std::uint64_t seed) {
                static_cast<double>(k.data<float>()[(i * kKeys + j) * d + n]);
       s.push_back(dot);
       scaled.push_back(dot / root);
-      row.farthest = std::max(row.farthest, std::abs(dot));
+      row.farthest = largest_of({row.farthest, std::abs(dot)});
       row.outside += std::abs(dot / root) > 1 ? 1 : 0;
     }
     scores.insert(scores.end(), s.begin(), s.end());
@@ -124,10 +124,10 @@ Results measure(const Arguments& a, const Progress& progress) {
                           number_text(row.scaled_gradient, 3)});
     figure.curves[0].points.emplace_back(d, row.entropy);
     figure.curves[1].points.emplace_back(d, row.scaled_entropy);
-    worst_deviation = std::max(worst_deviation, std::abs(row.deviation / root - 1));
-    worst_scaled = std::max(worst_scaled, std::abs(row.deviation * row.deviation / static_cast<double>(d) - 1));
-    low = std::min(low, row.scaled_entropy);
-    high = std::max(high, row.scaled_entropy);
+    worst_deviation = largest_of({worst_deviation, std::abs(row.deviation / root - 1)});
+    worst_scaled = largest_of({worst_scaled, std::abs(row.deviation * row.deviation / static_cast<double>(d) - 1)});
+    low = smallest_of({low, row.scaled_entropy});
+    high = largest_of({high, row.scaled_entropy});
     if (d == 16) first = row;
     if (d == 512) {
       results.put("deviation_512", row.deviation);

@@ -38,7 +38,7 @@ Results measure(const Arguments& a, const Progress&) {
   for (const auto& row : rows_of(cross_weights)) {
     double sum = 0;
     for (const double w : row) sum += w;
-    worst = std::max(worst, std::abs(sum - 1));
+    worst = largest_of({worst, std::abs(sum - 1)});
   }
   results.put("row_sum_error", worst);
   // Nothing of x but the queries: with one query, the other rows of x cannot matter; the context's order neither.

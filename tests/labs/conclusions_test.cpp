@@ -2,6 +2,7 @@
 // runs here: the numbers are handed in.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -409,6 +410,20 @@ TEST(LabConclusions, EveryNumberThatCountsHasALimit) {
         }
       }
   }
+}
+
+// Flags are 0 or 1, and the score is the learner's.
+TEST(LabConclusions, NothingIsConcludedFromNan) {
+  const auto may_be_nan = [](const Limit& limit) {
+    const bool flag = std::min(limit.inside, limit.outside) == 0 && std::max(limit.inside, limit.outside) == 1;
+    return !flag && std::string(limit.number) != "score";
+  };
+  for (const Claim& claim : kClaims)
+    for (const Limit& limit : claim.limits)
+      if (may_be_nan(limit)) {
+        EXPECT_FALSE(judged(claim, limit.number, std::numeric_limits<double>::quiet_NaN()).holds)
+            << claim.lab << " " << claim.conclusion << " " << limit.number;
+      }
 }
 
 TEST(LabConclusions, EveryConclusionHasItsLimits) {
