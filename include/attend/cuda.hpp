@@ -22,14 +22,26 @@ ATTEND_API std::string why_not();
 // there is none, the first device's own.
 using Stream = void*;
 
+// The caller's source of temporary device memory for one call, in the order of the call's stream: `free` may be
+// followed by an `allocate` that returns the same memory while kernels launched before still use it. Blocks are aligned
+// to 256 bytes. Without one, a call allocates from attend's own pool on the stream.
+class ATTEND_API Allocator {
+ public:
+  virtual void* allocate(std::int64_t bytes) = 0;  // throws where there is no memory
+  virtual void free(void* memory) = 0;
+
+ protected:
+  ~Allocator() = default;
+};
+
 // As attend::attention, for views of device memory: bf16 and f16, D and E up to 256. So are the views in the options
-// and extras, and the data of a dense mask. Returns once the work is on the stream. It allocates from a pool on the
-// stream, waits for nothing and can be captured in a graph. What it cannot do throws InvalidArgument with its name:
-// score rules, weights, row sums, f32 and f64, unions of masks, statistics together with dropout; the plain kernels
-// also statistics, and D and E that are no multiples of 8. The bits of a row do not depend on the batch and the heads
-// around it.
+// and extras, and the data of a dense mask. Returns once the work is on the stream. It takes temporary memory from
+// `allocator` or a pool on the stream, waits for nothing and can be captured in a graph. What it cannot do throws
+// InvalidArgument with its name: score rules, weights, row sums, f32 and f64, unions of masks, statistics together with
+// dropout; the plain kernels also statistics, and D and E that are no multiples of 8. The bits of a row do not depend
+// on the batch and the heads around it.
 ATTEND_API void attention(View q, View k, View v, MutableView out, const AttentionOptions& options = {},
-                          const AttentionExtras& extras = {}, Stream stream = nullptr);
+                          const AttentionExtras& extras = {}, Stream stream = nullptr, Allocator* allocator = nullptr);
 
 // In which order the parts of dq are added: that of the keys, the same bits every time; or as they come. The plain
 // kernels have one order.
@@ -39,7 +51,7 @@ enum class Order { fixed, free };
 // of a bias where each score has an element of its own, in f32.
 ATTEND_API void attention_backward(View dout, View q, View k, View v, View out, View lse,
                                    const AttentionGradients& gradients, const AttentionOptions& options = {},
-                                   Order order = Order::fixed, Stream stream = nullptr);
+                                   Order order = Order::fixed, Stream stream = nullptr, Allocator* allocator = nullptr);
 
 // ---- The lens ----
 

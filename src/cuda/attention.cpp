@@ -89,7 +89,7 @@ std::unique_ptr<Workspace> part_memory(const DeviceCall& on, KeyParts& parts) {
   const std::int64_t numbers = (1 + parts.has_rest) * rows;
   auto memory = std::make_unique<Workspace>(
       on.device, Workspace::round(numbers * 4) + Workspace::round(floats * 4) + Workspace::round(watched * 4),
-      on.stream);
+      on.stream, on.allocator);
   parts.lse = memory->part<float>(numbers);
   parts.out = memory->part<float>(floats);
   if (watched > 0) parts.statistics = memory->part<float>(watched);
@@ -231,13 +231,13 @@ void run_plain(DeviceCall& on, const MutableView& out, const AttentionExtras& ex
 }  // namespace
 
 void attention(View q, View k, View v, MutableView out, const AttentionOptions& options, const AttentionExtras& extras,
-               Stream stream) {
+               Stream stream, Allocator* allocator) {
   const AttentionCall call(q, k, v, options);
   check_outputs(call, out, extras);
   check_dtype(kOp, "out", out.dtype, q.dtype);
   if (extras.weights) fail(kOp, "weights on a GPU are not supported yet");
   if (extras.row_sums) fail(kOp, "row sums on a GPU are not supported yet");
-  DeviceCall on(kOp, call, static_cast<CUstream>(stream), extras.statistics);
+  DeviceCall on(kOp, call, static_cast<CUstream>(stream), allocator, extras.statistics);
   if (extras.statistics && on.terms.dropout_threshold != 0)
     fail(kOp, "statistics together with dropout on a GPU are not supported yet");
   const bool plain = on.device.kernels == KernelSet::plain;

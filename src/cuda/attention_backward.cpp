@@ -116,7 +116,7 @@ std::unique_ptr<Workspace> row_memory(const DeviceCall& on, bool terms, Backward
   auto memory = std::make_unique<Workspace>(
       on.device,
       (terms ? 3 : 2) * bytes(rows, 4) + bytes(of_batches, 8) + bytes(of_batches, 4) + bytes(steps, 8) + more,
-      on.stream);
+      on.stream, on.allocator);
   a.rows.lse2 = memory->part<float>(rows), a.rows.delta = memory->part<float>(rows);
   if (terms) a.tops = memory->part<float>(rows);
   a.rows.seen = memory->part<int2>(of_batches);
@@ -244,11 +244,11 @@ void run_plain(DeviceCall& on, const View& dout, const View& out, const View& ls
 }  // namespace
 
 void attention_backward(View dout, View q, View k, View v, View out, View lse, const AttentionGradients& gradients,
-                        const AttentionOptions& options, Order order, Stream stream) {
+                        const AttentionOptions& options, Order order, Stream stream, Allocator* allocator) {
   const AttentionCall call(q, k, v, options);
   check_backward(call, dout, out, lse, gradients);
   check_gradients(call, gradients);
-  DeviceCall on(kOp, call, static_cast<CUstream>(stream));
+  DeviceCall on(kOp, call, static_cast<CUstream>(stream), allocator);
   if (call.empty() || k.length() == 0) fail(kOp, "q and k have no rows, expected at least one of each");
   if (on.device.kernels == KernelSet::plain) return run_plain(on, dout, out, lse, gradients);
   run(on, dout, out, lse, gradients, order);

@@ -166,9 +166,9 @@ KeyParts key_parts(const AttentionCall& call, const MutableView& out, const Atte
   return parts;
 }
 
-DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on,
+DeviceCall::DeviceCall(const char* op, const AttentionCall& checked, CUstream on, Allocator* memory_from,
                        const std::optional<RowStatistics>& wanted)
-    : call(checked), device((check_supported(op, checked), device_state())), stream(on) {
+    : call(checked), device((check_supported(op, checked), device_state())), stream(on), allocator(memory_from) {
   const AttentionProblem& p = call.unread_problem();
   check_memory(op, call);
   lower_mask(call.mask, mask, ints_);
@@ -222,7 +222,7 @@ void DeviceCall::lower_statistics(const RowStatistics& wanted) {
 
 const std::uint8_t* DeviceCall::upload(const std::uint8_t* data, std::size_t bytes) {
   check_capture(stream, "a mask's lists and the tokens of statistics");
-  memory_.push_back(std::make_unique<Workspace>(device, static_cast<std::int64_t>(bytes), stream));
+  memory_.push_back(std::make_unique<Workspace>(device, static_cast<std::int64_t>(bytes), stream, allocator));
   auto* to = memory_.back()->part<std::uint8_t>(static_cast<std::int64_t>(bytes));
   // From memory that is not pinned the driver copies before it returns.
   check(driver().copy_in(reinterpret_cast<CUdeviceptr>(to), data, bytes, stream), "cuMemcpyHtoDAsync");
@@ -268,7 +268,8 @@ void DeviceCall::make_bits(int tile_queries, int tile_keys, const std::optional<
   const std::int64_t words = checked_product("mask bits", {heads, mask.M, bits_.row_words});
   const std::int64_t tiles = checked_product("mask tiles", {tile_rows, bits_.row_tiles});
   memory_.push_back(std::make_unique<Workspace>(
-      device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream));
+      device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream,
+      allocator));
   bits_.words = memory_.back()->part<std::uint32_t>(words);
   bits_.tiles = memory_.back()->part<MaskTile>(tiles);
   const std::int64_t strips = divide_up(bits_.row_tiles, 1024 / tile_keys);
@@ -291,7 +292,8 @@ KeyBits DeviceCall::make_key_bits(int tile_queries, int tile_keys) {
   const std::int64_t words = checked_product("mask bits", {heads, mask.N, bits_.words_of_key});
   const std::int64_t tiles = checked_product("mask tiles", {heads, bits_.row_tiles, bits_.rows_of_tiles});
   memory_.push_back(std::make_unique<Workspace>(
-      device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream));
+      device, Workspace::round(words * 4) + Workspace::round(tiles * std::int64_t{sizeof(MaskTile)}), stream,
+      allocator));
   bits_.key_words = memory_.back()->part<std::uint32_t>(words);
   bits_.key_tiles = memory_.back()->part<MaskTile>(tiles);
   launch(kernel("mask_bits", "mask_key_words", 0), static_cast<int>(heads * bits_.row_words), kMaskThreads, 0, stream,

@@ -64,12 +64,13 @@ KeyParts key_parts(const AttentionCall& call, const MutableView& out, const Atte
 // The mask and the terms of a call on the device. Owns the memory of the mask's lists and bits.
 class DeviceCall {
  public:
-  DeviceCall(const char* op, const AttentionCall& call, CUstream stream,
+  DeviceCall(const char* op, const AttentionCall& call, CUstream stream, Allocator* allocator = nullptr,
              const std::optional<RowStatistics>& wanted = {});
 
   const AttentionCall& call;
   DeviceState& device;
   CUstream stream;
+  Allocator* allocator;  // of temporary memory; null: the device's pool
   ScoreTerms terms;
   StatisticsArgs statistics;
   DeviceMask mask;

@@ -298,6 +298,14 @@ void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threa
   check(driver().launch_with(&config, function, parameters.data(), nullptr), "cuLaunchKernelEx");
 }
 
+Workspace::Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, Allocator* allocator)
+    : stream_(stream), allocator_(allocator), own_(bytes > 0) {
+  if (own_ && allocator_ != nullptr)
+    memory_ = reinterpret_cast<CUdeviceptr>(allocator_->allocate(bytes));
+  else if (own_)
+    check(driver().allocate(&memory_, static_cast<std::size_t>(bytes), device.pool, stream), "cuMemAllocFromPoolAsync");
+}
+
 Workspace::Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, void* given)
     : memory_(reinterpret_cast<CUdeviceptr>(given)), stream_(stream), own_(given == nullptr && bytes > 0) {
   if (own_)
@@ -305,7 +313,11 @@ Workspace::Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, v
 }
 
 Workspace::~Workspace() {
-  if (own_ && memory_ != 0) driver().free(memory_, stream_);
+  if (!own_ || memory_ == 0) return;
+  if (allocator_ != nullptr)
+    allocator_->free(reinterpret_cast<void*>(memory_));
+  else
+    driver().free(memory_, stream_);
 }
 
 }  // namespace attend::cuda

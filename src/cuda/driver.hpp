@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "attend/cuda.hpp"
+
 namespace attend::cuda {
 
 // What is called of libcuda.so.1.
@@ -78,8 +80,10 @@ void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threa
 // Memory of one call on a stream.
 class Workspace {
  public:
-  // From the pool; where `given` is set, it is the caller's own.
-  Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, void* given = nullptr);
+  // From the caller's allocator; null: from the device's pool.
+  Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, Allocator* allocator);
+  // The caller's own memory; null: `bytes` from the device's pool.
+  Workspace(DeviceState& device, std::int64_t bytes, CUstream stream, void* given);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
@@ -96,6 +100,7 @@ class Workspace {
   CUdeviceptr memory_ = 0;
   CUstream stream_;
   bool own_ = false;
+  Allocator* allocator_ = nullptr;
   std::int64_t used_ = 0;
 };
 

@@ -101,7 +101,7 @@ void run(DeviceCall& on, const View& lse, LensHead head, const LensArea& area, c
   Workspace memory(on.device,
                    (terms ? 3 : 2) * Workspace::round(a.padded * std::int64_t{4}) +
                        Workspace::round(a.padded * std::int64_t{8}) + Workspace::round(pieces * 8),
-                   on.stream);
+                   on.stream, on.allocator);
   a.lse2 = memory.part<float>(a.padded), a.position = memory.part<float>(a.padded);
   if (terms) a.top = memory.part<float>(a.padded);
   a.seen = memory.part<int2>(a.padded);

@@ -13,12 +13,12 @@ std::string why_not() {
   return "this library was built without CUDA: nvcc was not there, or ATTEND_CUDA was OFF";
 }
 
-void attention(View, View, View, MutableView, const AttentionOptions&, const AttentionExtras&, Stream) {
+void attention(View, View, View, MutableView, const AttentionOptions&, const AttentionExtras&, Stream, Allocator*) {
   throw InvalidArgument("cuda::attention: " + why_not());
 }
 
 void attention_backward(View, View, View, View, View, View, const AttentionGradients&, const AttentionOptions&, Order,
-                        Stream) {
+                        Stream, Allocator*) {
   throw InvalidArgument("cuda::attention_backward: " + why_not());
 }
 
