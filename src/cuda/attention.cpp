@@ -74,7 +74,7 @@ void combine(const DeviceCall& on, const KeyParts& parts) {
   if (rows > kFarKey) fail(kOp, "more than 2^29 rows of few queries each");
   const int blocks = static_cast<int>(divide_up(rows, kThreads / 32));
   const CUfunction join = kernel("attention_combine", "attention_combine_" + std::to_string(parts.row_floats), 0);
-  launch_behind(on.device.kernels, join, blocks, kThreads, on.stream, &parts);
+  launch_behind(on.device.kernels, join, blocks, kThreads, 0, on.stream, &parts);
   if (parts.joined_statistics.data != nullptr)
     launch(kernel("attention_combine", "statistics_combine", 0), blocks, kThreads, 0, on.stream, &parts);
 }

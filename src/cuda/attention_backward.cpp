@@ -126,11 +126,13 @@ std::unique_ptr<Workspace> row_memory(const DeviceCall& on, bool terms, Backward
   return memory;
 }
 
-// Each query's numbers, of rows with a large LSE those that are made again, and zero to the gradient of a bias.
+// Each query's numbers and zero to the turns, of rows with a large LSE those that are made again, and zero to the
+// gradient of a bias.
 void launch_begin(const DeviceCall& on, const BackwardArgs& a) {
   const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded});
-  launch(rows_kernel("backward_begin"), static_cast<int>(divide_up(rows, kRowThreads / kBeginLanes)), kRowThreads, 0,
-         on.stream, &a);
+  const int lanes = begin_lanes(a.E);
+  launch(rows_kernel("backward_begin_" + std::to_string(lanes)), static_cast<int>(divide_up(rows, kRowThreads / lanes)),
+         kRowThreads, 0, on.stream, &a);
   if (a.tops != nullptr)
     launch(rows_kernel(std::string("backward_tops_") + name(on.call.q.dtype)),
            static_cast<int>(divide_up(checked_product("rows", {a.B, a.H, a.M}), kRowThreads)), kRowThreads, 0,
@@ -140,6 +142,22 @@ void launch_begin(const DeviceCall& on, const BackwardArgs& a) {
 // The gradient of the sinks.
 void launch_sinks(const DeviceCall& on, const BackwardArgs& a) {
   if (a.dsinks.data != nullptr) launch(rows_kernel("backward_sinks"), a.H, kRowThreads, 0, on.stream, &a);
+}
+
+// Whether later blocks of keys are seen by fewer queries.
+bool is_causal(const MaskPlan& mask) {
+  return std::any_of(mask.intervals.begin(), mask.intervals.end(), [](const IntervalRule& r) {
+    return r.from == IntervalRule::From::position && r.right != kUnlimited;
+  });
+}
+
+// KV heads that are worked on side by side, in sections of nearly equal size: a small last one would leave
+// multiprocessors waiting.
+int head_section(const DeviceCall& on, const BackwardShape& shape, Order order, bool apart, int heads) {
+  const int in_order = is_causal(on.call.mask) ? shape.in_order_causal : shape.in_order;
+  const int blocks = order == Order::free || apart ? kBlocksInNoOrder : in_order;
+  const int section = std::clamp(on.device.multiprocessors / blocks, 1, heads);
+  return static_cast<int>(divide_up(heads, divide_up(heads, section)));
 }
 
 // Query heads that are worked on side by side: their keys and values fit the L2.
@@ -153,9 +171,11 @@ void launch_queries(const DeviceCall& on, BackwardArgs& a, const BackwardShape& 
   a.counter = take_counter(on.device, on.stream);
   a.query_section = query_section(a, shape.D);
   const std::int64_t items = checked_product("tiles", {a.B, a.H, (a.steps + 1) / 2});
-  launch(kernel("attention_backward_256", std::string("backward_queries_256_") + name(on.call.q.dtype), kQueriesShared),
-         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, kQueriesShared,
-         on.stream, &a);
+  launch_behind(
+      on.device.kernels,
+      kernel("attention_backward_256", std::string("backward_queries_256_") + name(on.call.q.dtype), kQueriesShared),
+      static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, kQueriesShared, on.stream,
+      &a);
 }
 
 void run(DeviceCall& on, const View& dout, const View& out, const View& lse, const AttentionGradients& gradients,
@@ -176,8 +196,7 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   a.k = tensor_map("k", on.call.k, {0, shape.keys});
   a.v = tensor_map("v", on.call.v, {0, shape.keys});
   a.dout = tensor_map("dout", dout, {0, shape.queries});
-  const int side_by_side = order == Order::fixed && !apart ? shape.in_order : kBlocksInNoOrder;
-  a.section = std::clamp(on.device.multiprocessors / side_by_side, 1, a.B * a.Hk);
+  a.section = head_section(on, shape, order, apart, a.B * a.Hk);
 
   const std::int64_t rows = checked_product("rows", {p.B, p.H, a.padded});
   const std::int64_t turns = apart ? 0 : checked_product("steps", {p.B, p.H, a.steps});
@@ -190,7 +209,7 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
     check(driver().fill(reinterpret_cast<CUdeviceptr>(data), 0, static_cast<std::size_t>(count) * 4, on.stream),
           "cuMemset");
   };
-  if (order == Order::fixed && !apart) a.turns = all_turns, clear(a.turns, turns);
+  if (order == Order::fixed && !apart) a.turns = all_turns;                   // the first kernel clears them
   if (!apart && (a.turns == nullptr || on.has_bits)) clear(a.dq_sums, sums);  // with holes a step may see no keys
   a.counter = take_counter(on.device, on.stream);
 
@@ -198,14 +217,16 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   const std::string dim = std::to_string(shape.D);
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
-  launch(kernel(("attention_backward_" + dim).c_str(),
-                "backward_" + kernel_kind(kind, holes) + dim + "_" + name(on.call.q.dtype), shared),
-         static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream, &a);
+  launch_behind(on.device.kernels,
+                kernel(("attention_backward_" + dim).c_str(),
+                       "backward_" + kernel_kind(kind, holes) + dim + "_" + name(on.call.q.dtype), shared),
+                static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream,
+                &a);
   const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
   if (apart)
     launch_queries(on, a, shape);
   else
-    launch(rows_kernel(end), static_cast<int>(rows / 64), kRowThreads, 0, on.stream, &a);
+    launch_behind(on.device.kernels, rows_kernel(end), static_cast<int>(rows / 64), kRowThreads, 0, on.stream, &a);
   launch_sinks(on, a);
 }
 

@@ -376,6 +376,7 @@ __device__ __forceinline__ void attention_backward(const BackwardArgs& a) {
     fence_barrier_init();
   }
   __syncthreads();
+  wait_for_kernel();
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tr::kCopyRegisters>();
     if (threadIdx.x == 0) backward_copy<Tr>(a, mem);

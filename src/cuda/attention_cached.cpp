@@ -177,7 +177,7 @@ void launch_rows(const char* kernels, const KeyParts& parts, const void* args, C
   const std::int64_t rows = checked_product("rows", {parts.B, parts.H, parts.M});
   if (rows > kFarKey) fail(kOp, "more than 2^29 rows of few queries each");
   launch_behind(KernelSet::hopper, kernel("attention_combine", kernels + std::to_string(parts.row_floats), 0),
-                static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, stream, args);
+                static_cast<int>(divide_up(rows, kThreads / 32)), kThreads, 0, stream, args);
 }
 
 // Where the kernels look for the pages.

@@ -16,7 +16,10 @@ struct BackwardRows {
   int2* blocks = nullptr;     // [B, steps]: the first and the last block of keys that a step's queries see
 };
 
-constexpr int kBeginLanes = 16;  // for a row of the first kernel
+// Lanes for a row of the first kernel: each has two loads of 16 bytes in flight, of `out` and of its gradient.
+constexpr int begin_lanes(int value_dim) {
+  return value_dim <= 64 ? 4 : value_dim <= 128 ? 8 : 16;
+}
 
 struct BackwardArgs {
   CUtensorMap q, k, v, dout;  // dim, row, head, batch

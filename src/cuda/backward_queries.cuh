@@ -239,6 +239,7 @@ __device__ __forceinline__ void backward_queries(const BackwardArgs& a) {
     fence_barrier_init();
   }
   __syncthreads();
+  wait_for_kernel();
   if (threadIdx.x < kWarpgroup) {
     give_registers<24>();
     if (threadIdx.x == 0) queries_copy<Tr>(a, mem);

@@ -15,11 +15,9 @@ __device__ __forceinline__ float multiply_eight(const uint4& x, const uint4& y, 
   return sum;
 }
 
-}  // namespace
-
-// A query of one head for every 16 lanes.
-extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_constant__ BackwardArgs a) {
-  constexpr int kLanes = kBeginLanes;
+// A query of one head for every kLanes lanes.
+template <int kLanes>
+__device__ __forceinline__ void backward_begin(const BackwardArgs& a) {
   const std::int64_t row = blockIdx.x * std::int64_t{blockDim.x / kLanes} + threadIdx.x / kLanes;
   if (row >= static_cast<std::int64_t>(a.B) * a.H * a.padded) return;  // whole warps: rows are padded
   const int lane = static_cast<int>(threadIdx.x) % kLanes, i = static_cast<int>(row % a.padded);
@@ -29,11 +27,17 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
     const std::int64_t out = b * a.out.batch_stride + h * a.out.head_stride + i * a.out.row_stride;
     const std::int64_t dout = b * a.dout_rows.batch_stride + h * a.dout_rows.head_stride + i * a.dout_rows.row_stride;
     if (a.by_eight) {
-      for (int e = 8 * lane; e < a.E; e += 8 * kLanes) {
-        const uint4 x = *reinterpret_cast<const uint4*>(static_cast<const Half*>(a.out.data) + out + e);
-        const uint4 y = *reinterpret_cast<const uint4*>(static_cast<const Half*>(a.dout_rows.data) + dout + e);
-        delta = a.out.dtype == 1 ? multiply_eight<Half>(x, y, delta) : multiply_eight<Bf16>(x, y, delta);
+      uint4 x[2]{}, y[2]{};  // all loads before the first product
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const int e = 8 * (lane + n * kLanes);
+        if (e >= a.E) continue;
+        x[n] = *reinterpret_cast<const uint4*>(static_cast<const Half*>(a.out.data) + out + e);
+        y[n] = *reinterpret_cast<const uint4*>(static_cast<const Half*>(a.dout_rows.data) + dout + e);
       }
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+        delta = a.out.dtype == 1 ? multiply_eight<Half>(x[n], y[n], delta) : multiply_eight<Bf16>(x[n], y[n], delta);
     } else {
       for (int e = lane; e < a.E; e += kLanes)
         delta = fmaf(load_float(a.out, out + e * a.out.dim_stride),
@@ -47,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
   a.rows.lse2[row] = lse2;
   if (a.tops) a.tops[row] = 0;
   a.rows.delta[row] = delta;
+  if (a.turns && i % a.step_queries == 0) a.turns[row / a.step_queries] = 0;
   if (h != 0) return;
   const std::int64_t at = static_cast<std::int64_t>(b) * a.padded + i;
   const Interval seen = i < a.M ? seen_by(a.mask, b, i) : Interval{0, 0};
@@ -62,6 +67,18 @@ extern "C" __global__ void __launch_bounds__(256) backward_begin(const __grid_co
     a.rows.blocks[b * a.steps + i / a.step_queries] =
         make_int2(first, larger(first, (hi + a.block_keys - 1) / a.block_keys - 1));
   }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(256) backward_begin_4(const __grid_constant__ BackwardArgs a) {
+  backward_begin<4>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) backward_begin_8(const __grid_constant__ BackwardArgs a) {
+  backward_begin<8>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) backward_begin_16(const __grid_constant__ BackwardArgs a) {
+  backward_begin<16>(a);
 }
 
 namespace {
@@ -113,6 +130,7 @@ __device__ __forceinline__ uint4 gather_eight(const float4 (&x)[4], int r, float
 // warpgroup's. Where a step has 128 queries its second part is of the second 64, else of the next columns.
 template <int kD, int kColumns>
 __device__ __forceinline__ void backward_end(const BackwardArgs& a) {
+  wait_for_kernel();
   const int tiles = a.padded / 64, tile = static_cast<int>(blockIdx.x) % tiles,
             head = static_cast<int>(blockIdx.x) / tiles;
   const int h = head % a.H, b = head / a.H, thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32;

@@ -10,16 +10,19 @@ struct BackwardShape {
   int query_stages;  // tiles of queries under way
   int dout_stages;   // tiles of the result's gradient
   int dq_buffers;    // tiles of the queries' gradients on their way out
-  int in_order;      // blocks of keys of one head side by side, where each waits for another
+  // Blocks of keys of one head side by side, where each waits for the one before it. Each is a step behind, so fewer
+  // are better where a block has fewer steps than the one before it, as under a causal mask; but their heads share the
+  // L2.
+  int in_order, in_order_causal;
 };
 
 // What a kernel does to scores. ALiBi or a soft-cap alone, with no holes in the mask, needs few registers.
 enum class BackwardTerms { none, alibi, cap, all };
 
 // Terms need registers: fewer queries a step.
-constexpr BackwardShape kBackwardPlain64{64, 128, 128, 2, 2, 1, 4}, kBackwardTerms64{64, 128, 64, 3, 2, 2, 4};
-constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, 6}, kBackwardTerms128 = kBackwardPlain128;
-constexpr BackwardShape kBackwardPlain256{256, 64, 64, 2, 2, 0, 16}, kBackwardTerms256 = kBackwardPlain256;
+constexpr BackwardShape kBackwardPlain64{64, 128, 128, 2, 2, 1, 3, 2}, kBackwardTerms64{64, 128, 64, 3, 2, 2, 3, 2};
+constexpr BackwardShape kBackwardPlain128{128, 128, 64, 2, 2, 2, 4, 3}, kBackwardTerms128 = kBackwardPlain128;
+constexpr BackwardShape kBackwardPlain256{256, 64, 64, 2, 2, 0, 16, 16}, kBackwardTerms256 = kBackwardPlain256;
 
 // Up to 128 dims the two warpgroups share the keys, and so the scores' gradients. Above it they have the same 64 keys:
 // without terms one makes the weights and has dV, the other has dK, and dQ is another kernel's; with terms they share

@@ -274,7 +274,8 @@ void DeviceCall::make_bits(int tile_queries, int tile_keys, const std::optional<
   bits_.tiles = memory_.back()->part<MaskTile>(tiles);
   const std::int64_t strips = divide_up(bits_.row_tiles, 1024 / tile_keys);
   launch(kernel("mask_bits", "mask_words", 0), static_cast<int>(tile_rows * strips), kMaskThreads, 0, stream, &bits_);
-  launch_behind(device.kernels, kernel("mask_bits", "mask_links", 0), static_cast<int>(tile_rows), 32, stream, &bits_);
+  launch_behind(device.kernels, kernel("mask_bits", "mask_links", 0), static_cast<int>(tile_rows), 32, 0, stream,
+                &bits_);
   MaskBits& to = mask.bits;
   to.words = bits_.words, to.tiles = bits_.tiles;
   to.row_words = bits_.row_words, to.row_tiles = bits_.row_tiles;

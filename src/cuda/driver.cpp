@@ -284,8 +284,9 @@ void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUst
         "cuLaunchKernel");
 }
 
-void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threads, CUstream stream, const void* args) {
-  if (kernels != KernelSet::hopper) return launch(function, blocks, threads, 0, stream, args);
+void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threads, int shared_bytes, CUstream stream,
+                   const void* args) {
+  if (kernels != KernelSet::hopper) return launch(function, blocks, threads, shared_bytes, stream, args);
   std::array<void*, 1> parameters = {const_cast<void*>(args)};
   CUlaunchAttribute early{};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -293,6 +294,7 @@ void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threa
   CUlaunchConfig config{};
   config.gridDimX = static_cast<unsigned>(blocks), config.gridDimY = 1, config.gridDimZ = 1;
   config.blockDimX = static_cast<unsigned>(threads), config.blockDimY = 1, config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(shared_bytes);
   config.hStream = stream;
   config.attrs = &early, config.numAttrs = 1;
   check(driver().launch_with(&config, function, parameters.data(), nullptr), "cuLaunchKernelEx");

@@ -75,7 +75,8 @@ CUfunction kernel(const char* image, const std::string& name, int shared_bytes);
 void launch(CUfunction function, int blocks, int threads, int shared_bytes, CUstream stream, const void* args);
 // The same for a kernel that itself waits (wait_for_kernel) until the one before it is done: it is made ready
 // meanwhile, where the device does that.
-void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threads, CUstream stream, const void* args);
+void launch_behind(KernelSet kernels, CUfunction function, int blocks, int threads, int shared_bytes, CUstream stream,
+                   const void* args);
 
 // Memory of one call on a stream.
 class Workspace {
@@ -99,8 +100,8 @@ class Workspace {
  private:
   CUdeviceptr memory_ = 0;
   CUstream stream_;
-  bool own_ = false;
   Allocator* allocator_ = nullptr;
+  bool own_ = false;
   std::int64_t used_ = 0;
 };
 
