@@ -41,15 +41,19 @@ def core_options(mask, diagonal, scale, softcap, bias=None, slopes=None, dropout
     return _core.ScoreOptions(mask, kept_by_mask, scale, bias, softcap, slopes, diagonal, None, dropout, seed, None, True)
 
 
+def _ordered_as(like, shape):
+    """Empty [B, H, M, E], with heads and lengths in memory in the order of `like`."""
+    B, H, M, E = shape
+    if like.stride(1) < like.stride(2):
+        return like.new_empty((B, M, H, E)).transpose(1, 2)
+    return like.new_empty((B, H, M, E))
+
+
 def new_outputs(q, v):
     """Empty `out` [B, H, M, E], in memory ordered as q is, and `lse` [B, H, M]."""
     B, H, M, _ = q.shape
-    E = v.shape[3]
-    if q.stride(1) < q.stride(2):
-        out = q.new_empty((B, M, H, E)).transpose(1, 2)
-    else:
-        out = q.new_empty((B, H, M, E))
-    return out, q.new_empty((B, H, M), dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return _ordered_as(q, (B, H, M, v.shape[3])), q.new_empty((B, H, M), dtype=wide)
 
 
 def laid_for_gpu(x):
@@ -73,30 +77,31 @@ def _nothing_left(q, v, dropout):
     return q.shape[1] == 0 or v.shape[3] == 0 or dropout >= 1
 
 
-@torch.library.custom_op("attend::attention", mutates_args=(), device_types=("cpu", "cuda"), schema=_FORWARD)
-def attention_op(q, k, v, visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, left, right, first_key,
-                 dropout):
+def _new_gradients(q, k, v, bias, want_dbias):
+    # An operator returns tensors only: an empty one stands for no gradient of the bias.
+    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if want_dbias else q.new_empty((0,))
+    return (*(_ordered_as(x, x.shape) for x in (q, k, v)), dbias)
+
+
+# --- the operators: kernels in C++ (python/src/torch_operators.cpp), below in Python for PyTorch before 2.10 -------------
+
+_library = torch.library.Library("attend", "FRAGMENT")
+for _schema in ("attention" + _FORWARD, "attention_backward" + _BACKWARD):
+    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+attention_op = torch.ops.attend.attention.default
+attention_backward_op = torch.ops.attend.attention_backward.default
+
+
+def _attention_kernel(q, k, v, visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, left, right, first_key,
+                      dropout):
     if _nothing_left(q, v, dropout):
         return tuple(x.zero_() for x in new_outputs(q, v))
     return run_forward(q, k, v, _options(visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, left, right,
                                          first_key, dropout))
 
 
-@attention_op.register_fake
-def _(q, k, v, *options):
-    return new_outputs(q, v)
-
-
-def _new_gradients(q, k, v, bias, want_dbias):
-    # An operator returns tensors only: an empty one stands for no gradient of the bias.
-    dbias = torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if want_dbias else q.new_empty((0,))
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dbias
-
-
-@torch.library.custom_op("attend::attention_backward", mutates_args=(), device_types=("cpu", "cuda"),
-                         schema=_BACKWARD)
-def attention_backward_op(dout, q, k, v, out, lse, visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap,
-                          left, right, first_key, dropout, want_dbias):
+def _attention_backward_kernel(dout, q, k, v, out, lse, visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap,
+                               left, right, first_key, dropout, want_dbias):
     dq, dk, dv, dbias = gradients = _new_gradients(q, k, v, bias, want_dbias)
     if _nothing_left(q, v, dropout):
         return tuple(x.zero_() for x in gradients)
@@ -107,7 +112,18 @@ def attention_backward_op(dout, q, k, v, out, lse, visible, bias, slopes, cu_que
     return gradients
 
 
-@attention_backward_op.register_fake
+if not _core.register_torch_operators():
+    for _key in ("CPU", "CUDA"):
+        _library.impl("attention", _attention_kernel, _key)
+        _library.impl("attention_backward", _attention_backward_kernel, _key)
+
+
+@torch.library.register_fake("attend::attention", lib=_library)
+def _(q, k, v, *options):
+    return new_outputs(q, v)
+
+
+@torch.library.register_fake("attend::attention_backward", lib=_library)
 def _(dout, q, k, v, out, lse, visible, bias, *options):
     return _new_gradients(q, k, v, bias, options[-1])
 
@@ -122,17 +138,95 @@ def _setup_context(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _backward(backward, ctx, dout):
+def _backward(backward, ctx, dout, want_dbias):
     if dout is None:
         return (None,) * 15
     q, k, v, out, lse, *tensors = ctx.saved_tensors
-    want_dbias = ctx.needs_input_grad[4]
     dq, dk, dv, dbias = backward(dout, q, k, v, out, lse, *tensors, *ctx.numbers, want_dbias)
     return dq, dk, dv, None, dbias if want_dbias else None, *(None,) * 10
 
 
-attention_op.register_autograd(lambda ctx, dout, dlse: _backward(attention_backward_op, ctx, dout),
-                               setup_context=_setup_context)
+_BELOW_AUTOGRAD = torch._C._after_autograd_keyset
+
+
+def _run_kernel(op, keyset, inputs):
+    """The operator below autograd, called by autograd's kernel with its `keyset`, or directly (None). A kernel's error
+    is raised in its own class, not as PyTorch's RuntimeError."""
+    try:
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*inputs) if keyset is None else op.redispatch(keyset & _BELOW_AUTOGRAD, *inputs)
+    except RuntimeError as error:
+        _core.raise_operator_error(str(error))
+        raise
+
+
+_NO_TENSORS = (None,) * 6  # visible to seed
+
+
+def _gradients(*inputs):
+    if torch.is_grad_enabled():  # create_graph=True
+        return attention_backward_op(*inputs)
+    return _run_kernel(attention_backward_op, None, inputs)
+
+
+class _AttentionTape(torch.autograd.Function):
+    """The operator on autograd's tape."""
+
+    @staticmethod
+    def forward(ctx, op, keyset, *inputs):
+        output = _run_kernel(op, keyset, inputs)
+        _setup_context(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        return None, None, *_backward(_gradients, ctx, dout, ctx.needs_input_grad[6])
+
+
+class _PlainTape(torch.autograd.Function):
+    """The same of q, k and v and numbers only: a third of the arguments to look through."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, numbers):
+        output = _run_kernel(attention_op, None, (q, k, v, *_NO_TENSORS, *numbers))
+        ctx.save_for_backward(q, k, v, *output)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.numbers = numbers
+        return output
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        if dout is None:
+            return None, None, None, None
+        dq, dk, dv, _ = _gradients(dout, *ctx.saved_tensors, *_NO_TENSORS, *ctx.numbers, False)
+        return dq, dk, dv, None
+
+
+class _BackwardTape(torch.autograd.Function):
+    """The operator of the gradients, which has none."""
+
+    @staticmethod
+    def forward(ctx, op, keyset, *inputs):
+        return _run_kernel(op, keyset, inputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise NotImplementedError("attend has no second derivative of attention")
+
+
+def _register_autograd(op, tape):
+    # As torch.library.register_autograd does, which takes four times as long for a call.
+    def kernel(keyset, *inputs):
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+            return tape.apply(op, keyset, *inputs)
+        return _run_kernel(op, keyset, inputs)
+
+    _library.impl(op, kernel, "Autograd", with_keyset=True)
+
+
+_register_autograd(attention_op, _AttentionTape)
+_register_autograd(attention_backward_op, _BackwardTape)
 
 
 @torch.library.custom_op("attend::weights", mutates_args=(), device_types="cpu",
@@ -222,7 +316,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dout, dlse):
-        return _backward(_Backward.apply, ctx, dout)
+        return _backward(_Backward.apply, ctx, dout, ctx.needs_input_grad[4])
 
     @staticmethod
     def jvp(ctx, dq, dk, dv, dvisible, dbias, dslopes, *rest):
@@ -279,12 +373,21 @@ def is_differentiated(x):
         forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None)
 
 
-def attention(*inputs):
-    """attention_op, by way of _Attention where somebody differentiates by other means than autograd's tape."""
-    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active()
-                                              or forward_ad._current_level >= 0):
+def attention(q, k, v, visible, bias, slopes, cu_queries, cu_keys, seed, *numbers):
+    """attention_op, by way of _Attention where somebody differentiates by other means than autograd's tape. In eager mode
+    autograd's kernel is called here: reached through the dispatcher it takes 10 us more."""
+    inputs = q, k, v, visible, bias, slopes, cu_queries, cu_keys, seed, *numbers
+    if torch.compiler.is_compiling():
+        return attention_op(*inputs)
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return _Attention.apply(*inputs)
-    return attention_op(*inputs)
+    if torch.is_grad_enabled():
+        if visible is None and bias is None and slopes is None and cu_queries is None and seed is None:
+            if q.requires_grad or k.requires_grad or v.requires_grad:
+                return _PlainTape.apply(q, k, v, numbers)
+        elif torch._C._any_requires_grad(*inputs):
+            return _AttentionTape.apply(attention_op, None, *inputs)
+    return _run_kernel(attention_op, None, inputs)
 
 
 # --- the FLOP counter: products of matrices, all of them, as PyTorch counts its own ----------------------------------

@@ -240,8 +240,9 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         out, lse, weights = _each_document(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout, *numbers, return_attn_probs)
     else:
         seed = draw_seed() if dropout > 0 else None
-        out, lse = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), None, None, alibi_slopes, cu_seqlens_q,
-                             cu_seqlens_k, seed, softmax_scale, float(softcap), *window, False, dropout)
+        # The mask's lists are the host's: one copy serves forward and backward.
+        out, lse = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), None, None, alibi_slopes, cu_seqlens_q.cpu(),
+                             cu_seqlens_k.cpu(), seed, softmax_scale, float(softcap), *window, False, dropout)
         out, lse = out[0].transpose(0, 1), lse[0]
         if return_attn_probs:
             weights = _document_weights(q, k, v, cu_seqlens_q, cu_seqlens_k, seed, dropout, *numbers)

@@ -40,10 +40,13 @@ def draw_seed():
     return torch.randint(2**62, (), device="cpu")
 
 
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
 def _has_own_meaning(x):
     """A subclass that says itself what its operators do need not hold what its memory says."""
     kind = type(x)
-    if kind in (torch.Tensor, torch.nn.Parameter) or isinstance(x, (FakeTensor, FunctionalTensor)):
+    if kind in _PLAIN_TYPES or isinstance(x, (FakeTensor, FunctionalTensor)):
         return False
     own_function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)
     return own_function not in _PLAIN_FUNCTIONS or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
@@ -134,6 +137,32 @@ def _autocast(query, key, value, attn_mask):
     return cast(query), cast(key), cast(value), None if attn_mask is None else cast(attn_mask)
 
 
+def _is_ready(query, key, value, enable_gqa):
+    """Whether the operator takes the tensors as they are: the common case, whose checks must cost microseconds."""
+    if type(query) not in _PLAIN_TYPES or type(key) not in _PLAIN_TYPES or type(value) not in _PLAIN_TYPES:
+        return False
+    dtype, strided = query.dtype, torch.strided
+    if query.is_cuda:
+        same_device = key.is_cuda and value.is_cuda and query.get_device() == key.get_device() == value.get_device()
+        autocast = torch.is_autocast_enabled("cuda")
+    else:
+        same_device, autocast = query.is_cpu and key.is_cpu and value.is_cpu, torch.is_autocast_enabled("cpu")
+    if (not same_device or autocast or dtype not in _DTYPES or key.dtype is not dtype or value.dtype is not dtype
+            or query.layout is not strided or key.layout is not strided or value.layout is not strided
+            or query.is_nested or key.is_nested or value.is_nested):
+        return False
+    q, k, v = query.shape, key.shape, value.shape
+    if len(q) != 4 or len(k) != 4 or k[:3] != v[:3] or len(v) != 4:
+        return False
+    H, Hk = q[1], k[1]
+    return q[0] == k[0] and q[3] == k[3] and (H == Hk or (enable_gqa and Hk > 0 and H % Hk == 0))
+
+
+def _attend(query, key, value, is_causal, scale):
+    return attention(query, key, value, None, None, None, None, None, None, scale, 0.0, -1, 0 if is_causal else -1,
+                     True, 0.0)[0]
+
+
 def _causal_bias(mask, L, S):
     """Whether PyTorch's CausalBias is aligned to the first key."""
     if (mask.seq_len_q, mask.seq_len_kv) != (L, S):
@@ -168,6 +197,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     >>> out = attend.torch.scaled_dot_product_attention(q, k, v, is_causal=True)
     >>> out.sum().backward()
     """
+    if attn_mask is None and dropout_p == 0 and _is_ready(query, key, value, enable_gqa):
+        return _attend(query, key, value, is_causal, scale)
     causal = attn_mask if isinstance(attn_mask, CausalBias) else None
     if causal is not None:
         attn_mask = None
@@ -223,10 +254,27 @@ _lock = threading.Lock()
 _depth = 0
 
 
+_refusals = {}  # why a CUDA device cannot run the kernels, "" where it can; asked once for each
+
+
+def _gpu_refusal(index):
+    if index not in _refusals:
+        if not torch.cuda.is_available():  # fake tensors: the operator checks the GPU when it runs
+            return ""
+        with torch.cuda.device(index):
+            _refusals[index] = _core.gpu_why_not()
+    return _refusals[index]
+
+
+# torch.compile calls it while it traces and keeps the answer. (torch.compiler.assume_constant_result sets this too, but
+# imports the whole compiler.)
+_gpu_refusal._dynamo_marked_constant = True
+
+
 def _fits_gpu(x):
     """What the GPU's kernels take, forward and backward: else PyTorch's own serves."""
     return (x.is_cuda and x.dtype in (torch.float16, torch.bfloat16) and x.shape[-1] <= 256 and x.shape[-1] % 8 == 0
-            and not _core.gpu_why_not())
+            and not _gpu_refusal(x.device.index))
 
 
 def _ours(x):
@@ -239,6 +287,9 @@ def _our_mask(mask):
 
 
 def _routed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    if (attn_mask is None and dropout_p == 0 and _is_ready(query, key, value, enable_gqa)
+            and (query.is_cpu or (_fits_gpu(query) and _fits_gpu(value)))):
+        return _attend(query, key, value, is_causal, scale)
     ours = _ours(query) and _ours(key) and _ours(value) and _our_mask(attn_mask)
     function = scaled_dot_product_attention if ours else _original
     return function(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)

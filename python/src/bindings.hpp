@@ -59,6 +59,7 @@ void bind_mask(nb::module_& m);
 void bind_patterns(nb::module_& m);
 void bind_arrays(nb::module_& m);
 void bind_array_attention(nb::module_& m);
+void bind_torch_operators(nb::module_& m);
 void bind_gpu_cache(nb::module_& m);
 void bind_observers(nb::module_& m);
 void bind_lens(nb::module_& m);

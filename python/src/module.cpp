@@ -36,6 +36,7 @@ NB_MODULE(_core, m) {
   bind_mask(m);
   bind_patterns(m);
   bind_array_attention(m);
+  bind_torch_operators(m);
   bind_gpu_cache(m);
   bind_observers(m);
   bind_lens(m);
