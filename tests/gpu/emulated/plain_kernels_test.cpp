@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -233,6 +235,52 @@ void refusals() {
   refuses("append", [&] { cuda::append(x.view(), x.view(), cache); }, "caches are not supported by the plain kernels");
 }
 
+// Memory of the caller's, filled with NaN: what a call took and has not freed.
+class Scratch final : public cuda::Allocator {
+ public:
+  void* allocate(std::int64_t bytes) override {
+    void* const memory = std::aligned_alloc(256, static_cast<std::size_t>(bytes + 255) / 256 * 256);
+    std::memset(memory, 0xFF, static_cast<std::size_t>(bytes));
+    held.insert(memory), ++count;
+    return memory;
+  }
+  void free(void* memory) override { held.erase(memory), std::free(memory); }
+
+  std::set<void*> held;
+  int count = 0;
+};
+
+// Forward with split keys or mask bits, and backward: the same bits as with the pool, and every block freed.
+void scratch() {
+  constexpr std::int64_t M = 5, N = 600;
+  std::vector<std::uint8_t> shown(M * N);
+  for (std::uint8_t& x : shown) x = numbers() % 2;
+  for (const Mask& mask : {causal(), dense(shown.data(), {1, 1, M, N})}) {
+    Array q(DType::bf16, {1, 4, M, 64}, 1), k(DType::bf16, {1, 2, N, 64}, 1), v = k, dout = q;
+    AttentionOptions options;
+    options.mask = mask;
+    Scratch allocator;
+    std::vector<std::uint16_t> bits[2];  // of all results: with scratch memory, with the pool
+    for (int pool = 0; pool < 2; ++pool) {
+      cuda::Allocator* const from = pool == 0 ? &allocator : nullptr;
+      Array out(DType::bf16, q.shape, 0), lse(DType::f32, {1, 4, M, 1}, 0), dq = out, dk(DType::bf16, k.shape, 0);
+      Array dv = dk;
+      const int before = allocator.count;
+      cuda::attention(q.view(), k.view(), v.view(), out.view(), options, {.lse = lse.view()}, nullptr, from);
+      const int between = allocator.count;
+      const AttentionGradients gradients{dq.view(), dk.view(), dv.view()};
+      cuda::attention_backward(dout.view(), q.view(), k.view(), v.view(), out.view(), lse.view(), gradients, options,
+                               cuda::Order::fixed, nullptr, from);
+      check("scratch of forward", (between > before) == (pool == 0), between - before);
+      check("scratch of backward", (allocator.count > between) == (pool == 0), allocator.count - between);
+      check("scratch is freed", allocator.held.empty(), static_cast<double>(allocator.held.size()));
+      for (const Array* x : {&out, &dq, &dk, &dv})
+        bits[pool].insert(bits[pool].end(), x->aligned(), x->aligned() + x->wide.size());
+    }
+    check("bits with scratch", bits[0] == bits[1], 0);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -248,6 +296,7 @@ int main(int count, char** words) {
     run({dims, 1, 4, 2, 100, 150, D, E, DType::bf16, causal()}, true);
     run({dims + " one query", 2, 8, 4, 1, 600, D, E}, false);
   }
+  if (wanted.empty() || wanted == "scratch") scratch();
   if (wanted.empty()) {
     refusals();
     check("kernels that have run, of 36", emulated_kernels_used() == 36, emulated_kernels_used());
