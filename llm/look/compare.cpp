@@ -42,8 +42,8 @@ LookComparison compare(const Look& before, const Look& after, std::span<const To
   if (predicts(a) && predicts(b)) {
     const std::vector<double> p = probabilities(before.next_logits()), q = probabilities(after.next_logits());
     if (p.size() == q.size()) result.divergence = divergence(p, q);
-    result.before = likeliest(a.model.tokenizer, p, top);
-    result.after = likeliest(b.model.tokenizer, q, top);
+    result.before = likeliest(a.model->tokenizer, p, top);
+    result.after = likeliest(b.model->tokenizer, q, top);
   }
   if (a.options.losses && b.options.losses) {
     result.losses.push_back(loss_change(before, after, {0, std::max(before.length(), after.length()), "all tokens"}));

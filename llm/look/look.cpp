@@ -102,7 +102,7 @@ AttentionOptions Look::State::head_options(std::int64_t layer, std::int64_t head
 // ---- what a run is ----
 
 const ModelInfo& Look::model() const {
-  return state_->model.info;
+  return state_->model->info;
 }
 const LookOptions& Look::options() const {
   return state_->options;
@@ -137,7 +137,8 @@ std::int64_t Look::bytes() const {
     for (const std::vector<float>* part : {&layer.q, &layer.k, &layer.v, &layer.k_plain, &layer.q_before,
                                            &layer.k_before, &layer.lse, &layer.statistics, &layer.means})
       floats += part->capacity();
-  return static_cast<std::int64_t>(floats * sizeof(float));
+  const std::size_t tokens = state_->ids.capacity() * sizeof(Token) + state_->tokens.capacity() * sizeof(LookToken);
+  return static_cast<std::int64_t>(floats * sizeof(float) + tokens);
 }
 
 std::int64_t Look::cache_bytes() const {
@@ -181,14 +182,14 @@ std::vector<float> Look::next_logits(std::int64_t asked) const {
   if (!state_->config().causal && !state_->config().masked_head)
     throw InvalidArgument("look: " + state_->config().family + " predicts no tokens; it embeds texts");
   std::vector<float> logits(static_cast<std::size_t>(state_->config().vocabulary));
-  state_->model.transformer.logits(view_of(std::as_const(state_->hidden).data() + position * H, {1, 1, 1, H}),
-                                   view_of(logits.data(), {1, 1, 1, state_->config().vocabulary}));
+  state_->model->transformer.logits(view_of(std::as_const(state_->hidden).data() + position * H, {1, 1, 1, H}),
+                                    view_of(logits.data(), {1, 1, 1, state_->config().vocabulary}));
   return logits;
 }
 
 std::vector<NextToken> Look::next_tokens(std::int64_t position, std::int64_t count) const {
   if (count < 0) throw InvalidArgument("look: count is " + std::to_string(count) + ", expected 0 or more");
-  return likeliest(state_->model.tokenizer, probabilities(next_logits(position)), count);
+  return likeliest(state_->model->tokenizer, probabilities(next_logits(position)), count);
 }
 
 std::span<const float> Look::losses() const {
@@ -316,19 +317,19 @@ LookStep Look::append(Token token) {
   for (const LookLayer& layer : state_->layers)
     if (!layer.kept)
       throw InvalidArgument("look: a run goes on only where all layers are kept (LookOptions::keep and layers)");
-  if (length() >= state_->model.context)
-    throw InvalidArgument("look: the context of " + std::to_string(state_->model.context) + " tokens is full");
+  if (length() >= state_->model->context)
+    throw InvalidArgument("look: the context of " + std::to_string(state_->model->context) + " tokens is full");
   check_token(c, token);
   LookStep step;
   step.token = token;
-  step.text = state_->model.tokenizer.piece(token);
+  step.text = state_->model->tokenizer.piece(token);
   step.position = length();
   const double before = state_->milliseconds;
   const Token one[] = {token};
   state_->run(one);
   step.milliseconds = state_->milliseconds - before;
   step.cache_bytes = cache_bytes();
-  const std::vector<Token> stops = stop_tokens(state_->model.tokenizer, c, nullptr);
+  const std::vector<Token> stops = stop_tokens(state_->model->tokenizer, c, nullptr);
   step.ends = std::find(stops.begin(), stops.end(), token) != stops.end();
   return step;
 }

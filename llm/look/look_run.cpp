@@ -14,6 +14,7 @@
 #include "llm/model/plan.hpp"
 #include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/memory.hpp"
+#include "llm/runtime/open_model.hpp"
 
 namespace attend::llm {
 namespace {
@@ -25,8 +26,22 @@ BasicView<Void> heads_of(T* data, std::int64_t rows, std::int64_t heads, std::in
   return {DType::f32, data + first * dim, {1, count, rows, dim}, {0, dim, heads * dim, 1}};
 }
 
+// Room for as many numbers. Rows that come one by one grow it by an eighth, not by a factor of two: kept rows are most
+// of what an explorer holds.
+template <class T>
+void make_room(std::vector<T>& rows, std::int64_t count) {
+  const auto size = static_cast<std::size_t>(count);
+  if (size > rows.capacity()) rows.reserve(rows.empty() ? size : size + size / kGrowth);
+}
+
 void add_rows(std::vector<float>& to, const float* from, std::int64_t count) {
+  make_room(to, std::ssize(to) + count);
   to.insert(to.end(), from, from + count);
+}
+
+void resize_rows(std::vector<float>& rows, std::int64_t count) {
+  make_room(rows, count);
+  rows.resize(static_cast<std::size_t>(count));
 }
 
 std::string bytes(std::int64_t n) {
@@ -41,10 +56,15 @@ bool is_kept(const LookOptions& options, std::int64_t layer) {
 LookMemory plan(const ModelConfig& c, std::int64_t tokens, const LookOptions& options) {
   LookMemory memory;
   const std::int64_t Q = c.query_width(), K = c.kv_width();
-  std::int64_t layers = 0;
-  for (std::int64_t n = 0; n < c.layers; ++n) layers += is_kept(options, n);
-  const std::int64_t numbers = Q + 2 * K + c.heads + (options.before_rotation ? Q + K : 0);
-  memory.kept = 4 * tokens * (layers * numbers + c.hidden);
+  const Edits edits(c, options.switches);
+  std::int64_t numbers = c.hidden + (options.losses ? 1 : 0);
+  for (std::int64_t n = 0; n < c.layers; ++n) {
+    if (!is_kept(options, n)) continue;
+    const bool both = !edits.all_rotate(n) && !edits.none_rotates(n);  // keys are kept with and without rotation
+    numbers += Q + 2 * K + c.heads + (options.before_rotation ? Q + K : 0) + (both ? K : 0);
+  }
+  memory.kept = tokens * (4 * numbers + kTokenBytes);
+  if (!options.switches.empty()) memory.kept += 4 * c.layers * Q;  // means of outputs
   if (options.statistics) memory.statistics = 4 * tokens * c.layers * c.heads * kLookStatistics;
   memory.working = working_memory(c, tokens, options.losses ? kLogitRows : 1, DType::f32);
   return memory;
@@ -55,6 +75,11 @@ LookMemory plan(const ModelConfig& c, std::int64_t tokens, const LookOptions& op
 LookMemory plan_look(const Model& model, std::int64_t tokens, const LookOptions& options) {
   if (tokens < 0) throw InvalidArgument("look: tokens is " + std::to_string(tokens) + ", expected 0 or more");
   return plan(LookAccess::state(model).config(), tokens, options);
+}
+
+std::int64_t Look::bytes_with(std::int64_t more) const {
+  const LookMemory grown = plan(state_->config(), length() + more, state_->options);
+  return std::max(bytes(), (grown.kept + grown.statistics) / kGrowth * (kGrowth + 1));
 }
 
 void check_token(const ModelConfig& config, Token token) {
@@ -88,41 +113,50 @@ void check_look(const ModelState& model, std::span<const Token> tokens, const Lo
                              "; keep fewer layers, raise the limit, or take a shorter text");
 }
 
-Look::State::State(ModelState& of, LookOptions asked)
-    : model(of),
+Look::State::State(std::shared_ptr<ModelState> of, LookOptions asked)
+    : model(std::move(of)),
       options(std::move(asked)),
-      edits(of.config(), options.switches),
-      layers(static_cast<std::size_t>(of.config().layers)) {
-  for (std::int64_t n = 0; n < of.config().layers; ++n) layers[static_cast<std::size_t>(n)].kept = is_kept(options, n);
+      edits(config(), options.switches),
+      layers(static_cast<std::size_t>(config().layers)) {
+  for (std::int64_t n = 0; n < config().layers; ++n) layers[static_cast<std::size_t>(n)].kept = is_kept(options, n);
 }
 
 void Look::State::run(std::span<const Token> more) {
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t first = length();
+  // A long text is read in one pass: what that works with is more than what it keeps.
+  const auto give_back = [&] {
+    if (std::ssize(more) > kTokensPerStep) model->transformer.release_working_memory();
+  };
+  make_room(ids, first + std::ssize(more));
   ids.insert(ids.end(), more.begin(), more.end());
   if (first == 0) prompt = length();
   try {
     const AttentionHook hook = [this](const LayerAttention& call) { attend(call); };
     const View rows = with_file_errors(
-        model.info.path.string(), [&] { return model.transformer.run(more, first, edits.adds_positions(), hook); });
+        model->info.path.string(), [&] { return model->transformer.run(more, first, edits.adds_positions(), hook); });
     add_rows(hidden, static_cast<const float*>(rows.data), std::ssize(more) * config().hidden);
+    make_room(tokens, length());
     for (const Token id : more) {
       LookToken& token = tokens.emplace_back();
-      token = {id, std::string(model.tokenizer.piece(id)), model.tokenizer.is_special(id)};
+      token = {id, std::string(model->tokenizer.piece(id)), model->tokenizer.is_special(id)};
     }
     if (options.losses) find_losses(first);
   } catch (...) {  // stopped, or out of memory: as it was before
     forget(first);
+    give_back();
     throw;
   }
+  give_back();
   milliseconds += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Look::State::find_losses(std::int64_t first) {
   const std::int64_t from = std::max<std::int64_t>(0, first - 1), count = length() - 1 - from;
+  make_room(losses, length());
   if (first == 0) losses.push_back(std::numeric_limits<float>::quiet_NaN());
   std::vector<double> found(static_cast<std::size_t>(count));
-  token_losses(model.transformer, hidden.data() + from * config().hidden,
+  token_losses(model->transformer, hidden.data() + from * config().hidden,
                std::span(ids).subspan(static_cast<std::size_t>(from + 1)), found);
   losses.insert(losses.end(), found.begin(), found.end());
 }
@@ -179,8 +213,8 @@ void Look::State::attend(const LayerAttention& call) {
     add_rows(layer.v, call.v, M * K);
     k = layer.k.data(), v = layer.v.data();
   }
-  if (layer.kept || options.statistics) layer.lse.resize(static_cast<std::size_t>(length() * c.heads));
-  if (options.statistics) layer.statistics.resize(static_cast<std::size_t>(length() * c.heads * kLookStatistics));
+  if (layer.kept || options.statistics) resize_rows(layer.lse, length() * c.heads);
+  if (options.statistics) resize_rows(layer.statistics, length() * c.heads * kLookStatistics);
   const float* plain = both ? layer.k_plain.data() : k;
   if (edits.uniform(call.layer)) {
     attend_heads(call, layer, k, plain, v, -1, c.heads);
@@ -190,8 +224,8 @@ void Look::State::attend(const LayerAttention& call) {
   if (options.statistics) add_sink_entropy(call, layer, past);
   replace_outputs(call, layer);
   if (!layer.kept) {
-    layer.k_plain.clear();
-    layer.lse.clear();
+    layer.k_plain = std::vector<float>();  // frees, which clear() does not
+    layer.lse = std::vector<float>();
   }
   if (options.progress) options.progress(call.layer + 1, c.layers);
 }

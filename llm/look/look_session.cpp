@@ -30,11 +30,11 @@ std::optional<RowStatistic> statistic_of(std::string_view text) {
 }
 
 struct LookSession::State {
-  Model& model;
+  Model model;  // shares the weights of the model that was given
   std::optional<InductionProbe> probe{};
 };
 
-LookSession::LookSession(Model& model) : state_(new State{model}) {}
+LookSession::LookSession(Model& model) : state_(new State{LookAccess::handle(model)}) {}
 LookSession::~LookSession() = default;
 LookSession::LookSession(LookSession&&) noexcept = default;
 LookSession& LookSession::operator=(LookSession&&) noexcept = default;
@@ -51,9 +51,9 @@ Look LookSession::run(std::string_view text, const LookOptions& options) {
 }
 
 Look LookSession::run(std::span<const Token> tokens, const LookOptions& options) {
-  ModelState& model = LookAccess::state(state_->model);
+  const ModelState& model = LookAccess::state(state_->model);
   check_look(model, tokens, options);
-  auto state = std::make_shared<Look::State>(model, options);
+  auto state = std::make_shared<Look::State>(LookAccess::shared(state_->model), options);
   std::vector<Token> order(tokens.begin(), tokens.end());
   for (const Switch& one : options.switches) {
     if (one.kind != Switch::Kind::shuffle) continue;
@@ -77,6 +77,8 @@ const InductionProbe& LookSession::probe() {
 }
 
 std::vector<HeadType> LookSession::types(const Look& look) {
+  if (LookAccess::state(look).model != LookAccess::shared(state_->model))
+    throw InvalidArgument("types: the run is of another model, expected one of this session's");
   return head_types(LookAccess::state(look), probe());
 }
 

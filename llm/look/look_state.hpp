@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "attend/llm/look.hpp"
@@ -14,8 +15,9 @@ namespace attend::llm {
 // Reaches inside a Model and a Look.
 struct LookAccess {
   using ModelState = Model::State;
-  static ModelState& state(Model& model) { return *model.state_; }
+  static const std::shared_ptr<ModelState>& shared(const Model& model) { return model.state_; }
   static const ModelState& state(const Model& model) { return *model.state_; }
+  static Model handle(const Model& model) { return Model(model.state_); }  // of the same weights
   static const Look::State& state(const Look& look);
 };
 using ModelState = LookAccess::ModelState;
@@ -23,6 +25,8 @@ using ModelState = LookAccess::ModelState;
 // A row's statistics, and behind them what its sinks have of the entropy.
 inline constexpr std::int64_t kLookStatistics = kRowStatistics + 1;
 inline constexpr std::int64_t kSinkEntropy = kRowStatistics;
+inline constexpr std::int64_t kTokenBytes = sizeof(LookToken) + sizeof(Token);
+inline constexpr std::int64_t kGrowth = 8;  // rows that come one by one make room for an eighth more
 
 struct LookLayer {
   bool kept = false;
@@ -36,9 +40,9 @@ struct LookLayer {
 };
 
 struct Look::State {
-  State(ModelState& of, LookOptions asked);
+  State(std::shared_ptr<ModelState> of, LookOptions asked);
 
-  const ModelConfig& config() const { return model.config(); }
+  const ModelConfig& config() const { return model->config(); }
   std::int64_t length() const { return std::ssize(ids); }
   const LookLayer& kept_layer(std::int64_t layer) const;  // InvalidArgument if it is not kept
   void check_head(std::int64_t layer, std::int64_t head) const;
@@ -56,7 +60,7 @@ struct Look::State {
   AttentionOptions head_options(std::int64_t layer, std::int64_t head) const;
   std::int64_t kv_head(std::int64_t head) const { return head / (config().heads / config().kv_heads); }
 
-  ModelState& model;
+  const std::shared_ptr<ModelState> model;  // alive for as long as any look at it
   LookOptions options;
   Edits edits;
   std::vector<Token> ids;

@@ -186,6 +186,12 @@ View Transformer::run(std::span<const Token> tokens, std::int64_t first, bool pl
   return rows_view(static_cast<const float*>(x_.floats.data()), std::ssize(tokens), config_.hidden);
 }
 
+void Transformer::release_working_memory() {
+  for (Buffer* buffer : {&x_, &normed_, &q_, &k_, &v_, &mixed_, &out_, &gate_, &up_, &half_q_, &half_k_, &half_v_,
+                         &half_mixed_, &router_, &gathered_, &expert_out_})
+    *buffer = {};
+}
+
 std::vector<float> Transformer::embed(std::span<const Token> tokens, std::span<const std::int64_t> lengths) {
   const View rows = encode(tokens, lengths);
   const auto* x = static_cast<const float*>(rows.data);

@@ -56,6 +56,9 @@ class Transformer {
   using LayerObserver = std::function<void(std::int64_t layer, View q, View k, View v)>;
   void observe(LayerObserver observer) { observer_ = std::move(observer); }
 
+  // Frees what the largest batch so far has left allocated; rows that run(), forward() and encode() gave end with it.
+  void release_working_memory();
+
   // hidden rows [1, 1, n, hidden] -> logits [1, 1, n, vocabulary]
   void logits(View rows, MutableView out) const;
 

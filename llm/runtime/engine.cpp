@@ -30,6 +30,7 @@ BatchOptions with_format(const EngineOptions& o, const CacheOptions& model, std:
 }  // namespace
 
 struct Engine::State {
+  std::shared_ptr<Model::State> model;  // the batch refers to its weights
   std::string path;
   RunningBatch batch;
 };
@@ -37,7 +38,7 @@ struct Engine::State {
 Engine::Engine(Model& model, const EngineOptions& options) {
   Model::State& m = *model.state_;
   m.must_generate();
-  state_.reset(new State{m.info.path.string(),
+  state_.reset(new State{model.state_, m.info.path.string(),
                          RunningBatch(m.transformer, m.tokenizer, with_format(options, m.cache, m.context))});
 }
 Engine::~Engine() = default;

@@ -62,7 +62,7 @@ void Model::State::must_generate() const {
                           " embeds texts and generates none; expected a model such as llama");
 }
 
-Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Model::Model(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -79,7 +79,7 @@ Model Model::open(const std::string& name_or_path, const ModelOptions& options) 
   const MemoryPlan plan = plan_of(*open.files, cache);
   const std::int64_t context = open.context;
   Transformer transformer = open.load(plan, options.check_memory, options.progress);
-  return Model(std::unique_ptr<State>(
+  return Model(std::shared_ptr<State>(
       new State{std::move(info), plan, std::move(transformer), std::move(open.tokenizer), context, cache, nullptr}));
 }
 

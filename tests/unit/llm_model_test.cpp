@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -168,6 +169,20 @@ TEST_F(LlmModel, AnEngineAnswersManyAsEachAlone) {
   EXPECT_EQ(engine.context(), 512);
   EXPECT_GT(engine.stats().generated_tokens, 0);
   EXPECT_GT(engine.kept_tokens(), 0);
+}
+
+TEST_F(LlmModel, AnEngineOutlivesItsModel) {
+  std::optional<Model> model(open());
+  const std::vector<Token> prompt = {1, 2, 3};
+  const Answer expected = model->generate(prompt, {.max_tokens = 5});
+  Engine engine(*model);
+  const std::vector<Token> stops = model->stop_tokens();
+  model.reset();
+  (void)engine.submit({.prompt = prompt, .max_tokens = 5, .stop_tokens = stops});
+  std::string text;
+  while (!engine.idle())
+    for (const Event& event : engine.step()) text += event.text;
+  EXPECT_EQ(text, expected.text);
 }
 
 TEST_F(LlmModel, NamesWhatItRefuses) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -491,6 +492,63 @@ TEST(Look, ComparesTwoRuns) {
   // The entropy of sharper rows is less; the plain run has none beside itself.
   EXPECT_LT(other.statistics[static_cast<std::size_t>(RowStatistic::entropy)][0], 0);
   EXPECT_EQ(same.statistics[static_cast<std::size_t>(RowStatistic::entropy)][0], 0);
+}
+
+// A run, a session and an engine hold the weights they read: the model that they were made of may end before them.
+TEST(Look, OutlivesItsModelAndItsSession) {
+  Looked looked("llama");
+  const std::vector<Token> tokens = looked.tokens();
+  std::optional<Model> model(Model::open(looked.model().info().path.string()));
+  std::optional<LookSession> session(*model);
+  Look look = session->run(tokens, {.switches = parse_switches("temperature=2@1"), .losses = true});
+  const std::vector<float> logits = look.next_logits(), weights = look.weights(1, 2);
+  model.reset();
+  const Look later = session->run(tokens, look.options());
+  EXPECT_EQ(session->types(later).size(), static_cast<std::size_t>(look.layers() * look.heads()));
+  session.reset();
+  EXPECT_EQ(look.next_logits(), logits);
+  EXPECT_EQ(later.next_logits(), logits);
+  EXPECT_EQ(look.weights(1, 2), weights);
+  EXPECT_EQ(look.model().layers, 2);
+  EXPECT_EQ(look.next().position, std::ssize(tokens));
+}
+
+TEST(Look, AModelThatIsReplacedIsStillThatOfItsRuns) {
+  Looked llama("llama"), gpt2("gpt2");
+  Model model = Model::open(llama.model().info().path.string());
+  LookSession session(model);
+  const Look look = session.run(llama.tokens());
+  const std::vector<float> logits = look.next_logits();
+  model = Model::open(gpt2.model().info().path.string());
+  EXPECT_EQ(look.next_logits(), logits);
+  EXPECT_EQ(session.model().info().family, "llama");
+  LookSession other(model);
+  EXPECT_NE(error_of([&] { (void)other.types(look); }).find("another model"), std::string::npos);
+}
+
+// What a run says that it holds is what was planned for it, and what was said of it before it grew is enough.
+TEST(Look, HoldsWhatWasPlanned) {
+  for (const char* switches : {"", "positions=off@1.1", "knock=mean@0", "mask=window:5"}) {
+    for (const bool keep : {true, false}) {
+      Looked looked("llama");
+      LookSession session(looked.model());
+      const LookOptions options{
+          .switches = parse_switches(switches), .keep = keep, .before_rotation = true, .losses = true};
+      const std::vector<Token> tokens = looked.tokens(80);
+      const LookMemory plan = plan_look(looked.model(), std::ssize(tokens), options);
+      Look look = session.run(tokens, options);
+      EXPECT_LE(look.bytes(), plan.kept + plan.statistics) << switches << keep;
+      EXPECT_GE(look.bytes(), (plan.kept + plan.statistics) * 9 / 10) << switches << keep;
+      if (!keep) continue;
+      for (int n = 0; n < 20; ++n) {
+        const std::int64_t most = look.bytes_with(1), many = look.bytes_with(1 + n % 3);
+        for (int more = 0; more < 1 + n % 3; ++more) look.append(static_cast<Token>(n));
+        EXPECT_LE(look.bytes(), many) << switches << n;
+        EXPECT_LE(most, many);
+      }
+      EXPECT_LE(look.bytes(), (plan.kept + plan.statistics) * 160 / 80 * 9 / 8);
+    }
+  }
 }
 
 TEST(Look, RefusesWhatItCannotDo) {

@@ -151,8 +151,8 @@ struct LookStep {  // of Look::next
   double milliseconds = 0;
 };
 
-// One run of a model over tokens, and what was kept of it. Cheap to copy: copies are the same run. Its model must
-// outlive it; calls that need the model (next_tokens, losses, next) are for one thread at a time, like the model
+// One run of a model over tokens, and what was kept of it. Cheap to copy: copies are the same run. It keeps the model's
+// weights alive; calls that need the model (next_tokens, losses, next) are for one thread at a time, like the model
 // itself.
 class ATTEND_API Look {
  public:
@@ -164,9 +164,10 @@ class ATTEND_API Look {
   std::int64_t kv_heads() const;
   std::span<const LookToken> tokens() const;
   bool kept(std::int64_t layer) const;
-  std::int64_t bytes() const;        // held by this run
-  std::int64_t cache_bytes() const;  // keys and values of all tokens, in f32
-  double milliseconds() const;       // that the run took
+  std::int64_t bytes() const;                        // held by this run
+  std::int64_t bytes_with(std::int64_t more) const;  // an upper bound of them once it is so many tokens longer
+  std::int64_t cache_bytes() const;                  // keys and values of all tokens, in f32
+  double milliseconds() const;                       // that the run took
 
   // [length]
   std::vector<float> statistic(std::int64_t layer, std::int64_t head, RowStatistic statistic) const;
@@ -232,7 +233,7 @@ struct InductionProbe {
 // Runs of one model.
 class ATTEND_API LookSession {
  public:
-  explicit LookSession(Model& model);  // the model must outlive it
+  explicit LookSession(Model& model);  // keeps the model's weights alive
   ~LookSession();
   LookSession(LookSession&&) noexcept;
   LookSession& operator=(LookSession&&) noexcept;

@@ -115,8 +115,8 @@ class ATTEND_API Model {
   friend class Engine;
   friend struct LookAccess;
   struct State;
-  explicit Model(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Model(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;  // engines, sessions and looks of the model share it
 };
 
 }  // namespace attend::llm
