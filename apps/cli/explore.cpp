@@ -56,7 +56,13 @@ int run_explore(const Arguments& a) {
   std::optional<llm::Model> model;
   if (!models.steps || models.steps().empty()) {
     model = load(a, name);  // here, where its progress and its errors are seen
-    models.open = [&, others = models.open](std::int64_t step) { return step < 0 ? std::move(*model) : others(step); };
+    models.open = [&, others = models.open](std::int64_t step) {
+      if (step >= 0) return others(step);
+      if (!model) model = load(a, name);  // it was closed in between
+      llm::Model opened = std::move(*model);
+      model.reset();
+      return opened;
+    };
   }
   models.labs = true;
   const std::string key = server::new_key();
@@ -95,7 +101,7 @@ Command add_explore(Program& program) {
       .check(whole_number(0, std::int64_t{1} << 24))
       .type_name("N")
       .show_default();
-  app.add_option("--memory", a->memory_mb, "Keep at most so many MiB of queries, keys and values")
+  app.add_option("--memory", a->memory_mb, "All runs hold at most so many MiB, a new one and its computation included")
       .check(whole_number(64, std::int64_t{1} << 20))
       .type_name("MIB")
       .show_default();

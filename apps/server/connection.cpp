@@ -105,6 +105,7 @@ class SocketReply final : public Reply {
     });
     return true;
   }
+  bool ready() const override { return exchange_->unread.load() <= unread_ / 2; }
   void end() override {
     if (done_ || !began_) return;
     done_ = true;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <list>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -121,136 +121,134 @@ RunPath run_path(const Request& request) {
 
 struct ExploreWork {
   ExploreWork(ExploredModels what, const ExploreLimits& bounds)
-      : models(std::move(what)), limits(bounds), queue(bounds.waiting) {}
+      : name(what.name),
+        example(std::move(what.example)),
+        training(static_cast<bool>(what.steps)),
+        labs(what.labs),
+        limits(bounds),
+        runs(std::move(what), bounds),
+        queue(bounds.waiting) {}
 
   using Stopped = ReplyQueue::Stopped;
-  // One request under way: a map in bands comes back into the queue until it is done.
+  // One request under way: an answer in pieces comes back into the queue until it is done. It holds no run: one that
+  // was forgotten in between is not kept alive by clients that read slowly.
   struct Job {
     Request request;
-    Reply* reply = nullptr;
-    std::optional<llm::MapInBands> map{};
+    std::unique_ptr<llm::FramePieces> pieces{};
+    std::weak_ptr<ExploreRun> run{};
   };
 
-  std::string about_json(ExploreRuns& runs) {
+  std::string about_json() {
+    const std::shared_ptr<OpenedModel> newest = runs.model(-1);
     io::JsonObject bounds, out;
     bounds.number("text_bytes", static_cast<std::int64_t>(limits.text_bytes));
-    bounds.number("tokens", runs.model().context());
+    bounds.number("tokens", newest->model.context());
     bounds.number("exact", limits.exact);
     bounds.number("runs", limits.runs);
     out.number("protocol", std::int64_t{1});
     out.string("version", version());
-    out.put("model", llm::model_json(runs.model(), models.name));
+    out.put("model", llm::model_json(newest->model, name));
     out.put("limits", bounds.text());
     out.string("kernel", kernel_name());
     out.string("dtype", "f32");
-    const std::string example = models.example ? models.example() : "";
-    out.string("example", !example.empty() ? example : models.name == llm::embedded_model() ? kStory : kExample);
-    out.truth("training", static_cast<bool>(models.steps));
-    out.truth("labs", models.labs);
+    const std::string own = example ? example() : "";
+    out.string("example", !own.empty() ? own : name == llm::embedded_model() ? kStory : kExample);
+    out.truth("training", training);
+    out.truth("labs", labs);
     return out.text();
   }
 
   void submit(const Request& request, const std::shared_ptr<Reply>& reply) {
     queue.submit(reply, [this, job = std::make_shared<Job>(Job{request})](Reply& to, const Stopped& stopped) {
-      job->reply = &to;
-      if (!job->map) {
-        handle(*job, stopped);
-        return !job->map;
-      }
-      try {
-        if (to.write(job->map->next()) && !job->map->done()) return false;
-      } catch (const std::exception&) {
-        // the page sees that rows are missing and asks again
-      }
-      to.end();
-      return true;
+      if (job->pieces) return next_piece(*job, to);
+      handle(*job, to, stopped);
+      return !job->pieces;
     });
   }
 
-  void handle(Job& job, const Stopped& stopped) {
-    if (job.request.path == "/explore/v1/about") return job.reply->send({.body = about_json(runs_of(newest()))});
-    if (job.request.path == "/explore/v1/runs") {
-      const io::Json body = parse_body(job.request);
-      Fields fields(body);
-      ExploreRuns& runs = runs_of(step_of(fields));
-      const RunWish wish{.text = text_of(fields, limits),
-                         .generated = generated_of(fields),
-                         .switches = switches_of(fields),
-                         .layer = fields.whole("layer", -1, -1, runs.model().info().layers - 1)};
-      fields.done();
-      ExploreRun& run = runs.run(wish, stopped);
-      const std::string id = run.id, text = runs.json(run, nullptr, stopped);
-      runs.find(id);  // what was made beside it is older
-      return job.reply->send({.body = text});
+  // True: that was the last.
+  static bool next_piece(Job& job, Reply& to) {
+    const std::shared_ptr<ExploreRun> run = job.run.lock();
+    try {
+      if (run && to.write(job.pieces->next(run->look)) && !job.pieces->done()) return false;
+    } catch (const std::exception&) {
+      // the page sees that rows are missing and asks again
     }
+    to.end();
+    return true;
+  }
+
+  // The first piece; others come when it is this answer's turn again.
+  static void begin(Job& job, Reply& to, const std::shared_ptr<ExploreRun>& run,
+                    std::unique_ptr<llm::FramePieces> pieces) {
+    Response first{.content_type = kBinary, .body = pieces->next(run->look)};
+    if (pieces->done()) return to.send(std::move(first));
+    to.begin(std::move(first));
+    job = {{}, std::move(pieces), run};
+  }
+
+  void handle(Job& job, Reply& to, const Stopped& stopped) {
+    if (job.request.path == "/explore/v1/about") return to.send({.body = about_json()});
+    if (job.request.path == "/explore/v1/runs") return to.send({.body = run_json(job.request, stopped)});
     const RunPath path = run_path(job.request);
-    ExploreRuns& runs = runs_with(path.id);
-    ExploreRun& run = runs.find(path.id);
-    if (path.what == "step") return step(job, runs, run, stopped);
-    const llm::Look& look = run.look;
+    const std::shared_ptr<ExploreRun> run = runs.find(path.id);
+    if (path.what == "step") return to.send({.body = step_json(job.request, run, stopped)});
+    const llm::Look& look = run->look;
     if (path.what == "thumbs") {
       const auto [first, end] = pair_argument(job.request, "layers", ':', 0, look.layers());
       if (first >= end) throw RequestError(bad("layers", argument(job.request, "layers"), "first:end"));
-      return job.reply->send(
-          {.content_type = kBinary,
-           .body = llm::thumbs_frame(look, first, end, whole_argument(job.request, "cells", 1, 128))});
+      const std::int64_t cells = whole_argument(job.request, "cells", 1, 128);
+      return begin(job, to, run, std::make_unique<llm::Thumbs>(look, first, end, cells, limits.piece));
     }
     const std::int64_t layer = whole_argument(job.request, "layer", 0, look.layers() - 1);
     if (!look.kept(layer))
       throw RequestError(
           {404, "layer " + std::to_string(layer) + " was not kept of this run", "layer", "layer_not_kept"});
     if (path.what == "tensors")
-      return job.reply->send({.content_type = kBinary, .body = llm::tensor_frames(look, layer)});
+      return begin(job, to, run, std::make_unique<llm::LayerTensors>(look, layer, limits.piece));
     const std::int64_t head = whole_argument(job.request, "head", 0, look.heads() - 1);
-    if (path.what == "values")
-      return job.reply->send({.content_type = kBinary, .body = llm::values_frame(look, layer, head)});
+    if (path.what == "values") return to.send({.content_type = kBinary, .body = llm::values_frame(look, layer, head)});
     if (path.what == "cell") {
       const std::int64_t query = position(job.request, "query", look), key = position(job.request, "key", look);
-      return job.reply->send({.body = llm::cell_json(look, layer, head, query, key)});
+      return to.send({.body = llm::cell_json(look, layer, head, query, key)});
     }
-    if (path.what == "map") return begin_map(job, look, layer, head);
+    if (path.what == "map")
+      return begin(job, to, run,
+                   std::make_unique<llm::MapInBands>(map_place(job.request, look, layer, head), limits.piece));
     throw RequestError(
         {404, "there is nothing called " + io::json_quoted(path.what.substr(0, 40)) + " of a run", "", "not_found"});
   }
 
-  // The model of a step, open; the one that was not asked for the longest is closed where there are too many.
-  ExploreRuns& runs_of(std::int64_t step) {
-    for (auto at = opened.begin(); at != opened.end(); ++at)
-      if (at->first == step) {
-        opened.splice(opened.begin(), opened, at);
-        return opened.front().second;
-      }
-    if (std::ssize(opened) >= limits.models) opened.pop_back();
-    const std::string prefix = models.steps ? "s" + std::to_string(step) + "." : "";
-    ExploreLimits each = limits;
-    each.bytes /= models.steps ? limits.models : 1;
-    opened.emplace_front(std::piecewise_construct, std::forward_as_tuple(step),
-                         std::forward_as_tuple(models.open(step), each, prefix));
-    return opened.front().second;
+  std::string run_json(const Request& request, const Stopped& stopped) {
+    const io::Json body = parse_body(request);
+    Fields fields(body);
+    const std::shared_ptr<OpenedModel> of = runs.model(fields.whole("step", -1, 0, kLastStep));
+    const RunWish wish{.text = text_of(fields, limits),
+                       .generated = generated_of(fields),
+                       .switches = switches_of(fields),
+                       .layer = fields.whole("layer", -1, -1, of->model.info().layers - 1)};
+    fields.done();
+    const std::shared_ptr<ExploreRun> run = runs.run(of, wish, stopped);
+    return answer_of(run, nullptr, stopped);
   }
 
-  // The one that made this run; where it was closed, the newest, which says that it knows no such run.
-  ExploreRuns& runs_with(const std::string& id) {
-    std::int64_t step = -1;
-    if (models.steps && id.starts_with('s')) (void)std::from_chars(id.data() + 1, id.data() + id.size(), step);
-    for (auto& [of, runs] : opened)
-      if (of == step) return runs_of(step);
-    return runs_of(newest());
+  std::string step_json(const Request& request, const std::shared_ptr<ExploreRun>& run, const Stopped& stopped) {
+    const io::Json body = parse_body(request);
+    Fields fields(body);
+    const GenerateWish wish{
+        .generated = generated_of(fields),
+        .token = fields.whole("token", -1, 0, kLastToken),
+        .temperature = fields.real("temperature", 0, 0, 10),
+        .seed = static_cast<std::uint64_t>(fields.whole("seed", 0, 0, std::numeric_limits<std::int64_t>::max()))};
+    fields.done();
+    const llm::LookStep made = runs.step(*run, wish);
+    return answer_of(run, &made, stopped);
   }
 
-  std::int64_t newest() const {
-    if (!models.steps) return -1;
-    const std::vector<std::int64_t> kept = models.steps();
-    return kept.empty() ? -1 : kept.back();
-  }
-
-  std::int64_t step_of(Fields& fields) const {
-    const std::int64_t asked = fields.whole("step", -1, 0, kLastStep);
-    if (asked < 0) return newest();
-    const std::vector<std::int64_t> kept = models.steps ? models.steps() : std::vector<std::int64_t>();
-    if (std::find(kept.begin(), kept.end(), asked) == kept.end())
-      throw RequestError({404, "the model of step " + std::to_string(asked) + " was not kept", "step", "no_step"});
-    return asked;
+  std::string answer_of(const std::shared_ptr<ExploreRun>& run, const llm::LookStep* step, const Stopped& stopped) {
+    std::string text = runs.json(run, step, stopped);
+    runs.find(run->id);  // the run without switches, asked for in between, is older
+    return text;
   }
 
   // The run may be shorter than the page believes, when another page has gone back in it: that page asks anew.
@@ -262,42 +260,24 @@ struct ExploreWork {
     return n;
   }
 
-  static void step(Job& job, ExploreRuns& runs, ExploreRun& run, const std::function<bool()>& stopped) {
-    const io::Json body = parse_body(job.request);
-    Fields fields(body);
-    const GenerateWish wish{
-        .generated = generated_of(fields),
-        .token = fields.whole("token", -1, 0, kLastToken),
-        .temperature = fields.real("temperature", 0, 0, 10),
-        .seed = static_cast<std::uint64_t>(fields.whole("seed", 0, 0, std::numeric_limits<std::int64_t>::max()))};
-    fields.done();
-    const std::string id = run.id;
-    const llm::LookStep made = runs.step(run, wish);
-    const std::string text = runs.json(run, &made, stopped);
-    runs.find(id);
-    job.reply->send({.body = text});
-  }
-
-  void begin_map(Job& job, const llm::Look& look, std::int64_t layer, std::int64_t head) {
-    const auto [q0, q1] = pair_argument(job.request, "queries", ':', 0, std::int64_t{1} << 40);
-    const auto [k0, k1] = pair_argument(job.request, "keys", ':', 0, std::int64_t{1} << 40);
-    const auto [rows, columns] = pair_argument(job.request, "cells", 'x', 1, 4096);
+  static llm::MapPlace map_place(const Request& request, const llm::Look& look, std::int64_t layer, std::int64_t head) {
+    const auto [q0, q1] = pair_argument(request, "queries", ':', 0, std::int64_t{1} << 40);
+    const auto [k0, k1] = pair_argument(request, "keys", ':', 0, std::int64_t{1} << 40);
+    const auto [rows, columns] = pair_argument(request, "cells", 'x', 1, 4096);
     if (q1 > look.length() || k1 > look.length())
       throw RequestError(
           {404, "the area lies beyond the run's " + std::to_string(look.length()) + " tokens", "", "no_run"});
     if (q0 >= q1 || k0 >= k1)
       throw RequestError({400, "the area is empty: expected first:end, end above first", "queries", "bad_argument"});
-    llm::MapInBands map(look, {layer, head, q0, q1, k0, k1, rows, columns}, limits.band_weights);
-    std::string first = map.next();
-    if (map.done()) return job.reply->send({.content_type = kBinary, .body = std::move(first)});
-    job.reply->begin({.content_type = kBinary, .body = std::move(first)});
-    job.map.emplace(std::move(map));
+    return {layer, head, q0, q1, k0, k1, rows, columns};
   }
 
-  ExploredModels models;
+  std::string name;
+  std::function<std::string()> example;
+  bool training, labs;
   ExploreLimits limits;
-  std::list<std::pair<std::int64_t, ExploreRuns>> opened;  // by step, the last asked for first
-  ReplyQueue queue;                                        // last: its thread uses all of the above
+  ExploreRuns runs;
+  ReplyQueue queue;  // last: its thread uses all of the above
 };
 
 Explorer::Explorer(ExploredModels models, const ExploreLimits& limits)

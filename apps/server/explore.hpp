@@ -11,18 +11,19 @@
 #include "apps/server/memory_budget.hpp"
 #include "apps/server/router.hpp"
 #include "attend/llm/model.hpp"
+#include "llm/look/look_frames.hpp"
 
 namespace attend::server {
 
 struct ExploreLimits {
   std::size_t text_bytes = 512 << 10;
-  std::int64_t runs = 8;                              // kept; the one not asked for the longest goes first
-  std::int64_t bytes = std::int64_t{2} << 30;         // that all runs keep together
-  std::int64_t exact = 1024;                          // tokens a side up to which a map is single weights
-  std::int64_t waiting = 64;                          // requests; then they are refused
-  std::int64_t band_weights = std::int64_t{1} << 26;  // weights behind each piece of a map that comes in pieces
-  std::int64_t models = 3;                            // of a training run's steps that are open at once
-  std::shared_ptr<MemoryBudget> memory{};             // counts the runs too, together with unsent answers; null: none
+  std::int64_t runs = 8;                       // kept; the one not asked for the longest goes first
+  std::int64_t bytes = std::int64_t{2} << 30;  // that all runs hold together, and a new one while it is computed
+  std::shared_ptr<MemoryBudget> memory{};      // that these bytes also come out of; null: there is no other limit
+  std::int64_t exact = 1024;                   // tokens a side up to which a map is single weights
+  std::int64_t waiting = 64;                   // requests that have not begun; then they are refused
+  std::int64_t models = 3;                     // of a training run's steps that are open at once
+  llm::PieceLimits piece{};                    // of maps, small pictures and tensors
 };
 
 // What can be looked at: one model, or that of a training run at the steps that were kept.
@@ -36,8 +37,8 @@ struct ExploredModels {
 
 struct ExploreWork;
 
-// One thread of its own runs the model; requests come from any thread. Long maps come in pieces, and between two of
-// them others are answered.
+// A separate thread runs the model; requests come from any thread. Maps, small pictures and tensors come in pieces, and
+// between two of them others are answered. A piece is computed when the client has taken those before it.
 class Explorer {
  public:
   explicit Explorer(ExploredModels models, const ExploreLimits& limits = {});

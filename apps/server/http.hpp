@@ -46,6 +46,8 @@ class Reply {
   virtual void begin(Response head) = 0;
   // False when the client has gone, or has left more unread than is kept for it: then nobody will read the rest.
   virtual bool write(std::string piece) = 0;
+  // False while a growing body has so much unread that its next piece should wait.
+  virtual bool ready() const { return true; }
   virtual void end() = 0;
   // `call` is called once, on another thread, if the client goes away before the end; at once if it has. It must be
   // quick.

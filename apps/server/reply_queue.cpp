@@ -1,11 +1,18 @@
 // The thread behind the queue.
 #include "apps/server/reply_queue.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <new>
 
 #include "attend/error.hpp"
 
 namespace attend::server {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{2};  // between two looks at clients that take their answers slowly
+
+}  // namespace
 
 ReplyQueue::~ReplyQueue() {
   {
@@ -21,11 +28,16 @@ void ReplyQueue::submit(const std::shared_ptr<Reply>& reply, Work work) {
   reply->when_gone([gone = job.gone] { *gone = true; });
   {
     const std::lock_guard lock(mutex_);
-    if (std::ssize(queue_) >= waiting_)
+    if (std::count_if(queue_.begin(), queue_.end(), [](const Job& one) { return !one.begun; }) >= waiting_)
       throw RequestError({503, "too many requests wait already; ask again in a moment", "", "busy"});
     queue_.push_back(std::move(job));
   }
   changed_.notify_one();
+}
+
+// The first that can go on: its client takes what it has been sent, or has left.
+std::deque<ReplyQueue::Job>::iterator ReplyQueue::next() {
+  return std::find_if(queue_.begin(), queue_.end(), [](const Job& job) { return *job.gone || job.reply->ready(); });
 }
 
 void ReplyQueue::loop() {
@@ -34,11 +46,14 @@ void ReplyQueue::loop() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+      while (!ending_ && next() == queue_.end()) changed_.wait_for(lock, kLook);
       if (ending_) return;
-      job = std::move(queue_.front());
-      queue_.pop_front();
+      const auto first = next();
+      job = std::move(*first);
+      queue_.erase(first);
     }
     if (*job.gone) continue;
+    job.begun = true;
     bool done = true;
     try {
       done = job.work(*job.reply, [&] { return job.gone->load() || ending_.load(); });

@@ -16,8 +16,9 @@ namespace attend::server {
 
 class ReplyQueue {
  public:
-  using Stopped = std::function<bool()>;  // nobody waits for the answer any more
-  // True: it is answered. False: others first, then it goes on. What it throws becomes an error response.
+  using Stopped = std::function<bool()>;  // the client closed the request, or the server ends
+  // True: it is answered. False: it goes on after the others, once its reply is ready for more. What it throws becomes
+  // an error response.
   using Work = std::function<bool(Reply& reply, const Stopped& stopped)>;
 
   explicit ReplyQueue(std::ptrdiff_t waiting) : waiting_(waiting), thread_([this] { loop(); }) {}
@@ -25,7 +26,7 @@ class ReplyQueue {
   ReplyQueue(const ReplyQueue&) = delete;
   ReplyQueue& operator=(const ReplyQueue&) = delete;
 
-  // RequestError 503 when too many wait already.
+  // RequestError 503 when too many wait that have not begun. Those that have are bounded by their connections.
   void submit(const std::shared_ptr<Reply>& reply, Work work);
 
  private:
@@ -33,8 +34,10 @@ class ReplyQueue {
     std::shared_ptr<Reply> reply;
     std::shared_ptr<std::atomic<bool>> gone;
     Work work;
+    bool begun = false;
   };
   void loop();
+  std::deque<Job>::iterator next();
 
   const std::ptrdiff_t waiting_;
   std::mutex mutex_;

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "io/folder_lock.hpp"
 #include "io/json.hpp"
-#include "io/mapped_file.hpp"
 
 namespace attend::server {
 namespace {
@@ -20,16 +20,19 @@ constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // bytes of a file that 
 // file that is shorter than that is another one by now, and is read from its beginning.
 std::string lines_json(const fs::path& path, std::int64_t from) {
   struct stat about{};
-  const bool there = ::stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode);
-  const io::MappedFile file = there ? io::MappedFile(path) : io::MappedFile();
-  const std::int64_t size = std::ssize(file.bytes());
+  const bool there = ::stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode);  // reading a FIFO would block
+  const std::int64_t size = there ? about.st_size : 0;
   if (from > size) from = 0;
-  std::string_view piece =
-      io::as_text(file.bytes()).substr(static_cast<std::size_t>(from), static_cast<std::size_t>(kPiece));
+  std::string piece(static_cast<std::size_t>(std::min(size - from, kPiece)), '\0');
+  std::ifstream file;  // not mapped: the run that writes it may cut it
+  if (there) file.open(path, std::ios::binary);
+  file.seekg(from);
+  file.read(piece.data(), std::ssize(piece));
+  piece.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
   const std::size_t end = piece.rfind('\n');
   // A line longer than a piece is none of ours: it is passed over.
-  const bool endless = end == std::string_view::npos && std::ssize(piece) == kPiece;
-  piece = piece.substr(0, end == std::string_view::npos ? 0 : end + 1);
+  const bool endless = end == std::string::npos && std::ssize(piece) == kPiece;
+  piece = piece.substr(0, end == std::string::npos ? 0 : end + 1);
   std::string lines = "[";
   for (std::size_t at = 0; at < piece.size();) {
     const std::size_t stop = piece.find('\n', at);
@@ -67,9 +70,12 @@ std::int64_t place(const Request& request, const char* name) {
 // As JSON, or null: a run that was not watched has none.
 std::string object_in(const fs::path& path) {
   try {
-    if (!fs::exists(path)) return "null";
-    const io::MappedFile file(path);
-    const std::string text(io::as_text(file.bytes()).substr(0, 1 << 18));
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) return "null";
+    std::ifstream file(path, std::ios::binary);
+    std::string text(1 << 18, '\0');
+    file.read(text.data(), std::ssize(text));
+    text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
     return io::parse_json(text, path.string(), {.bytes = 1 << 18, .depth = 8, .values = 1 << 12}).object() != nullptr
                ? text
                : "null";

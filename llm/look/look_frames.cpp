@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attend/error.hpp"
 #include "attend/lens.hpp"
 #include "attend/runtime.hpp"
 #include "io/json.hpp"
@@ -35,12 +36,13 @@ std::string numbers(const std::vector<T>& values) {
   return out.empty() ? "[]" : out + "]";
 }
 
-// How much of each cell is visible at all: the same mask over queries and keys of zeros, where every visible key weighs
-// the same and more than nothing.
+// How much of each cell is visible at all: the same mask over queries and keys of zeros, where every visible key has
+// the weight exp(0 - 0). The LSE is given, so that no band pays for a pass over all rows.
 Tensor visible_cells(const Look& look, std::int64_t layer, std::int64_t head, const MapOptions& options) {
-  const std::int64_t N = look.length();
-  const Tensor zeros(DType::f32, {1, 1, N, 1});
-  return Lens(zeros, zeros, {.mask = look.attention(layer, head).mask}).map({0, 0}, options).peak;
+  const Tensor zeros(DType::f32, {1, 1, look.length(), 1});
+  return Lens(zeros, zeros, {.mask = look.attention(layer, head).mask}, {.lse = zeros.view()})
+      .map({0, 0}, options)
+      .peak;
 }
 
 const float* row_of(View from, std::int64_t head, std::int64_t n) {
@@ -69,49 +71,75 @@ std::vector<double> reference_row(const Look& look, std::int64_t layer, std::int
   return {row.data<double>(), row.data<double>() + N};
 }
 
-std::vector<float> contiguous(View from) {
-  std::vector<float> out;
-  out.reserve(static_cast<std::size_t>(from.heads() * from.length() * from.dim()));
-  for (std::int64_t h = 0; h < from.heads(); ++h)
-    for (std::int64_t n = 0; n < from.length(); ++n)
-      for (std::int64_t d = 0; d < from.dim(); ++d) out.push_back(row_of(from, h, n)[d * from.strides[3]]);
-  return out;
+// The run has grown at most: what was promised of its first tokens is there.
+void check_length(const Look& look, std::int64_t length) {
+  if (look.length() < length)
+    throw InvalidArgument("look: the run has " + std::to_string(look.length()) + " tokens, expected at least " +
+                          std::to_string(length));
+}
+
+std::string frame_head(const std::string& head) {
+  const std::size_t size = (head.size() + 3) / 4 * 4;
+  std::string out = "AEX1";
+  for (std::size_t n = 0; n < 4; ++n) out += static_cast<char>(size >> (8 * n) & 0xFF);
+  return out + head + std::string(size - head.size(), ' ');
+}
+std::string padding(std::size_t bytes) {
+  return std::string((4 - bytes % 4) % 4, '\0');
+}
+
+// A row of floats is a multiple of 4 bytes: such frames have no padding.
+void append_row(std::string& to, View from, std::int64_t head, std::int64_t n) {
+  std::vector<float> row(static_cast<std::size_t>(from.dim()));
+  for (std::int64_t d = 0; d < from.dim(); ++d)
+    row[static_cast<std::size_t>(d)] = row_of(from, head, n)[d * from.strides[3]];
+  to.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
+}
+
+std::string tensor_head(const char* name, std::int64_t heads, std::int64_t length, std::int64_t dim) {
+  io::JsonObject head;
+  head.string("name", name);
+  head.string("dtype", "f32");
+  head.put("shape", numbers(std::vector<std::int64_t>{heads, length, dim}));
+  return frame_head(head.text());
 }
 
 }  // namespace
 
 std::string frame(const std::string& head, const void* numbers, std::size_t bytes) {
-  constexpr std::size_t kBefore = 8;
-  const std::size_t size = (head.size() + 3) / 4 * 4, all = kBefore + size + (bytes + 3) / 4 * 4;
-  std::string out(all, '\0');
-  std::copy_n("AEX1", 4, out.begin());
-  for (std::size_t n = 0; n < 4; ++n) out[4 + n] = static_cast<char>(size >> (8 * n) & 0xFF);
-  std::fill_n(std::copy(head.begin(), head.end(), out.begin() + kBefore), size - head.size(), ' ');
-  std::copy_n(static_cast<const char*>(numbers), bytes, out.begin() + static_cast<std::ptrdiff_t>(kBefore + size));
+  std::string out = frame_head(head);
+  out.append(static_cast<const char*>(numbers), bytes);
+  return out + padding(bytes);
+}
+
+std::string whole(FramePieces&& pieces, const Look& look) {
+  std::string out;
+  while (!pieces.done()) out += pieces.next(look);
   return out;
 }
 
-MapInBands::MapInBands(const Look& look, const MapPlace& place, std::int64_t band_weights)
-    : look_(look), place_(place) {
+MapInBands::MapInBands(const MapPlace& place, const PieceLimits& limits) : place_(place) {
   const std::int64_t queries = place.end_query - place.first_query, keys = place.end_key - place.first_key;
   step_ = (queries + std::min(place.rows, queries) - 1) / std::min(place.rows, queries);
   rows_ = (queries + step_ - 1) / step_;
   columns_ = std::min(place.columns, keys);
   exact_ = step_ == 1 && columns_ == keys;
-  band_rows_ = std::clamp<std::int64_t>(band_weights / (step_ * keys), 1, rows_);
+  const std::int64_t row_bytes = columns_ * (exact_ ? 1 : 2) * static_cast<std::int64_t>(sizeof(float));
+  band_rows_ = std::clamp<std::int64_t>(std::min(limits.weights / (step_ * keys), limits.bytes / row_bytes), 1, rows_);
   // Whole cells divide a band, so that its cells are those of the map; what is left over is a band of its own.
   if (queries % step_ != 0 && band_rows_ >= rows_) band_rows_ = std::max<std::int64_t>(1, rows_ - 1);
 }
 
-std::string MapInBands::next() {
+std::string MapInBands::next(const Look& look) {
+  check_length(look, std::max(place_.end_query, place_.end_key));
   const auto start = Clock::now();
   const std::int64_t queries = place_.end_query - place_.first_query, whole_rows = queries / step_;
   const std::int64_t rows = row_ < whole_rows ? std::min(band_rows_, whole_rows - row_) : 1;
   const std::int64_t first = row_ * step_, count = std::min(rows * step_, queries - first);
   MapOptions options{.area = {place_.first_query + first, count, place_.first_key, place_.end_key - place_.first_key}};
   options.rows = rows, options.cols = columns_;
-  const PooledMap map = look_.map(place_.layer, place_.head, options);
-  const Tensor visible = visible_cells(look_, place_.layer, place_.head, options);
+  const PooledMap map = look.map(place_.layer, place_.head, options);
+  const Tensor visible = visible_cells(look, place_.layer, place_.head, options);
   const std::int64_t cells = rows * columns_;
   std::vector<float> values(static_cast<std::size_t>(cells * (exact_ ? 1 : 2)));
   for (std::int64_t n = 0; n < cells; ++n) {
@@ -139,32 +167,45 @@ std::string MapInBands::next() {
   return frame(head.text(), values.data(), values.size() * sizeof(float));
 }
 
-std::string thumbs_frame(const Look& look, std::int64_t first, std::int64_t end, std::int64_t cells) {
-  const std::int64_t N = look.length(), H = look.heads(), C = std::min(cells, N);
-  MapOptions options;
-  options.rows = C, options.cols = C;
-  std::vector<std::uint8_t> values(static_cast<std::size_t>((end - first) * H * C * C), 255);
-  for (std::int64_t layer = first; layer < end; ++layer) {
-    if (!look.kept(layer)) continue;
-    for (std::int64_t head = 0; head < H; ++head) {
-      const PooledMap map = look.map(layer, head, options);
-      const Tensor visible = visible_cells(look, layer, head, options);
-      std::uint8_t* to = values.data() + ((layer - first) * H + head) * C * C;
-      for (std::int64_t n = 0; n < C * C; ++n)
-        if (visible.data<float>()[n] > 0)
-          to[n] = static_cast<std::uint8_t>(
-              std::lround(254 * std::sqrt(std::clamp(map.peak.data<float>()[n], 0.0F, 1.0F))));
-    }
+Thumbs::Thumbs(const Look& look, std::int64_t first, std::int64_t end, std::int64_t cells, const PieceLimits& limits)
+    : limits_(limits),
+      length_(look.length()),
+      heads_(look.heads()),
+      cells_(std::min(cells, look.length())),
+      begin_(first * heads_),
+      end_(end * heads_),
+      head_(begin_) {}
+
+std::string Thumbs::next(const Look& look) {
+  check_length(look, length_);
+  const std::int64_t C = cells_, most = std::max<std::int64_t>(
+                                     1, std::min(limits_.weights / (length_ * length_), limits_.bytes / (C * C)));
+  std::string out;
+  if (head_ == begin_) {
+    io::JsonObject head;
+    head.string("kind", "thumbs");
+    head.string("dtype", "u8");
+    head.put("shape", numbers(std::vector<std::int64_t>{(end_ - begin_) / heads_, heads_, C, C}));
+    head.number("first_layer", begin_ / heads_);
+    head.number("scale", std::int64_t{254});
+    head.number("masked", std::int64_t{255});
+    head.string("maps", "sqrt");
+    out = frame_head(head.text());
   }
-  io::JsonObject head;
-  head.string("kind", "thumbs");
-  head.string("dtype", "u8");
-  head.put("shape", numbers(std::vector<std::int64_t>{end - first, H, C, C}));
-  head.number("first_layer", first);
-  head.number("scale", std::int64_t{254});
-  head.number("masked", std::int64_t{255});
-  head.string("maps", "sqrt");
-  return frame(head.text(), values.data(), values.size());
+  const MapOptions options{.area = {0, length_, 0, length_}, .rows = C, .cols = C};
+  for (const std::int64_t stop = std::min(end_, head_ + most); head_ < stop; ++head_) {
+    const std::int64_t layer = head_ / heads_, head = head_ % heads_;
+    const std::size_t at = out.size();
+    out.resize(at + static_cast<std::size_t>(C * C), static_cast<char>(255));
+    if (!look.kept(layer)) continue;
+    const PooledMap map = look.map(layer, head, options);
+    const Tensor visible = visible_cells(look, layer, head, options);
+    for (std::int64_t n = 0; n < C * C; ++n)
+      if (visible.data<float>()[n] > 0)
+        out[at + static_cast<std::size_t>(n)] =
+            static_cast<char>(std::lround(254 * std::sqrt(std::clamp(map.peak.data<float>()[n], 0.0F, 1.0F))));
+  }
+  return done() ? out + padding(static_cast<std::size_t>((end_ - begin_) * C * C)) : out;
 }
 
 std::string values_frame(const Look& look, std::int64_t layer, std::int64_t head) {
@@ -177,16 +218,25 @@ std::string values_frame(const Look& look, std::int64_t layer, std::int64_t head
 }
 
 std::string tensor_frame(const char* name, const View& view) {
-  const std::vector<float> values = contiguous(view);
-  io::JsonObject head;
-  head.string("name", name);
-  head.string("dtype", "f32");
-  head.put("shape", numbers(std::vector<std::int64_t>{view.heads(), view.length(), view.dim()}));
-  return frame(head.text(), values.data(), values.size() * sizeof(float));
+  std::string out = tensor_head(name, view.heads(), view.length(), view.dim());
+  for (std::int64_t h = 0; h < view.heads(); ++h)
+    for (std::int64_t n = 0; n < view.length(); ++n) append_row(out, view, h, n);
+  return out;
 }
 
-std::string tensor_frames(const Look& look, std::int64_t layer) {
-  return tensor_frame("q", look.q(layer)) + tensor_frame("k", look.k(layer)) + tensor_frame("v", look.v(layer));
+LayerTensors::LayerTensors(const Look& look, std::int64_t layer, const PieceLimits& limits)
+    : limits_(limits), layer_(layer), length_(look.length()) {}
+
+std::string LayerTensors::next(const Look& look) {
+  check_length(look, length_);
+  static constexpr const char* kNames[kTensors] = {"q", "k", "v"};
+  const View view = tensor_ == 0 ? look.q(layer_) : tensor_ == 1 ? look.k(layer_) : look.v(layer_);
+  const std::int64_t rows = view.heads() * length_;
+  std::string out = row_ == 0 ? tensor_head(kNames[tensor_], view.heads(), length_, view.dim()) : "";
+  do append_row(out, view, row_ / length_, row_ % length_);
+  while (++row_ < rows && std::ssize(out) < limits_.bytes);
+  if (row_ == rows) ++tensor_, row_ = 0;
+  return out;
 }
 
 std::string cell_json(const Look& look, std::int64_t layer, std::int64_t head, std::int64_t query, std::int64_t key) {

@@ -43,8 +43,9 @@ void put_layer(io::JsonObject& frames, const Look& look, std::int64_t layer) {
   for (const auto& [name, view] : all) frames.string(name + ("." + number), io::base64(tensor_frame(name, view)));
   const std::int64_t N = look.length();
   for (std::int64_t head = 0; head < look.heads(); ++head)
-    frames.string("map." + number + "." + std::to_string(head),
-                  io::base64(MapInBands(look, {layer, head, 0, N, 0, N, N, N}, N * N).next()));
+    frames.string(
+        "map." + number + "." + std::to_string(head),
+        io::base64(whole(MapInBands({layer, head, 0, N, 0, N, N, N}, {.weights = N * N, .bytes = 4 * N * N}), look)));
 }
 
 // What every score is multiplied by, a layer each; null for one that was not kept.
@@ -88,7 +89,7 @@ std::string page_data(LookSession& session, const Look& look, const PageOptions&
     state.number("layer", layers.front());
     state.number("head", std::int64_t{0});
   }
-  frames.string("thumbs", io::base64(thumbs_frame(look, 0, look.layers(), kThumbCells)));
+  frames.string("thumbs", io::base64(whole(Thumbs(look, 0, look.layers(), kThumbCells, {}), look)));
   for (const std::int64_t layer : layers) put_layer(frames, look, layer);
   out.number("format", std::int64_t{1});
   out.put("about", about.text());
