@@ -1,6 +1,8 @@
 // Pooled maps: bands of cells made side by side, shown as they come, and the pyramid above them.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <limits>
 #include <mutex>
 
 #include "base/check.hpp"
@@ -40,6 +42,11 @@ struct MapItems {
   std::int64_t pieces, rows_each;
 };
 
+// The kernels' maxima may lose a NaN, their sums do not: a cell with a NaN is NaN in both.
+float peak_of(double mass, float peak) {
+  return std::isnan(mass) ? std::numeric_limits<float>::quiet_NaN() : peak;
+}
+
 // A map on its way: takes the cells of items, in the order of a band's pieces, and shows each band that is done.
 class MapBands {
  public:
@@ -60,7 +67,7 @@ class MapBands {
     float *to_mass = map_.mass.data<float>() + first, *to_peak = map_.peak.data<float>() + first;
     if (items_.pieces == 1) {
       std::transform(mass, mass + count, to_mass, [](double x) { return static_cast<float>(x); });
-      std::copy_n(peak, count, to_peak);
+      std::transform(mass, mass + count, peak, to_peak, peak_of);
       return show(band);
     }
     // One after the other: sums of doubles are rounded too, and must not depend on who came first.
@@ -72,10 +79,11 @@ class MapBands {
     double* sums = sums_.data() + first;
     for (std::int64_t n = 0; n < count; ++n) {
       sums[n] += mass[n];
-      if (!(peak[n] <= to_peak[n])) to_peak[n] = peak[n];
+      if (peak[n] > to_peak[n]) to_peak[n] = peak[n];
     }
     if (piece + 1 == items_.pieces) {
       std::transform(sums, sums + count, to_mass, [](double x) { return static_cast<float>(x); });
+      std::transform(sums, sums + count, to_peak, to_peak, peak_of);
       show(band);
     }
     next.store(piece + 1, std::memory_order_release);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -12,7 +13,6 @@
 
 #include "attend/error.hpp"
 #include "attend/runtime.hpp"
-#include "reference/lens.hpp"
 #include "support/compare.hpp"
 #include "support/lens.hpp"
 #include "support/tensors.hpp"
@@ -56,25 +56,34 @@ struct DenseHead {
   LensHead at;
 };
 
-void expect_map(const DenseHead& dense, const PooledMap& map, const std::string& where) {
-  const LensArea& area = map.area;
+// Cells by their definition: (r, c) holds queries [first + r * queries / rows, first + (r + 1) * queries / rows) and
+// keys likewise.
+void expect_map(const DenseHead& dense, const PooledMap& map, const LensArea& area, const std::string& where) {
   ASSERT_TRUE(map.finished);
+  ASSERT_EQ(map.area.first_query, area.first_query) << where;
+  ASSERT_EQ(map.area.queries, area.queries) << where;
+  ASSERT_EQ(map.area.first_key, area.first_key) << where;
+  ASSERT_EQ(map.area.keys, area.keys) << where;
   for (int64_t r = 0; r < map.rows; ++r) {
-    std::vector<double> mass(static_cast<std::size_t>(map.cols)), peak(mass.size()), error(mass.size());
+    const int64_t first = area.first_query + r * area.queries / map.rows,
+                  last = area.first_query + (r + 1) * area.queries / map.rows;
+    ASSERT_EQ(map.query_of(r), first) << where;
     double worst = 0;
-    for (int64_t i = map.query_of(r); i < map.query_of(r + 1); ++i) {
-      const auto row =
-          dense.weights(i).subspan(static_cast<std::size_t>(area.first_key), static_cast<std::size_t>(area.keys));
-      reference::pool_row(row, map.cols, mass.data(), peak.data());
-      worst = std::max(worst, dense.error(i));
-    }
+    for (int64_t i = first; i < last; ++i) worst = std::max(worst, dense.error(i));
     const double sums = 64 * unit_roundoff(DType::f32);  // rows of a block, columns of a tile
     for (int64_t c = 0; c < map.cols; ++c) {
-      const auto n = static_cast<std::size_t>(c);
-      ASSERT_NEAR(static_cast<double>(map.mass.data<float>()[r * map.cols + c]), mass[n],
-                  (worst + sums) * mass[n] + 1e-36)
+      const int64_t from = area.first_key + c * area.keys / map.cols,
+                    to = area.first_key + (c + 1) * area.keys / map.cols;
+      ASSERT_EQ(map.key_of(c), from) << where;
+      double mass = 0, peak = 0;
+      for (int64_t i = first; i < last; ++i)
+        for (int64_t j = from; j < to; ++j) {
+          mass += dense.weight(i, j);
+          peak = std::max(peak, dense.weight(i, j));
+        }
+      ASSERT_NEAR(static_cast<double>(map.mass.data<float>()[r * map.cols + c]), mass, (worst + sums) * mass + 1e-36)
           << where << " mass of cell " << r << ", " << c;
-      ASSERT_NEAR(static_cast<double>(map.peak.data<float>()[r * map.cols + c]), peak[n], worst * peak[n] + 1e-36)
+      ASSERT_NEAR(static_cast<double>(map.peak.data<float>()[r * map.cols + c]), peak, worst * peak + 1e-36)
           << where << " peak of cell " << r << ", " << c;
     }
   }
@@ -90,45 +99,77 @@ void expect_zoom(const DenseHead& dense, const Tensor& zoom, const LensArea& are
     }
 }
 
-// Against the weights that the lens itself shows: the choice is then exact, ties and all.
-void expect_top(const Lens& lens, LensHead head, int64_t count, const LensArea& area, const std::string& where) {
-  const TopKeys top = lens.top_keys(head, count, area);
-  const Tensor zoom = lens.zoom(head, area);
-  const auto& [B, H, queries, keys] = zoom.shape();
-  std::vector<double> row(static_cast<std::size_t>(keys)), largest(static_cast<std::size_t>(count));
-  std::vector<int64_t> expected(largest.size());
-  for (int64_t i = 0; i < queries; ++i) {
-    for (int64_t j = 0; j < keys; ++j)
-      row[static_cast<std::size_t>(j)] = static_cast<double>(zoom.data<float>()[i * keys + j]);
-    reference::top_row(row, area.first_key, count, expected.data(), largest.data());
+// The largest weights of the truth: none that was left out is larger than one that was taken, by more than the error of
+// both; of equal ones the lower key comes first, and the list ends where the row does.
+void expect_top(const DenseHead& dense, const TopKeys& top, int64_t count, const LensArea& area,
+                const std::string& where) {
+  constexpr double kVisible = 1e-30;  // of an f32, whatever its error
+  ASSERT_EQ(std::ssize(top.keys), area.queries * count);
+  for (int64_t i = 0; i < area.queries; ++i) {
+    const int64_t query = area.first_query + i;
+    const auto row =
+        dense.weights(query).subspan(static_cast<std::size_t>(area.first_key), static_cast<std::size_t>(area.keys));
+    const double error = dense.error(query);
+    const std::string at = where + " row " + std::to_string(query);
+    std::vector<char> taken(row.size());
+    double least = 1;
+    int64_t found = 0;
     for (int64_t n = 0; n < count; ++n) {
-      const auto at = static_cast<std::size_t>(n);
-      ASSERT_EQ(top.keys[static_cast<std::size_t>(i * count + n)], expected[at]) << where << " row " << i;
-      ASSERT_EQ(static_cast<double>(top.weights.data<float>()[i * count + n]), largest[at]) << where << " row " << i;
+      const int64_t key = top.keys[static_cast<std::size_t>(i * count + n)];
+      const float* weight = top.weights.data<float>() + i * count + n;
+      if (key == -1) {
+        ASSERT_EQ(*weight, 0.0F) << at;
+        continue;
+      }
+      ASSERT_EQ(found++, n) << at << ": a key comes after the end of the list";
+      ASSERT_TRUE(key >= area.first_key && key < area.first_key + area.keys) << at;
+      const auto k = static_cast<std::size_t>(key - area.first_key);
+      ASSERT_FALSE(taken[k]) << at << ": key " << key << " twice";
+      taken[k] = 1;
+      least = std::min(least, row[k]);
+      ASSERT_NEAR(static_cast<double>(*weight), row[k], error * row[k] + 1e-36) << at;
+      if (n > 0) {
+        ASSERT_TRUE(weight[-1] > weight[0] ||
+                    (weight[-1] == weight[0] && top.keys[static_cast<std::size_t>(i * count + n - 1)] < key))
+            << at << ", place " << n;
+      }
     }
+    if (found < count) least = 0;
+    for (std::size_t k = 0; k < row.size(); ++k)
+      if (!taken[k]) {
+        ASSERT_LE(row[k] * (1 - error), std::max(least * (1 + error), kVisible)) << at << ", key " << k;
+      }
   }
 }
 
-void expect_histogram(const Lens& lens, const Problem& p, LensHead head, const LensArea& area,
+// The counts of the truth's weights; one whose error reaches into another bin may be in either.
+void expect_histogram(const DenseHead& dense, const WeightHistogram& histogram, const LensArea& area,
                       const std::string& where) {
-  constexpr int64_t kBins = 20;
-  const WeightHistogram histogram = lens.histogram(head, kBins, area);
-  const Tensor zoom = lens.zoom(head, area);
-  const auto& [B, H, queries, keys] = zoom.shape();
-  std::vector<int64_t> expected(kBins + 1);
-  for (int64_t i = 0; i < queries; ++i) {
-    std::vector<double> row;
-    std::vector<char> visible;
-    for (int64_t j = 0; j < keys; ++j) {
-      row.push_back(static_cast<double>(zoom.data<float>()[i * keys + j]));
-      visible.push_back(
-          static_cast<char>(p.visible_row(head.batch, head.head, area.first_query + i)[area.first_key + j]));
+  const int64_t bins = std::ssize(histogram.counts);
+  const auto bin_of = [&](double w) {
+    int64_t bin = 0;
+    for (double edge = 0.5; bin < bins && w < edge; edge /= 2) ++bin;
+    return bin;
+  };
+  std::vector<int64_t> fewest(static_cast<std::size_t>(bins + 1)), most(fewest.size());
+  int64_t visible = 0, counted = histogram.below;
+  for (int64_t i = area.first_query; i < area.first_query + area.queries; ++i)
+    for (int64_t j = area.first_key; j < area.first_key + area.keys; ++j) {
+      if (!dense.p.visible_row(dense.at.batch, dense.at.head, i)[j]) continue;
+      ++visible;
+      const double w = dense.weight(i, j), error = dense.error(i) * w;
+      const int64_t low = bin_of(w + error), high = bin_of(w - error);
+      if (low == high) ++fewest[static_cast<std::size_t>(low)];
+      for (int64_t bin = low; bin <= high; ++bin) ++most[static_cast<std::size_t>(bin)];
     }
-    reference::count_row(row, visible, kBins, expected.data());
+  std::vector<int64_t> counts = histogram.counts;
+  counts.push_back(histogram.below);
+  for (std::size_t n = 0; n < counts.size(); ++n) {
+    EXPECT_GE(counts[n], fewest[n]) << where << " bin " << n;
+    EXPECT_LE(counts[n], most[n]) << where << " bin " << n;
   }
-  EXPECT_EQ(histogram.below, expected.back()) << where;
-  expected.pop_back();
-  EXPECT_EQ(histogram.counts, expected) << where;
+  for (const int64_t count : histogram.counts) counted += count;
+  EXPECT_EQ(counted, visible) << where;
 }
 
 constexpr LensArea kPart{17, 101, 33, 600};
@@ -143,18 +184,22 @@ void expect_all(const Problem& p, DType dtype, bool rule_hides) {
   const DenseHead dense(p, truth, head);
   const Lens lens(t.q, t.k, p.options(dtype), {.lse = View(t.lse), .v = View(t.v)});
   const Lens without(t.q, t.k, p.options(dtype));  // sweeps for the LSE itself
-  expect_map(dense, lens.map(head, {.rows = 7, .cols = 13}), where);
-  expect_map(dense, without.map(head, {.rows = 1, .cols = 1}), where);
+  const LensArea everything{0, c.M, 0, c.N};
+  expect_map(dense, lens.map(head, {.rows = 7, .cols = 13}), everything, where);
+  expect_map(dense, without.map(head, {.rows = 1, .cols = 1}), everything, where);
   const LensArea part = c.M >= kPart.first_query + kPart.queries && c.N >= kPart.first_key + kPart.keys
                             ? kPart
                             : LensArea{0, c.M, c.N / 3, c.N - c.N / 3};
   if (part.keys == 0) return;
-  expect_map(dense, lens.map(head, {.area = part, .rows = 10'000, .cols = 20}), where);
+  for (const int64_t rows : {int64_t{10'000}, int64_t{9}, int64_t{1}})
+    for (const int64_t cols : {int64_t{10'000}, int64_t{20}, int64_t{1}})
+      expect_map(dense, lens.map(head, {.area = part, .rows = rows, .cols = cols}), part, where);
   expect_zoom(dense, without.zoom(head, part), part, where);
   expect_zoom(dense, lens.row(head, c.M / 2), {c.M / 2, 1, 0, c.N}, where);
   expect_zoom(dense, lens.column(head, c.N / 2), {0, c.M, c.N / 2, 1}, where);
-  expect_top(lens, head, 5, part, where);
-  if (!rule_hides) expect_histogram(lens, p, head, part, where);
+  expect_top(dense, lens.top_keys(head, 5, part), 5, part, where);
+  expect_top(dense, lens.top_keys(head, part.keys + 3, part), part.keys + 3, part, where);
+  if (!rule_hides) expect_histogram(dense, lens.histogram(head, 20, part), part, where);
   const Tensor received = lens.received(head, part);
   for (int64_t j = 0; j < part.keys; j += 7) {
     double sum = 0, error = 64 * unit_roundoff(DType::f32);
@@ -209,7 +254,13 @@ TEST(Lens, InDoubleIsTheReference) {
   const Lens lens(t.q, t.k, p.options(DType::f64));
   const LensHead head{1, 2};
   const DenseHead dense(p, truth, head);
-  expect_map(dense, lens.map(head, {.rows = 4, .cols = 9}), "f64");
+  expect_map(dense, lens.map(head, {.rows = 4, .cols = 9}), {0, c.M, 0, c.N}, "f64");
+  const LensArea part{7, 19, 11, 40};
+  for (const int64_t rows : {19, 5})
+    for (const int64_t cols : {40, 7})
+      expect_map(dense, lens.map(head, {.area = part, .rows = rows, .cols = cols}), part, "f64");
+  expect_top(dense, lens.top_keys(head, 4, part), 4, part, "f64");
+  expect_histogram(dense, lens.histogram(head, 6, part), part, "f64");
   const Tensor row = lens.row(head, 11);
   for (int64_t j = 0; j < c.N; ++j) ASSERT_NEAR(row.data<double>()[j], dense.weight(11, j), 1e-12);
   const TopKeys top = lens.top_keys(head, 3);
@@ -237,7 +288,7 @@ TEST(Lens, EachHeadHasItsOwnLse) {
           std::string(name(dtype)) + " head " + std::to_string(head.batch) + "." + std::to_string(head.head);
       const DenseHead dense(p, truth, head);
       expect_zoom(dense, lens.zoom(head, part), part, where);
-      expect_map(dense, lens.map(head, {.area = part, .rows = 3, .cols = 7}), where);
+      expect_map(dense, lens.map(head, {.area = part, .rows = 3, .cols = 7}), part, where);
       const double want = dense.weight(120, 333);
       EXPECT_NEAR(lens.cell(head, 120, 333).weight, want, dense.error(120) * want) << where;
     }
@@ -247,6 +298,43 @@ TEST(Lens, EachHeadHasItsOwnLse) {
       ASSERT_NEAR(static_cast<double>(static_cast<const float*>(all.data)[n]),
                   truth.results.lse[static_cast<std::size_t>(n)], 1e-4)
           << name(dtype) << " row " << n;
+  }
+}
+
+// A row whose query is NaN: every cell with one of its visible keys is NaN in mass and peak, wherever the row is in a
+// cell and the cell in the area; all cells of other rows are as they were.
+TEST(Lens, ANanShowsInItsCells) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    Case c = looked_at(MaskKind::causal_last);
+    c.B = c.H = c.Hk = 1;
+    c.M = c.N = 700;  // cells of more rows than one item has
+    const Problem p(c);
+    for (const int64_t nan_row : {40, 520}) {
+      Tensors clean(p, dtype), dirty(p, dtype);
+      if (dtype == DType::f32) dirty.q.data<float>()[nan_row * c.D] = std::numeric_limits<float>::quiet_NaN();
+      if (dtype == DType::f64) dirty.q.data<double>()[nan_row * c.D] = std::numeric_limits<double>::quiet_NaN();
+      const Lens before(clean.q, clean.k, p.options(dtype)), after(dirty.q, dirty.k, p.options(dtype));
+      for (const LensArea& area : {LensArea{0, 700, 0, 700}, LensArea{35, 660, 3, 690}})
+        for (const int64_t rows : {1, 9})
+          for (const int64_t cols : {5, 10'000}) {
+            const PooledMap a = before.map({}, {.area = area, .rows = rows, .cols = cols}),
+                            b = after.map({}, {.area = area, .rows = rows, .cols = cols});
+            for (int64_t r = 0; r < a.rows; ++r)
+              for (int64_t col = 0; col < a.cols; ++col) {
+                const int64_t n = r * a.cols + col;
+                const bool in_row = nan_row >= area.first_query + r * area.queries / a.rows &&
+                                    nan_row < area.first_query + (r + 1) * area.queries / a.rows;
+                const bool nan = in_row && area.first_key + col * area.keys / a.cols <= nan_row;
+                if (in_row && !nan) continue;
+                const float mass = b.mass.data<float>()[n], peak = b.peak.data<float>()[n];
+                ASSERT_EQ(std::isnan(mass), nan) << "row " << nan_row << ", cell " << r << ", " << col;
+                ASSERT_EQ(std::isnan(peak), nan) << "row " << nan_row << ", cell " << r << ", " << col;
+                if (nan) continue;
+                ASSERT_EQ(mass, a.mass.data<float>()[n]);
+                ASSERT_EQ(peak, a.peak.data<float>()[n]);
+              }
+          }
+    }
   }
 }
 

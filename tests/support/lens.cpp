@@ -1,6 +1,7 @@
 // What the lens must show of a problem: from the dense weights of the truth, with bounds for each number.
 #include "support/lens.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -18,17 +19,22 @@ constexpr const char* kNames[kRowStatistics] = {
     "mass",  "entropy", "distance_mean", "distance_variance", "sink_tokens", "self",  "previous",
     "local", "recent",  "duplicate",     "induction",         "maximum",     "argmax"};
 
-// How far each statistic may lie from the truth, when a weight is off by at most `error` of itself. Distances count
-// from the largest weight, up to a vector's length beside it.
+// How far each statistic may be from the truth, when a weight is off by at most `error` of itself. The engine counts
+// distances from the largest weight, up to a vector's length from it: from any that the error may make the largest.
 struct StatisticBounds {
   double entropy, mean, variance;
 };
-StatisticBounds bounds_of(std::span<const double> weights, double argmax, double error) {
+StatisticBounds bounds_of(std::span<const double> weights, double error) {
   constexpr double kLanes = 16;
   StatisticBounds bounds{};
-  double mass = 0;
+  double mass = 0, largest = 0, first = 0, last = 0;
+  for (const double w : weights) largest = std::max(largest, w);
+  for (std::size_t j = weights.size(); j-- > 0;)
+    if (weights[j] >= largest * (1 - 2 * error)) first = static_cast<double>(j);
+  for (std::size_t j = 0; j < weights.size(); ++j)
+    if (weights[j] >= largest * (1 - 2 * error)) last = static_cast<double>(j);
   for (std::size_t j = 0; j < weights.size(); ++j) {
-    const double w = weights[j], away = std::abs(static_cast<double>(j) - argmax) + kLanes;
+    const double w = weights[j], at = static_cast<double>(j), away = std::max(at - first, last - at) + kLanes;
     if (w == 0) continue;
     mass += w;
     bounds.entropy += error * w * (std::abs(std::log(w)) + 1);
@@ -65,7 +71,7 @@ std::string compare_statistics(const Problem& problem, const Truth& truth, const
     const float* got = rows.data<float>() + row * kRowStatistics;
     const auto argmax = static_cast<int64_t>(got[static_cast<int>(RowStatistic::argmax)]);
     const double error = 32 * unit_roundoff(DType::f32) * truth.magnitudes.score[static_cast<std::size_t>(row)];
-    const StatisticBounds bounds = bounds_of(weights, static_cast<double>(argmax), error);
+    const StatisticBounds bounds = bounds_of(weights, error);
     for (int64_t n = 0; n < kRowStatistics; ++n) {
       const double want = expected[static_cast<std::size_t>(n)], have = static_cast<double>(got[n]);
       double bound = error * want + 1e-36;
