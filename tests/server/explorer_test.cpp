@@ -266,6 +266,60 @@ TEST(Explorer, PiecesMakeUpTheWhole) {
   }
 }
 
+// A pooled map is that of the single weights: the mass of a row of cells is divided by its queries, the last one may
+// have fewer, and what no query of a cell sees is NaN.
+TEST(Explorer, MapsPoolTheSingleWeights) {
+  const TinyExplorer explorer;
+  const std::string path =
+      "runs/" + explorer.run(body(kText, R"(, "switches": ["mask=window:9"])")) + "/map?layer=1&head=2&";
+  const auto map = [&](int q0, int q1, int k0, int k1, int rows, int columns) {
+    const auto pair = [](int a, const char* between, int b) { return std::to_string(a) + between + std::to_string(b); };
+    const std::string body =
+        explorer
+            .ask(TinyExplorer::get(path + "queries=" + pair(q0, ":", q1) + "&keys=" + pair(k0, ":", k1) +
+                                   "&cells=" + pair(rows, "x", columns)))
+            .body;
+    return frames_of(body).empty() ? std::vector<float>() : map_of(body);
+  };
+  const std::vector<float> weights = map(0, 47, 0, 47, 47, 47);
+  for (int i = 0; i < 47; ++i)
+    for (int j = 0; j < 47; ++j)
+      ASSERT_EQ(std::isnan(weights[static_cast<std::size_t>(i * 47 + j)]), j > i || j <= i - 9);
+  struct Area {
+    int q0, q1, k0, k1, rows, columns;
+  };
+  for (const Area& a : {Area{0, 47, 0, 47, 5, 6}, Area{0, 47, 0, 47, 46, 47}, Area{3, 40, 7, 46, 4, 11},
+                        Area{46, 47, 0, 47, 9, 3}, Area{10, 31, 5, 6, 7, 1}}) {
+    const int queries = a.q1 - a.q0, keys = a.k1 - a.k0,
+              step = (queries + std::min(a.rows, queries) - 1) / std::min(a.rows, queries);
+    const int rows = (queries + step - 1) / step, columns = std::min(a.columns, keys);
+    const std::vector<float> got = map(a.q0, a.q1, a.k0, a.k1, a.rows, a.columns);
+    const bool exact = step == 1 && columns == keys;
+    ASSERT_EQ(got.size(), static_cast<std::size_t>((exact ? 1 : 2) * rows * columns));
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < columns; ++c) {
+        double mass = 0, peak = 0;
+        int seen = 0;
+        const int last = std::min(queries, (r + 1) * step);
+        for (int i = r * step; i < last; ++i)
+          for (int j = c * keys / columns; j < (c + 1) * keys / columns; ++j) {
+            const float w = weights[static_cast<std::size_t>((a.q0 + i) * 47 + a.k0 + j)];
+            if (std::isnan(w)) continue;
+            ++seen;
+            mass += static_cast<double>(w) / (last - r * step);
+            peak = std::max(peak, static_cast<double>(w));
+          }
+        const auto n = static_cast<std::size_t>(r * columns + c), second = n + static_cast<std::size_t>(rows * columns);
+        ASSERT_EQ(std::isnan(got[n]), seen == 0) << r << ", " << c;
+        if (seen == 0) continue;
+        ASSERT_NEAR(got[n], mass, 1e-5) << r << ", " << c;
+        if (!exact) {
+          ASSERT_NEAR(got[second], peak, 1e-6) << r << ", " << c;
+        }
+      }
+  }
+}
+
 TEST(Explorer, NoPieceIsLargerThanItsLimit) {
   const TinyExplorer explorer({.piece = {.weights = 1 << 20, .bytes = 4000}});
   const std::string path = "runs/" + explorer.run(body(long_text(100)));

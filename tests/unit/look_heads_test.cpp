@@ -184,6 +184,27 @@ TEST(LookHeads, EntropyIsThatOfTheRestDividedByItsMost) {
   }
 }
 
+// Equal weights: the lower position first, what weighs nothing not at all.
+TEST(LookHeads, TheLargestOfTies) {
+  Model model = CopyingModel().open();
+  LookSession session(model);
+  const Look look = session.run(repeating());
+  const auto places = [](const std::vector<Attended>& list) {
+    std::vector<std::int64_t> at;
+    for (const Attended& one : list) at.push_back(one.position);
+    return at;
+  };
+  using Places = std::vector<std::int64_t>;
+  EXPECT_EQ(places(look.top(1, 1, 9, 4)), (Places{0, 1, 2, 3}));
+  EXPECT_EQ(places(look.top(1, 1, 2, 100)), (Places{0, 1, 2}));
+  EXPECT_EQ(places(look.top(1, 1, 0, 100)), (Places{0}));
+  EXPECT_EQ(places(look.top(1, 1, -1, 2)), (Places{0, 1}));
+  EXPECT_TRUE(look.top(1, 1, 9, 0).empty());
+  EXPECT_FLOAT_EQ(look.top(1, 1, 9, 1)[0].weight, 0.1F);
+  EXPECT_EQ(places(look.users(1, 1, 5, 3)), (Places{5, 6, 7}));
+  EXPECT_EQ(places(look.users(1, 1, 32, 3)), (Places{32}));
+}
+
 TEST(LookHeads, WilsonsInterval) {
   // Newcombe's (1998) examples at 95 %.
   const Interval a = wilson_interval(81.0 / 263, 263, 0.05), b = wilson_interval(15.0 / 148, 148, 0.05);

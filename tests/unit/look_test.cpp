@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,6 +19,9 @@
 #include "attend/error.hpp"
 #include "error_of.hpp"
 #include "golden_models.hpp"
+#include "llm/look/head_types.hpp"
+#include "llm/look/look_state.hpp"
+#include "llm/look/predictions.hpp"
 
 namespace attend::llm::test {
 namespace {
@@ -492,6 +499,339 @@ TEST(Look, ComparesTwoRuns) {
   // The entropy of sharper rows is less; the plain run has none beside itself.
   EXPECT_LT(other.statistics[static_cast<std::size_t>(RowStatistic::entropy)][0], 0);
   EXPECT_EQ(same.statistics[static_cast<std::size_t>(RowStatistic::entropy)][0], 0);
+}
+
+// ---- kinds of heads, from the weights by hand ----
+
+struct HandMean {
+  double sum = 0;
+  std::int64_t rows = 0;
+  void add(double x) { sum += x, ++rows; }
+};
+
+// What docs/design/look.md says of the rows of one head.
+struct HandType {
+  std::map<HeadKind, HandMean> means{};
+  std::vector<double> sinks{};
+  std::int64_t rows = 0, left_out = 0;
+
+  double score(HeadKind kind) const {
+    const HandMean& mean = means.at(kind);
+    return mean.rows > 0 ? mean.sum / static_cast<double>(mean.rows) : 0;
+  }
+  double median_sink() const {
+    std::vector<double> sorted = sinks;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  }
+};
+
+HandType type_by_hand(const std::vector<double>& weights, const std::vector<Token>& tokens, std::int64_t sinks,
+                      const std::function<bool(std::int64_t, std::int64_t)>& sees) {
+  const std::int64_t T = std::ssize(tokens);
+  const auto token = [&](std::int64_t n) { return tokens[static_cast<std::size_t>(n)]; };
+  HandType type;
+  for (const HeadKind kind : {HeadKind::previous, HeadKind::self, HeadKind::local, HeadKind::duplicate,
+                              HeadKind::diffuse, HeadKind::retrieval})
+    type.means[kind] = {};
+  for (std::int64_t i = 0; i < T; ++i) {
+    double rest = 0, previous = 0, self = 0, local = 0, far = 0, duplicate = 0, entropy = 0;
+    std::int64_t visible = 0, equal = 0;
+    for (std::int64_t j = sinks; j < T; ++j) {
+      if (j < i && token(j) == token(i)) ++equal;
+      if (!sees(i, j)) continue;
+      ++visible;
+      const double w = weights[static_cast<std::size_t>(i * T + j)];
+      rest += w;
+      if (j == i - 1) previous += w;
+      if (j == i) self += w;
+      if (std::abs(i - j) <= 8) local += w;
+      if (std::abs(i - j) > 64) far += w;
+      if (j != i && token(j) == token(i)) duplicate += w;
+    }
+    if (visible < 2) continue;
+    type.sinks.push_back(1 - rest);
+    if (rest < 0.05) {
+      ++type.left_out;
+      continue;
+    }
+    ++type.rows;
+    for (std::int64_t j = sinks; j < T; ++j) {
+      const double p = weights[static_cast<std::size_t>(i * T + j)] / rest;
+      if (sees(i, j) && p > 0) entropy -= p * std::log(p);
+    }
+    type.means[HeadKind::previous].add(previous / rest);
+    type.means[HeadKind::self].add(self / rest);
+    if (visible >= 18) type.means[HeadKind::local].add(local / rest);
+    if (visible >= 130) type.means[HeadKind::retrieval].add(far / rest);
+    const double share = static_cast<double>(equal) / static_cast<double>(visible);
+    if (equal > 0 && share <= 0.15) type.means[HeadKind::duplicate].add(duplicate / rest);
+    type.means[HeadKind::diffuse].add(entropy / std::log(static_cast<double>(visible)));
+  }
+  return type;
+}
+
+// Of the rules that hold the one furthest above its threshold, but diffuse after the others, and retrieval after it.
+HeadKind kind_by_rules(const HeadType& type) {
+  HeadKind best = type.median_sink > 0.8 ? HeadKind::sink_resting : HeadKind::mixed;
+  for (const HeadKind last : {HeadKind::retrieval, HeadKind::diffuse})
+    for (const KindScore& one : type.scores)
+      if (one.kind == last && one.measured && one.score > one.threshold) best = last;
+  double most = 0;
+  for (const KindScore& one : type.scores) {
+    if (one.kind == HeadKind::retrieval || one.kind == HeadKind::diffuse) continue;
+    if (one.measured && one.score > one.threshold && one.score / one.threshold > most)
+      most = one.score / one.threshold, best = one.kind;
+  }
+  return best;
+}
+
+void make_long(ModelConfig& config) {
+  config.family = kOwnFamily;
+  config.context = 512;
+}
+
+TEST(Look, KindsAreThoseOfTheWeights) {
+  using Sees = std::function<bool(std::int64_t, std::int64_t)>;
+  const std::pair<const char*, Sees> masks[] = {
+      {"", [](std::int64_t i, std::int64_t j) { return j <= i; }},
+      {"temperature=0.1", [](std::int64_t i, std::int64_t j) { return j <= i; }},
+      {"mask=window:2", [](std::int64_t i, std::int64_t j) { return j <= i && j > i - 2; }},
+      {"mask=window:20", [](std::int64_t i, std::int64_t j) { return j <= i && j > i - 20; }},
+      {"mask=sinks:4+19", [](std::int64_t i, std::int64_t j) { return j <= i && (j > i - 19 || j < 4); }},
+      {"padding=2-30", [](std::int64_t i, std::int64_t j) { return j <= i && (j < 2 || j >= 30); }},
+      {"mask=full", [](std::int64_t, std::int64_t) { return true; }}};
+  std::set<HeadKind> seen;
+  Looked looked("llama", make_long);
+  LookSession session(looked.model());
+  std::vector<Token> tokens;
+  for (std::uint64_t n = 0, draw = 7; n < 170; ++n) {
+    draw = draw * 6364136223846793005ULL + 1442695040888963407ULL;
+    tokens.push_back(static_cast<Token>(draw >> 40) % 60);
+  }
+  for (const auto& [switches, sees] : masks) {
+    ByHand hand = looked.by_hand();
+    hand.sees = [&](auto, auto, std::int64_t i, std::int64_t j) { return sees(i, j); };
+    if (std::string(switches).starts_with("temperature"))
+      hand.scale = [&](auto, auto) { return 10 / std::sqrt(static_cast<double>(looked.config().head_dim)); };
+    (void)looked.run(hand, tokens);
+    for (const std::int64_t sinks : {0, 1, 3}) {
+      SCOPED_TRACE(std::string(switches) + " with sinks: " + std::to_string(sinks));
+      const std::vector<HeadType> types =
+          session.types(session.run(tokens, {.switches = parse_switches(switches), .keep = false, .sinks = sinks}));
+      ASSERT_EQ(types.size(), hand.weights.size());
+      for (std::size_t n = 0; n < types.size(); ++n) {
+        const HandType expected = type_by_hand(hand.weights[n], tokens, sinks, sees);
+        EXPECT_EQ(types[n].rows, expected.rows) << n;
+        EXPECT_EQ(types[n].left_out, expected.left_out) << n;
+        EXPECT_NEAR(types[n].median_sink, expected.median_sink(), 1e-4) << n;
+        ASSERT_EQ(types[n].scores.size(), 7U);
+        for (const KindScore& score : types[n].scores) {
+          EXPECT_EQ(score.threshold, threshold_of(score.kind));
+          if (score.kind == HeadKind::induction) {
+            EXPECT_EQ(score.score, session.probe().induction[n]);
+            continue;
+          }
+          const std::int64_t rows = expected.means.at(score.kind).rows,
+                             fewest = score.kind == HeadKind::duplicate ? 4 : 1;
+          EXPECT_EQ(score.measured, rows >= fewest) << n << name(score.kind);
+          if (score.measured) {
+            EXPECT_NEAR(score.score, expected.score(score.kind), 2e-4) << n << name(score.kind);
+          }
+        }
+        EXPECT_EQ(types[n].kind.kind, kind_by_rules(types[n])) << n;
+        seen.insert(types[n].kind.kind);
+      }
+    }
+  }
+  EXPECT_GE(seen.size(), 4U);
+}
+
+TEST(Look, TheProbeIsThatOfTheWeights) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  const ProbeTokens probe = probe_tokens(LookAccess::state(looked.model()), session.probe().seed);
+  const std::vector<Token>& tokens = probe.tokens;
+  const std::int64_t T = std::ssize(tokens), V = looked.config().vocabulary;
+  ASSERT_EQ(T, probe.first + 2 * probe.count);
+  EXPECT_EQ(std::set<Token>(tokens.begin() + probe.first, tokens.end()).size(), static_cast<std::size_t>(probe.count));
+  EXPECT_TRUE(std::equal(tokens.begin() + probe.first, tokens.begin() + probe.first + probe.count,
+                         tokens.begin() + probe.first + probe.count));
+  ByHand hand = looked.by_hand();
+  const std::vector<float> logits = looked.run(hand, tokens);
+  for (std::size_t n = 0; n < hand.weights.size(); ++n) {
+    HandMean induction, duplicate;
+    for (std::int64_t i = probe.first + probe.count; i < T; ++i) {
+      double rest = 0, next = 0, same = 0;
+      for (std::int64_t j = 1; j <= i; ++j) {
+        const double w = hand.weights[n][static_cast<std::size_t>(i * T + j)];
+        rest += w;
+        if (tokens[static_cast<std::size_t>(j - 1)] == tokens[static_cast<std::size_t>(i)]) next += w;
+        if (j != i && tokens[static_cast<std::size_t>(j)] == tokens[static_cast<std::size_t>(i)]) same += w;
+      }
+      if (rest < 0.05) continue;
+      induction.add(next / rest);
+      duplicate.add(same / rest);
+    }
+    EXPECT_NEAR(session.probe().induction[n], induction.sum / static_cast<double>(induction.rows), 1e-4);
+    EXPECT_NEAR(session.probe().duplicate[n], duplicate.sum / static_cast<double>(duplicate.rows), 1e-4);
+  }
+  // The second half begins behind its first token, which nothing before predicts.
+  HandMean first, second;
+  for (std::int64_t i = std::max<std::int64_t>(1, probe.first); i < T; ++i) {
+    double sum = 0;
+    for (std::int64_t t = 0; t < V; ++t)
+      sum += std::exp(static_cast<double>(logits[static_cast<std::size_t>((i - 1) * V + t)]));
+    const auto own = static_cast<std::size_t>((i - 1) * V + tokens[static_cast<std::size_t>(i)]);
+    (i <= probe.first + probe.count ? first : second).add(std::log(sum) - static_cast<double>(logits[own]));
+  }
+  EXPECT_NEAR(session.probe().first_loss, first.sum / static_cast<double>(first.rows), 1e-4);
+  EXPECT_NEAR(session.probe().second_loss, second.sum / static_cast<double>(second.rows), 1e-4);
+}
+
+// ---- comparisons and predictions ----
+
+std::vector<double> softmax_of(const std::vector<float>& logits) {
+  std::vector<double> p;
+  double sum = 0;
+  for (const float x : logits) sum += p.emplace_back(std::exp(static_cast<double>(x)));
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+TEST(Look, ComparisonsAreThoseOfTheProbabilitiesAndLosses) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  const std::vector<Token> tokens = looked.tokens(20), shorter(tokens.begin(), tokens.end() - 3);
+  const Look plain = session.run(shorter, {.losses = true}),
+             other = session.run(tokens, {.switches = parse_switches("scale=off"), .losses = true});
+  const std::vector<double> p = softmax_of(plain.next_logits()), q = softmax_of(other.next_logits());
+  double divergence = 0;
+  for (std::size_t t = 0; t < p.size(); ++t) divergence += p[t] * std::log(p[t] / q[t]);
+  const TokenRange ranges[] = {{0, 1, "nothing"}, {0, 4, "a"}, {5, 5, "empty"}, {15, 90, "end"}, {19, 20, "last"}};
+  const LookComparison change = compare(plain, other, ranges, 3);
+  EXPECT_EQ(change.position, 19);
+  EXPECT_NEAR(*change.divergence, divergence, 1e-6);
+  ASSERT_EQ(change.losses.size(), 6U);
+  EXPECT_EQ(change.losses[0].range.end, 20);
+  const auto mean = [](const Look& look, std::int64_t begin, std::int64_t end) {
+    HandMean all;
+    for (std::int64_t i = std::max<std::int64_t>(begin, 1); i < std::min(end, look.length()); ++i)
+      all.add(static_cast<double>(look.losses()[static_cast<std::size_t>(i)]));
+    return all;
+  };
+  for (std::size_t n = 0; n < 6; ++n) {
+    const TokenRange range = n == 0 ? TokenRange{0, 20, "all tokens"} : ranges[n - 1];
+    const HandMean before = mean(plain, range.begin, range.end), after = mean(other, range.begin, range.end);
+    EXPECT_EQ(change.losses[n].range.name, range.name);
+    EXPECT_EQ(change.losses[n].tokens, after.rows) << range.name;
+    EXPECT_NEAR(change.losses[n].before, before.rows > 0 ? before.sum / static_cast<double>(before.rows) : 0, 1e-9);
+    EXPECT_NEAR(change.losses[n].after, after.rows > 0 ? after.sum / static_cast<double>(after.rows) : 0, 1e-9);
+  }
+  ASSERT_EQ(change.before.size(), 3U);
+  ASSERT_EQ(change.after.size(), 3U);
+  EXPECT_NEAR(change.before[0].probability, *std::max_element(p.begin(), p.end()), 1e-6);
+  EXPECT_NEAR(change.after[0].probability, *std::max_element(q.begin(), q.end()), 1e-6);
+  for (const std::int64_t n : {0, 5}) {
+    const std::vector<float> x = plain.statistic(n / 4, n % 4, RowStatistic::entropy),
+                             y = other.statistic(n / 4, n % 4, RowStatistic::entropy);
+    HandMean before, after;
+    for (const float value : x) before.add(static_cast<double>(value));
+    for (const float value : y) after.add(static_cast<double>(value));
+    EXPECT_NEAR(change.statistics[static_cast<std::size_t>(RowStatistic::entropy)][static_cast<std::size_t>(n)],
+                after.sum / static_cast<double>(after.rows) - before.sum / static_cast<double>(before.rows), 1e-9);
+  }
+  for (const TokenRange& wrong : {TokenRange{-1, 4, ""}, TokenRange{5, 4, ""}})
+    EXPECT_THROW((void)compare(plain, other, {&wrong, 1}), InvalidArgument);
+}
+
+TEST(Look, TheLikeliestTokensOfTies) {
+  Looked looked("llama");
+  const Tokenizer& tokenizer = looked.model().tokenizer();
+  std::vector<double> p(static_cast<std::size_t>(looked.config().vocabulary), 0.0);
+  p[7] = p[3] = p[50] = 0.25, p[63] = 0.2, p[0] = 0.05;
+  std::vector<Token> ids;
+  for (const NextToken& next : likeliest(tokenizer, p, 6)) ids.push_back(next.id);
+  EXPECT_EQ(ids, (std::vector<Token>{3, 7, 50, 63, 0, 1}));
+  EXPECT_TRUE(likeliest(tokenizer, p, 0).empty());
+  EXPECT_EQ(likeliest(tokenizer, p, 1000).size(), p.size());
+  // What is not finite has no part in a softmax; nothing finite is an error.
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<double> some = probabilities(std::vector<float>{1000, nan, 1000, -inf, inf});
+  EXPECT_EQ(some, (std::vector<double>{0.5, 0, 0.5, 0, 0}));
+  EXPECT_THROW((void)probabilities(std::vector<float>{nan, -inf}), InvalidArgument);
+}
+
+// ---- growing at the edges ----
+
+TEST(Look, GrowsToTheContextAndNotBeyond) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  const std::int64_t context = looked.model().context();
+  Look look = session.run(looked.tokens(context - 2), {.switches = parse_switches("knock=mean@0.1")});
+  const std::vector<float> before = look.next_logits();
+  EXPECT_EQ(look.append(5).position, context - 2);
+  EXPECT_EQ(look.append(6).position, context - 1);
+  EXPECT_NE(error_of([&] { look.append(7); }).find("is full"), std::string::npos);
+  EXPECT_EQ(look.length(), context);
+  look.back(0);
+  EXPECT_EQ(look.length(), context);
+  EXPECT_THROW(look.back(-1), InvalidArgument);
+  look.back(2);
+  EXPECT_EQ(look.next_logits(), before);
+  EXPECT_EQ(session.run(looked.tokens(context)).length(), context);
+  EXPECT_THROW(session.run(std::vector<Token>(static_cast<std::size_t>(context + 1), 1)), InvalidArgument);
+}
+
+// A step says what the model gave the token, whatever the sampling made of it, and whether it ends an answer; the same
+// seed at the same place draws the same token, whatever was drawn and taken back in between.
+TEST(Look, AStepSaysWhatItDrew) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  const std::vector<Token> tokens = looked.tokens(12);
+  Look look = session.run(tokens);
+  const std::vector<double> p = softmax_of(look.next_logits());
+  std::set<Token> drawn;
+  for (std::uint64_t seed = 1; seed < 30; ++seed) {
+    const Sampling sampling{.temperature = 3, .seed = seed};
+    const LookStep step = look.next(sampling);
+    EXPECT_NEAR(step.probability, p[static_cast<std::size_t>(step.token)], 1e-6);
+    EXPECT_EQ(step.text, looked.model().tokenizer().piece(step.token));
+    drawn.insert(step.token);
+    (void)look.next(sampling);
+    look.back(2);
+    EXPECT_EQ(look.next(sampling).token, step.token);
+    look.back();
+  }
+  EXPECT_GT(drawn.size(), 5U);
+  const std::vector<Token> stops = looked.model().stop_tokens();
+  ASSERT_FALSE(stops.empty());
+  for (Token token = 0; token < 20; ++token) {
+    EXPECT_EQ(look.append(token).ends, std::count(stops.begin(), stops.end(), token) > 0) << token;
+  }
+  EXPECT_TRUE(look.append(stops.back()).ends);
+}
+
+// The same tokens in another order, the same for the same seed; special ones stay.
+TEST(Look, ShufflesAllButSpecialTokens) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  std::vector<Token> tokens = looked.tokens(30);
+  const Token special = static_cast<Token>(looked.config().vocabulary - 1);
+  ASSERT_TRUE(looked.model().tokenizer().is_special(special));
+  for (const std::size_t at : {0U, 11U, 29U}) tokens[at] = special;
+  const auto order = [&](const char* switches) {
+    std::vector<Token> ids;
+    const Look look = session.run(tokens, {.switches = parse_switches(switches)});
+    for (const LookToken& token : look.tokens()) ids.push_back(token.id);
+    return ids;
+  };
+  const std::vector<Token> one = order("shuffle=1");
+  EXPECT_EQ(one, order("shuffle=1"));
+  EXPECT_NE(one, order("shuffle=2"));
+  EXPECT_NE(one, tokens);
+  for (const std::size_t at : {0U, 11U, 29U}) EXPECT_EQ(one[at], special);
+  EXPECT_TRUE(std::is_permutation(one.begin(), one.end(), tokens.begin(), tokens.end()));
 }
 
 // A run, a session and an engine hold the weights they read: the model that they were made of may end before them.
