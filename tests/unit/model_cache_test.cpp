@@ -64,13 +64,18 @@ TEST(ModelCache, WhatAWindowForgotCannotBeForked) {
   EXPECT_FALSE(cache.can_cut(sequence, 500));
   EXPECT_NE(error_of([&] { cache.fork(sequence, 500); }).find("forgotten"), std::string::npos);
   EXPECT_NE(error_of([&] { cache.truncate(sequence, 500); }).find("forgotten"), std::string::npos);
-  const std::int64_t fork = cache.fork(sequence, 700);
-  const Continuation again[] = {{fork, 100}};
-  const std::vector<float> rows = run(model, std::span(tokens).last(100), again, cache);
-  EXPECT_EQ(rows, [&] {
-    std::vector<float> all = run_alone(model, tokens, 800, {.tokens = 1024});
-    return std::vector<float>(all.end() - std::ssize(rows), all.end());
-  }());
+  // 512 tokens are forgotten, and the token after a cut at 611 sees those from 512 on.
+  EXPECT_TRUE(cache.can_cut(sequence, 611));
+  EXPECT_FALSE(cache.can_cut(sequence, 610));
+  const std::vector<float> all = run_alone(model, tokens, 800, {.tokens = 1024});
+  for (const std::int64_t length : {700, 611}) {
+    const std::int64_t fork = cache.fork(sequence, length);
+    const Continuation again[] = {{fork, 800 - length}};
+    const std::vector<float> rows =
+        run(model, std::span(tokens).subspan(static_cast<std::size_t>(length)), again, cache);
+    EXPECT_EQ(rows, std::vector<float>(all.end() - std::ssize(rows), all.end())) << length;
+    cache.remove(fork);
+  }
 }
 
 // With one layer keys and values are those of the tokens alone, so a stream must see what a fresh sequence of the

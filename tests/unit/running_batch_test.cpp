@@ -236,9 +236,38 @@ TEST_F(EngineTest, StopTextsEndTheAnswerWhereverTokensMeet) {
   several.stop = {whole.text.substr(20, 3), whole.text.substr(10, 3)};
   EXPECT_EQ(alone(several).text,
             whole.text.substr(0, std::min(whole.text.find(several.stop[0]), whole.text.find(several.stop[1]))));
+  // Of two that end with the same token, the one that begins first, wherever it is in the list.
+  std::size_t at = 2;
+  while (whole.text.find(whole.text[at]) != at) ++at;
+  const std::string inner = whole.text.substr(at, 1), outer = whole.text.substr(at - 2, 3);
+  for (const auto& stops : {std::vector{inner, outer}, std::vector{outer, inner}}) {
+    several.stop = stops;
+    EXPECT_EQ(alone(several).text, whole.text.substr(0, at - 2));
+  }
   Request never = r;
   never.stop = {whole.text.substr(whole.text.size() - 3) + "...", whole.text + "!"};
   EXPECT_EQ(alone(never), whole);
+}
+
+// OpenAI's penalties count what was generated; repetition_penalty counts the prompt, too.
+TEST_F(EngineTest, PenaltiesCountWhatTheySay) {
+  Request r{.prompt = prompt(8), .max_tokens = 1};
+  const Token first = alone(r).tokens[0];
+  r.prompt.insert(r.prompt.begin(), first);
+  const Token likeliest = alone(r).tokens[0];
+  r.prompt.insert(r.prompt.begin(),
+                  likeliest);  // it is in the prompt now, and penalised only by what counts the prompt
+  r.max_tokens = 2;
+  const std::vector<Token> plain = alone(r).tokens;
+  ASSERT_NE(std::find(r.prompt.begin(), r.prompt.end(), plain[0]), r.prompt.end());
+  for (const Sampling& sampling : {Sampling{.presence_penalty = 100}, Sampling{.frequency_penalty = 100}}) {
+    r.sampling = sampling;
+    const std::vector<Token> tokens = alone(r).tokens;
+    EXPECT_EQ(tokens[0], plain[0]);
+    EXPECT_NE(tokens[1], plain[0]);
+  }
+  r.sampling = {.repetition_penalty = 100};
+  EXPECT_NE(alone(r).tokens[0], plain[0]);
 }
 
 TEST_F(EngineTest, StopTokensEndTheAnswer) {
@@ -265,6 +294,8 @@ TEST_F(EngineTest, AnswersEndAtTheirLengthAndAtTheContext) {
   const Answer last =
       alone({.prompt = prompt(24), .max_tokens = std::numeric_limits<std::int64_t>::max()}, {.context = 25});
   EXPECT_EQ(last.tokens.size(), 1U);
+  EXPECT_NE(error_of([&] { alone({.prompt = prompt(25)}, {.context = 25}); }).find("25 tokens, and the context is 25"),
+            std::string::npos);
   // Learnt positions are a limit of their own.
   Transformer gpt2 = GoldenModel("gpt2").load();
   RunningBatch engine(gpt2, tokenizer_, {.context = 1000});
