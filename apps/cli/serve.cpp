@@ -26,7 +26,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> models;
   std::string host = "127.0.0.1", token_file, log = "lines", cache = "auto";
-  std::vector<std::string> allowed;
+  std::vector<std::string> allowed, origins;
   std::int64_t port = 0, context = 0, parallel = 16, queue = 64, connections = 256, memory_mb = 1024;
   std::int64_t cache_tokens = 0, prompt_piece = 64, draft = 8, stop_seconds = 10;
   int threads = 0;
@@ -86,6 +86,14 @@ server::Access access_of(const Arguments& a, const std::string& token) {
     for (char& c : name)
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     access.hosts.push_back(std::move(name));
+  }
+  for (const std::string& given : a.origins) {
+    access.origins.push_back(server::as_origin(given));
+    if (access.origins.back().empty())
+      throw UsageError(
+          fmt::format("--allow-origin {}: that is no origin; expected a scheme, a host and perhaps a port, such as "
+                      "https://chat.example:8443",
+                      given));
   }
   return access;
 }
@@ -205,6 +213,9 @@ Command add_serve(Program& program) {
   app.add_option("--allow-host", a->allowed,
                  "Another name that clients may call this server by, such as a reverse proxy's")
       .type_name("NAME");
+  app.add_option("--allow-origin", a->origins,
+                 "Pages of this site may use the server from a browser (CORS): https://chat.example")
+      .type_name("ORIGIN");
   app.add_option("--token-file", a->token_file,
                  "Clients have to send the first line of this file as their API key; ATTEND_TOKEN does the same")
       .check(existing_file())

@@ -266,7 +266,8 @@ void Connection::dispatch() {
   watch();
   const bool immediate = shared_.router.immediate(request_);
   const auto request = std::make_shared<const Request>(std::move(request_));
-  request_ = Request{.method = request->method, .path = request->path};  // for the log
+  // For the log and the head of the response.
+  request_ = Request{.method = request->method, .path = request->path, .headers = request->headers};
   auto job = [router = &shared_.router, memory = shared_.memory, large, request,
               reply = std::make_shared<SocketReply>(shared_, weak_from_this(), exchange_)] {
     MemoryShare work(memory);  // a part of the budget at most, or a small budget could never take a large body
@@ -370,7 +371,7 @@ void Connection::put_head(const Response& response, bool grows, std::size_t leng
     return false;
   };
   if (response.status != 304) line("Content-Type", response.content_type);
-  for (const auto& [name, value] : Router::common_headers())
+  for (const auto& [name, value] : shared_.router.headers(request_))
     if (!given(name)) line(name, value);
   for (const auto& [name, value] : response.headers)
     if (value.find_first_of("\r\n") == std::string::npos) line(name, value);

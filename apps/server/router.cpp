@@ -76,15 +76,38 @@ std::optional<Response> wrong_host(const Request& head, const Access& access) {
                  "host_not_allowed");
 }
 
-// A page of another site may not ask: only one that came from here, or a program that is no browser.
-std::optional<Response> wrong_origin(const Request& head) {
-  if (head.count("origin") == 0) return std::nullopt;
+// A page of another site may not ask unless it is named: only one that came from here, or a program that is no browser.
+std::optional<Response> wrong_origin(const Request& head, bool named) {
+  if (head.count("origin") == 0 || named) return std::nullopt;
   const std::string* origin = head.header("origin");
   const std::string* host = head.header("host");
   if (origin != nullptr && host != nullptr &&
       (lower(*origin) == "http://" + lower(*host) || lower(*origin) == "https://" + lower(*host)))
     return std::nullopt;
-  return refused(403, "Origin is not this server: pages of other sites may not use it", "origin_not_allowed");
+  return refused(403,
+                 "Origin is not this server: pages of other sites may not use it; start it with --allow-origin ORIGIN "
+                 "for one that may",
+                 "origin_not_allowed");
+}
+
+// As OpenAI's clients send it, or Anthropic's: one that is right is enough.
+bool right_token(const Request& head, const std::string& token) {
+  constexpr std::string_view kBearer = "bearer ";
+  const std::string* given = head.header("authorization");
+  const bool bearer = given != nullptr && lower(std::string_view(*given).substr(0, kBearer.size())) == kBearer;
+  if (bearer && same_secret(trimmed(std::string_view(*given).substr(kBearer.size())), token)) return true;
+  const std::string* key = head.header("x-api-key");
+  return key != nullptr && same_secret(trimmed(*key), token);
+}
+
+// The methods of the path and the headers that the page wants to send, which are names: 60 of OpenAI's client at most.
+Response preflight(const Request& head, const std::string& methods) {
+  Response response{.content_type = "text/plain; charset=utf-8"};
+  response.headers = {{"Access-Control-Allow-Methods", methods}, {"Access-Control-Max-Age", "600"}};
+  const std::string* wanted = head.header("access-control-request-headers");
+  if (wanted != nullptr && all_of(lower(*wanted), "abcdefghijklmnopqrstuvwxyz0123456789-_, "))
+    response.headers.emplace_back("Access-Control-Allow-Headers", *wanted);
+  return response;
 }
 
 bool has_body(const Request& head) {
@@ -98,6 +121,14 @@ bool says_json(const Request& head) {
 }
 
 }  // namespace
+
+std::string as_origin(std::string_view text) {
+  std::string origin = lower(text);
+  const std::size_t start = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
+  const std::string name = start > 0 ? host_name(std::string_view(origin).substr(start)) : "";
+  const bool plain = name.starts_with('[') ? is_address(name) : all_of(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_");
+  return plain ? origin : "";
+}
 
 Response error_response(const ApiError& error) {
   io::JsonObject inner;
@@ -149,14 +180,14 @@ std::string Router::closest_path(const std::string& path) const {
 
 std::optional<Response> Router::refusal(const Request& head) const {
   if (auto wrong = wrong_host(head, access_)) return wrong;
-  if (auto wrong = wrong_origin(head)) return wrong;
+  if (auto wrong = wrong_origin(head, may_share(head))) return wrong;
   const Found found = find(head);
   if (found.methods.empty())
     return refused(404,
                    "there is no " + io::json_quoted(head.path.substr(0, 200)) +
                        " here; /openapi.json lists what there is" + closest_path(head.path),
                    "not_found");
-  if (found.route == nullptr) {
+  if (found.route == nullptr && !is_preflight(head)) {
     Response response =
         refused(405,
                 "method is " + io::json_quoted(head.method.substr(0, 20)) + ", expected " + found.methods +
@@ -165,18 +196,14 @@ std::optional<Response> Router::refusal(const Request& head) const {
     response.headers.emplace_back("Allow", found.methods);
     return response;
   }
-  if (!access_.token.empty() && !found.route->options.open) {
-    const std::string* given = head.header("authorization");
-    constexpr std::string_view kBearer = "bearer ";
-    const bool bearer = given != nullptr && lower(std::string_view(*given).substr(0, kBearer.size())) == kBearer;
-    if (!bearer || !same_secret(trimmed(std::string_view(*given).substr(kBearer.size())), access_.token)) {
-      Response response = refused(
-          401,
-          given == nullptr ? "no token: this server expects the header 'Authorization: Bearer TOKEN'" : "wrong token",
-          "invalid_api_key");
-      response.headers.emplace_back("WWW-Authenticate", "Bearer");
-      return response;
-    }
+  if (!access_.token.empty() && !is_preflight(head) && !found.route->options.open &&
+      !right_token(head, access_.token)) {
+    const bool given = head.count("authorization") + head.count("x-api-key") > 0;
+    Response response =
+        refused(401, given ? "wrong token" : "no token: this server expects the header 'Authorization: Bearer TOKEN'",
+                "invalid_api_key");
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return response;
   }
   const bool may_have_body = head.method == "POST" || head.method == "PUT" || head.method == "PATCH";
   if (!may_have_body && has_body(head) &&
@@ -198,6 +225,7 @@ void Router::handle(const Request& request, const std::shared_ptr<Reply>& reply)
     reply->send(std::move(*wrong));
     return;
   }
+  if (is_preflight(request)) return reply->send(preflight(request, find(request).methods));
   try {
     find(request).route->handler(request, reply);
   } catch (const RequestError& error) {
@@ -213,11 +241,22 @@ void Router::handle(const Request& request, const std::shared_ptr<Reply>& reply)
 
 bool Router::immediate(const Request& head) const {
   const Found found = find(head);
-  return found.route != nullptr && found.route->options.immediate;
+  return is_preflight(head) || (found.route != nullptr && found.route->options.immediate);
 }
 
-const Headers& Router::common_headers() {
-  static const Headers all = {
+bool Router::may_share(const Request& head) const {
+  const std::string* origin = head.header("origin");
+  return origin != nullptr &&
+         std::find(access_.origins.begin(), access_.origins.end(), lower(*origin)) != access_.origins.end();
+}
+
+// What a browser asks before it lets the page of another site send a request; it brings no token.
+bool Router::is_preflight(const Request& head) const {
+  return head.method == "OPTIONS" && head.header("access-control-request-method") != nullptr && may_share(head);
+}
+
+Headers Router::headers(const Request& request) const {
+  Headers all = {
       {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"},
       {"X-Content-Type-Options", "nosniff"},
       {"X-Frame-Options", "DENY"},
@@ -226,6 +265,11 @@ const Headers& Router::common_headers() {
       {"Cross-Origin-Opener-Policy", "same-origin"},
       {"Cache-Control", "no-store"},
   };
+  if (!access_.origins.empty()) all.emplace_back("Vary", "Origin");
+  if (may_share(request)) {
+    all.emplace_back("Access-Control-Allow-Origin", *request.header("origin"));
+    all.emplace_back("Access-Control-Expose-Headers", "attend-ignored, Retry-After");
+  }
   return all;
 }
 

@@ -20,7 +20,11 @@ struct Access {
   std::vector<std::string> hosts = {"localhost", "127.0.0.1", "[::1]"};  // allowed in Host, without the port
   bool any_address = false;                                              // numbers are allowed too: 192.168.1.5
   std::string token{};                                                   // "": none is asked for
+  std::vector<std::string> origins{};  // of other sites whose pages may ask (CORS), in lower case: "https://a.example"
 };
+
+// "https://chat.example:8443": a scheme, a host and perhaps a port, in lower case; "" for anything else.
+std::string as_origin(std::string_view text);
 
 struct RouteOptions {
   bool open = false;       // no token is needed: assets, /health
@@ -60,8 +64,9 @@ class Router {
   void handle(const Request& request, const std::shared_ptr<Reply>& reply) const;
   bool immediate(const Request& head) const;  // its handler is one that need not wait for others
 
-  // The headers that go with every response: content security policy, no sniffing, no caching of answers.
-  static const Headers& common_headers();
+  // The headers of every response to this request: content security policy, no sniffing, no caching of answers; and for
+  // the page of another site that may ask, those of CORS.
+  Headers headers(const Request& request) const;
 
  private:
   struct Route {
@@ -73,6 +78,8 @@ class Router {
     std::string methods{};  // that the path has, for Allow
   };
   Found find(const Request& request) const;
+  bool may_share(const Request& head) const;
+  bool is_preflight(const Request& head) const;
   std::string closest_path(const std::string& path) const;
 
   Access access_;

@@ -898,7 +898,8 @@ class EndTest(unittest.TestCase):
         for arguments, words in ((["nowhere"], "nowhere"), ([str(self.model), "--host", "0.0.0.0"], "token"),
                                  ([str(self.model), "--port", "70000"], "port"), ([str(self.model), str(self.model)], "two models"),
                                  ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "no address"),
-                                 ([str(self.model), "--host", "0.0.0.0", "--port", "80000"], "port")):
+                                 ([str(self.model), "--host", "0.0.0.0", "--port", "80000"], "port"),
+                                 ([str(self.model), "--allow-origin", "*"], "no origin")):
             result = subprocess.run([PROGRAM, "serve", *arguments], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(words, result.stderr)
