@@ -23,8 +23,8 @@ namespace {
 
 struct Arguments {
   ModelArguments model;
-  // Small models go in circles without a penalty for repeating; with much of it a story cannot say its names again.
-  llm::Sampling sampling{.temperature = 0.7, .top_p = 0.9, .min_p = 0.05, .repetition_penalty = 1.05};
+  llm::Sampling sampling = llm::default_sampling();
+  std::optional<SamplingOptions> options{};
   ChatArguments form;
   std::string system, server;
   std::int64_t tokens = 512;
@@ -118,12 +118,19 @@ class LocalConversation : public Conversation {
   Tally total_;
 };
 
-int run_chat(const Arguments& a) {
+int run_chat(Arguments a) {
   llm::check_sampling(a.sampling);
-  if (!a.server.empty()) return chat_with_server({a.server, a.model.model, a.system, a.sampling, a.tokens});
+  const llm::SamplingSettings given = given_settings(*a.options, a.sampling);
+  if (!a.server.empty())
+    return chat_with_server(
+        {a.server, a.model.model, a.system, given, a.sampling.presence_penalty, a.sampling.seed, a.tokens});
   llm::OpenModel open = open_model(a.model);
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
+  llm::Sampling sampling = llm::complete_sampling(given, config.sampling);
+  sampling.presence_penalty = a.sampling.presence_penalty;
+  sampling.seed = a.sampling.seed;
+  a.sampling = sampling;
   llm::ChatTemplate chat = chat_template_of(open.tokenizer, a.form);
   const auto stops = llm::stop_tokens(open.tokenizer, config, &chat);
   // A conversation may go on for as long as its cache lets it: a stream has no end.
@@ -152,7 +159,7 @@ Command add_chat(Program& program) {
          "--server", a->server,
          "Ask the model of a server that speaks OpenAI's API (attend serve), at its address; ATTEND_TOKEN is its key")
       .type_name("URL");
-  add_sampling_arguments(app, a->sampling);
+  a->options = add_sampling_arguments(app, a->sampling);
   add_chat_arguments(app, a->form);
   app.footer(std::string("In the conversation:\n") + kConversationCommands +
              "\nExamples:\n"
@@ -162,7 +169,9 @@ Command add_chat(Program& program) {
              "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"
              "  attend chat --server http://127.0.0.1:8080                   with a model that is served\n"
              "  echo \"Name three rivers.\" | attend chat smollm2 -q\n"
-             "\nEarlier turns stay in the cache: only what is new is read before an answer.");
+             "\nEarlier turns stay in the cache: only what is new is read before an answer.\n"
+             "What a model's generation_config.json says of sampling replaces the defaults above; options win over both.\n"
+             "With --server only the options that are given are sent: the server has its own defaults.");
   return {app, [a] { return run_chat(*a); }};
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "apps/server/client.hpp"
 #include "command.hpp"
@@ -49,19 +50,19 @@ class RemoteConversation : public Conversation {
       one.string("content", message.content);
       list += (list.empty() ? "" : ", ") + one.text();
     }
-    const llm::Sampling& s = chat_.sampling;
+    const llm::SamplingSettings& s = chat_.sampling;
     io::JsonObject object;
     if (!chat_.model.empty()) object.string("model", chat_.model);
     object.put("messages", "[" + list + "]");
     object.truth("stream", true);
     object.number("max_tokens", chat_.tokens);
-    object.number("temperature", s.temperature);
-    object.number("top_p", s.top_p);
-    if (s.top_k > 0) object.number("top_k", s.top_k);
-    if (s.min_p > 0) object.number("min_p", s.min_p);
-    if (s.repetition_penalty != 1) object.number("repetition_penalty", s.repetition_penalty);
-    if (s.presence_penalty != 0) object.number("presence_penalty", s.presence_penalty);
-    object.number("seed", static_cast<std::int64_t>(s.seed) + turns_);
+    if (s.temperature) object.number("temperature", *s.temperature);
+    if (s.top_p) object.number("top_p", *s.top_p);
+    if (s.top_k) object.number("top_k", *s.top_k);
+    if (s.min_p) object.number("min_p", *s.min_p);
+    if (s.repetition_penalty) object.number("repetition_penalty", *s.repetition_penalty);
+    if (chat_.presence_penalty != 0) object.number("presence_penalty", chat_.presence_penalty);
+    object.number("seed", static_cast<std::int64_t>(chat_.seed) + turns_);
     return object.text();
   }
 
@@ -71,6 +72,7 @@ class RemoteConversation : public Conversation {
     draw::WrappedText shown;
     server::EventReader events;
     std::string failed;
+    bool thinking = false;
     const auto on_event = [&](std::string_view data) {
       if (data == "[DONE]") return true;
       const io::Json chunk = io::parse_json(data, "the server's event");
@@ -81,11 +83,17 @@ class RemoteConversation : public Conversation {
       const io::Json* choices = chunk.find("choices");
       if (choices == nullptr || choices->array() == nullptr || choices->array()->empty()) return true;
       const io::Json* delta = choices->array()->front().find("delta");
-      const io::Json* content = delta != nullptr ? delta->find("content") : nullptr;
-      if (content == nullptr || content->string() == nullptr) return true;
-      said += *content->string();
+      const auto text_of = [&](const char* field) {
+        const io::Json* text = delta != nullptr ? delta->find(field) : nullptr;
+        return text != nullptr && text->string() != nullptr ? *text->string() : std::string();
+      };
+      const std::string thoughts = text_of("reasoning_content"), content = text_of("content");
+      if (thoughts.empty() && content.empty()) return true;
+      // Thoughts look as they do in a chat without a server; they are not sent back.
+      if (!thoughts.empty()) show(shown, (std::exchange(thinking, true) ? "" : "<think>\n") + thoughts);
+      if (!content.empty()) show(shown, (std::exchange(thinking, false) ? "\n</think>\n\n" : "") + content);
+      said += content;
       ++pieces_;
-      show(shown, *content->string());
       (void)std::fflush(stdout);
       check_interrupted();
       return true;

@@ -4,14 +4,16 @@
 #include <cstdint>
 #include <string>
 
-#include "attend/llm/sampling.hpp"
+#include "llm/model/config.hpp"
 
 namespace attend::cli {
 
 struct ServerChat {
   std::string url, model;  // model: one of the server's; "" for its first
   std::string system;
-  llm::Sampling sampling;
+  llm::SamplingSettings sampling;  // the server's own where they are not given
+  double presence_penalty = 0;
+  std::uint64_t seed = 0;
   std::int64_t tokens = 512;
 };
 int chat_with_server(const ServerChat& chat);

@@ -170,6 +170,9 @@ Option Option::excludes(const Option& other) const {
   option_->excludes(other.option_);
   return *this;
 }
+bool Option::given() const {
+  return option_->count() > 0;
+}
 
 Option Subcommand::add_option(const char* names, std::string& value, const char* about) const {
   return Option(app_->add_option(names, value, about));

@@ -49,6 +49,7 @@ class Option {
   Option show_default() const;               // in the help: the value that the variable has now
   Option needs(const Option& other) const;
   Option excludes(const Option& other) const;
+  bool given() const;  // among the arguments, once they are parsed
 
  private:
   CLI::Option* option_;

@@ -54,36 +54,34 @@ void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cac
   app.add_flag("--quiet,-q", a.quiet, "Say nothing but the result");
 }
 
-void add_sampling_arguments(const Subcommand& app, llm::Sampling& s) {
+SamplingOptions add_sampling_arguments(const Subcommand& app, llm::Sampling& s) {
   // The ranges are those of llm::check_sampling.
-  app.add_option("--temperature,-t", s.temperature, "0: always the likeliest token")
-      .check(real_number(0, 100))
-      .type_name("T")
-      .show_default();
-  app.add_option("--top-k", s.top_k, "Only the K likeliest tokens; 0: all")
-      .check(whole_number(0, INT64_MAX))
-      .type_name("K")
-      .show_default();
-  app.add_option("--top-p", s.top_p, "Only the likeliest that reach P together")
-      .check(real_number(0, 1))
-      .type_name("P")
-      .show_default();
-  app.add_option("--min-p", s.min_p, "Only those at least P times as likely as the likeliest")
-      .check(real_number(0, 1))
-      .type_name("P")
-      .show_default();
-  app.add_option("--repetition-penalty", s.repetition_penalty, "Above 1: tokens seen before become less likely")
-      .check(real_number(0.01, 100))
-      .type_name("X")
-      .show_default();
-  app.add_option("--presence-penalty", s.presence_penalty, "Taken off the logits of tokens already generated")
-      .check(real_number(-100, 100))
-      .type_name("X")
-      .show_default();
-  app.add_option("--seed", s.seed, "The same seed gives the same text")
-      .check(seed_number())
-      .type_name("N")
-      .show_default();
+  const auto number = [&](const char* names, auto& value, const char* about, const Check& check, const char* type) {
+    return app.add_option(names, value, about).check(check).type_name(type).show_default();
+  };
+  const SamplingOptions options{
+      .temperature =
+          number("--temperature,-t", s.temperature, "0: always the likeliest token", real_number(0, 100), "T"),
+      .top_k = number("--top-k", s.top_k, "Only the K likeliest tokens; 0: all", whole_number(0, INT64_MAX), "K"),
+      .top_p = number("--top-p", s.top_p, "Only the likeliest that reach P together", real_number(0, 1), "P"),
+      .min_p = number("--min-p", s.min_p, "Only those at least P times as likely as the likeliest", real_number(0, 1),
+                      "P"),
+      .repetition_penalty = number("--repetition-penalty", s.repetition_penalty,
+                                   "Above 1: tokens seen before become less likely", real_number(0.01, 100), "X")};
+  (void)number("--presence-penalty", s.presence_penalty, "Taken off the logits of tokens already generated",
+               real_number(-100, 100), "X");
+  (void)number("--seed", s.seed, "The same seed gives the same text", seed_number(), "N");
+  return options;
+}
+
+llm::SamplingSettings given_settings(const SamplingOptions& options, const llm::Sampling& s) {
+  llm::SamplingSettings given;
+  if (options.temperature.given()) given.temperature = s.temperature;
+  if (options.top_k.given()) given.top_k = s.top_k;
+  if (options.top_p.given()) given.top_p = s.top_p;
+  if (options.min_p.given()) given.min_p = s.min_p;
+  if (options.repetition_penalty.given()) given.repetition_penalty = s.repetition_penalty;
+  return given;
 }
 
 llm::CacheOptions cache_options(const ModelArguments& a, const llm::ModelFiles& files, std::int64_t tokens) {

@@ -22,7 +22,13 @@ extern const char* const kModelHelp;  // where it may be left out
 enum class ModelNamed { always, or_default };
 void add_model_arguments(const Subcommand& app, ModelArguments& arguments, bool with_cache, ModelNamed named);
 
-void add_sampling_arguments(const Subcommand& app, llm::Sampling& sampling);
+// Those options of sampling that a model's files may recommend.
+struct SamplingOptions {
+  Option temperature, top_k, top_p, min_p, repetition_penalty;
+};
+SamplingOptions add_sampling_arguments(const Subcommand& app, llm::Sampling& sampling);
+// The settings whose options are among the arguments.
+llm::SamplingSettings given_settings(const SamplingOptions& options, const llm::Sampling& sampling);
 
 // The cache that --cache and --stream ask for, with room for `tokens`, or for a stream if that is less.
 llm::CacheOptions cache_options(const ModelArguments& arguments, const llm::ModelFiles& files, std::int64_t tokens);

@@ -121,6 +121,20 @@ Token draw(std::vector<Candidate>& candidates, const Sampling& s, std::uint64_t 
 
 }  // namespace
 
+Sampling complete_sampling(const SamplingSettings& given, const SamplingSettings& recommended) {
+  Sampling s = default_sampling();
+  const auto choose = [](auto& value, const auto& first, const auto& second) {
+    value = first.value_or(second.value_or(value));
+  };
+  choose(s.temperature, given.temperature, recommended.temperature);
+  choose(s.top_k, given.top_k, recommended.top_k);
+  choose(s.top_p, given.top_p, recommended.top_p);
+  choose(s.min_p, given.min_p, recommended.min_p);
+  choose(s.repetition_penalty, given.repetition_penalty, recommended.repetition_penalty);
+  if (s.temperature == 0) s.repetition_penalty = given.repetition_penalty.value_or(1);
+  return s;
+}
+
 void check_sampling(const Sampling& s) {
   const auto refuse = [](const char* name, double got, const char* expected) {
     throw InvalidArgument(std::string(name) + " is " + std::to_string(got) + ", expected " + expected);

@@ -5,8 +5,19 @@
 #include <span>
 
 #include "attend/llm/sampling.hpp"
+#include "llm/model/config.hpp"
 
 namespace attend::llm {
+
+// What `attend chat` and `attend serve` use where neither the model's files nor the caller state anything. Small models
+// repeat themselves without a repetition penalty; with a large one a story cannot say its names again.
+inline Sampling default_sampling() {
+  return {.temperature = 0.7, .top_p = 0.9, .min_p = 0.05, .repetition_penalty = 1.05};
+}
+
+// Each setting as `given`; else as `recommended` by the model's files; else the default. At temperature 0 the model's
+// likeliest token is taken: then a repetition penalty applies only if it is given.
+Sampling complete_sampling(const SamplingSettings& given, const SamplingSettings& recommended);
 
 // `seen` are the prompt and what was generated, `generated` its last part. The draw is number `index` of the seed's
 // stream: it depends on nothing else. Logits that are not finite are never chosen, nor tokens whose `allowed` is 0

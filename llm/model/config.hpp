@@ -28,6 +28,12 @@ struct Experts {
   std::vector<std::int64_t> dense{};  // layers that have a plain feed-forward all the same; rising, none twice
 };
 
+// Settings of sampling, each only where it is stated: by a model's files, a request or an option.
+struct SamplingSettings {
+  std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
+  std::optional<std::int64_t> top_k{};  // 0: off
+};
+
 struct ModelConfig {
   std::string family;  // as the file names it: "llama", "qwen3", ...
   std::int64_t vocabulary = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -66,6 +72,7 @@ struct ModelConfig {
   std::int64_t longest_text = 0;  // tokens of a text that an embedding is made of; 0: the context
   std::optional<std::int64_t> bos{};
   std::vector<std::int64_t> eos{};  // each of them ends an answer
+  SamplingSettings sampling{};      // that generation_config.json recommends
 
   bool has_experts(std::int64_t layer) const;
   std::int64_t window_of(std::int64_t layer) const;  // 0: none
@@ -76,8 +83,8 @@ struct ModelConfig {
 
 // From Hugging Face's config.json, or MiniMind's; FileError names the field that cannot be used.
 ModelConfig config_from_json(const io::Json& json, const std::string& what);
-// What files beside config.json add to it: generation_config.json (the tokens that end an answer), and for an encoder
-// modules.json, 1_Pooling/config.json and sentence_bert_config.json of Sentence Transformers.
+// What files beside config.json add to it: generation_config.json (the tokens that end an answer, the recommended
+// sampling), and for an encoder modules.json, 1_Pooling/config.json and sentence_bert_config.json of Sentence Transformers.
 void read_beside_config(const std::filesystem::path& folder, ModelConfig& config);
 ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what);
 // config.json with model_type `family`: one that Transformers reads, or kOwnFamily.

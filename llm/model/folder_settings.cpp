@@ -1,6 +1,7 @@
 // Reads what stands beside config.json: generation_config.json, and Sentence Transformers' settings of an encoder.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "llm/model/config_check.hpp"
 #include "llm/model/fields.hpp"
@@ -60,13 +61,28 @@ fs::path pooling_folder(const fs::path& folder) {
   return pooling;
 }
 
+// The ranges are those of check_sampling(). Some files switch top-k off with -1.
+SamplingSettings read_sampling(const Fields& f) {
+  SamplingSettings s;
+  s.temperature = f.maybe_number({"temperature"}, 0, 100);
+  s.top_p = f.maybe_number({"top_p"}, 0, 1);
+  s.min_p = f.maybe_number({"min_p"}, 0, 1);
+  s.repetition_penalty = f.maybe_number({"repetition_penalty"}, 0.01, 100);
+  s.top_k = f.maybe_integer({"top_k"}, -1, std::numeric_limits<std::int32_t>::max());
+  if (s.top_k == -1) s.top_k = 0;
+  if (!f.maybe_boolean({"do_sample"}).value_or(true)) s.temperature = 0;
+  return s;
+}
+
 }  // namespace
 
 void read_beside_config(const fs::path& folder, ModelConfig& c) {
   if (const fs::path path = folder / "generation_config.json"; c.causal && fs::exists(path)) {
     const io::Json json = io::read_json(path, kConfigLimits);
-    const auto eos = token_ids(Fields(json, path.string()).find({"eos_token_id"}), c.vocabulary);
+    const Fields fields(json, path.string());
+    const auto eos = token_ids(fields.find({"eos_token_id"}), c.vocabulary);
     if (!eos.empty()) c.eos = eos;
+    c.sampling = read_sampling(fields);
   }
   if (c.causal) return;
   if (const fs::path path = pooling_folder(folder) / "config.json"; fs::exists(path)) {

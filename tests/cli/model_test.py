@@ -162,6 +162,24 @@ class ModelTest(GoldenModel):
         self.assertIn("(a new conversation)", result.stdout)
         self.assertIn("/stats", result.stdout)  # what is not known is answered with what is
 
+    def test_chat_samples_as_the_models_files_say(self):
+        def chat(*options, **recommended):
+            (self.model / "generation_config.json").write_text(json.dumps({"eos_token_id": 63, **recommended}))
+            return self.ok("chat", "model", "-n", "200", "-q", "--template", "chatml", "--seed", "4", *options, input="hello\n").stdout
+
+        plain = chat()
+        self.assertEqual(chat("-t", "0.7", "--top-p", "0.9", "--min-p", "0.05", "--repetition-penalty", "1.05"), plain)
+        warm = chat(temperature=1.4, top_p=0.99, min_p=0.01, top_k=40, repetition_penalty=1.3)
+        self.assertNotEqual(warm, plain)
+        self.assertEqual(chat("-t", "1.4", "--top-p", "0.99", "--min-p", "0.01", "--top-k", "40", "--repetition-penalty", "1.3"), warm)
+        self.assertEqual(chat("-t", "0.7", temperature=1.4), plain)  # what is given wins, even if it is the default
+        self.assertEqual(chat(do_sample=False), chat("-t", "0", temperature=1.4))
+        self.assertEqual(chat("-t", "0"), chat("-t", "0", "--repetition-penalty", "1"))
+        (self.model / "generation_config.json").write_text('{"temperature": -1}')
+        refused = self.attend("chat", "model", "--template", "chatml", input="hello\n")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn('generation_config.json: "temperature" is -1, expected 0 to 100', refused.stderr)
+
     def test_ctrl_c_stops_the_answer_and_not_the_program(self):
         self.write(eos=None, end_text="<|nothing|>")
         master, slave = pty.openpty()

@@ -71,6 +71,42 @@ TEST(FolderSettings, GenerationConfigSaysWhatEndsAnAnswer) {
   EXPECT_TRUE(holds(load_error(golden.path()), "generation_config.json: is an array, expected an object"));
 }
 
+TEST(FolderSettings, GenerationConfigRecommendsSampling) {
+  const GoldenModel golden("llama");
+  const auto sampling = [&](const char* text) {
+    write_text(golden.path() / "generation_config.json", text);
+    return ModelFiles(golden.path()).config().sampling;
+  };
+  const SamplingSettings all = sampling(
+      R"({"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0, "repetition_penalty": 1.1})");
+  EXPECT_EQ(all.temperature, 0.6);
+  EXPECT_EQ(all.top_p, 0.95);
+  EXPECT_EQ(all.top_k, 20);
+  EXPECT_EQ(all.min_p, 0);
+  EXPECT_EQ(all.repetition_penalty, 1.1);
+  const SamplingSettings none = sampling(R"({"eos_token_id": 3, "temperature": null, "do_sample": true})");
+  EXPECT_FALSE(none.temperature || none.top_p || none.top_k || none.min_p || none.repetition_penalty);
+  EXPECT_EQ(sampling(R"({"do_sample": false, "temperature": 0.6, "top_p": 0.9})").temperature, 0);
+  EXPECT_EQ(sampling(R"({"do_sample": false})").temperature, 0);
+  EXPECT_EQ(sampling(R"({"top_k": -1})").top_k, 0);
+  EXPECT_EQ(sampling(R"({"temperature": 100, "top_p": 1, "min_p": 1, "repetition_penalty": 0.01})").temperature, 100);
+  for (const auto& [text, words] :
+       {std::pair(R"({"temperature": -0.1})", "\"temperature\" is -0.1"),
+        std::pair(R"({"temperature": 101})", "0 to 100"),
+        std::pair(R"({"temperature": "hot"})", "\"temperature\" is a string"),
+        std::pair(R"({"temperature": 1e999})", "generation_config.json"),
+        std::pair(R"({"top_p": 1.5})", "\"top_p\" is 1.5"), std::pair(R"({"top_p": [0.9]})", "expected a number"),
+        std::pair(R"({"top_k": -2})", "\"top_k\" is -2"),
+        std::pair(R"({"top_k": 9223372036854775807})", "\"top_k\" is"), std::pair(R"({"top_k": 1.5})", "whole number"),
+        std::pair(R"({"min_p": -1})", "\"min_p\" is -1"), std::pair(R"({"do_sample": 1})", "expected true or false"),
+        std::pair(R"({"repetition_penalty": 0})", "\"repetition_penalty\" is 0")}) {
+    write_text(golden.path() / "generation_config.json", text);
+    const std::string error = load_error(golden.path());
+    EXPECT_TRUE(holds(error, words)) << text << error;
+    EXPECT_TRUE(holds(error, "generation_config.json")) << text << error;
+  }
+}
+
 // --- Sentence Transformers ---
 
 // The text's rows pooled by hand, of length 1.

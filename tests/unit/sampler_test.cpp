@@ -110,6 +110,36 @@ TEST(Sampler, PenaltiesFollowTheSign) {
                        .logprob);
 }
 
+// A caller's setting wins over the model's files, and those over the defaults of chat and serve.
+TEST(CompleteSampling, TheFirstThatStatesASettingWins) {
+  const auto expect = [](const Sampling& got, const Sampling& expected) {
+    EXPECT_EQ(got.temperature, expected.temperature);
+    EXPECT_EQ(got.top_k, expected.top_k);
+    EXPECT_EQ(got.top_p, expected.top_p);
+    EXPECT_EQ(got.min_p, expected.min_p);
+    EXPECT_EQ(got.repetition_penalty, expected.repetition_penalty);
+  };
+  expect(complete_sampling({}, {}),
+         {.temperature = 0.7, .top_k = 0, .top_p = 0.9, .min_p = 0.05, .repetition_penalty = 1.05});
+  const SamplingSettings model{.temperature = 0.6, .top_p = 0.95, .min_p = 0.0, .repetition_penalty = 1.2, .top_k = 20};
+  expect(complete_sampling({}, model),
+         {.temperature = 0.6, .top_k = 20, .top_p = 0.95, .min_p = 0, .repetition_penalty = 1.2});
+  expect(complete_sampling({}, {.top_k = 40}),
+         {.temperature = 0.7, .top_k = 40, .top_p = 0.9, .min_p = 0.05, .repetition_penalty = 1.05});
+  const SamplingSettings given{.temperature = 1.5, .top_p = 1.0, .min_p = 0.1, .repetition_penalty = 1.0, .top_k = 0};
+  expect(complete_sampling(given, model),
+         {.temperature = 1.5, .top_k = 0, .top_p = 1, .min_p = 0.1, .repetition_penalty = 1});
+  expect(complete_sampling({.top_p = 0.5}, model),
+         {.temperature = 0.6, .top_k = 20, .top_p = 0.5, .min_p = 0, .repetition_penalty = 1.2});
+}
+
+TEST(CompleteSampling, TemperatureZeroIsGreedy) {
+  EXPECT_EQ(complete_sampling({.temperature = 0.0}, {}).repetition_penalty, 1);
+  EXPECT_EQ(complete_sampling({.temperature = 0.0}, {.repetition_penalty = 1.2}).repetition_penalty, 1);
+  EXPECT_EQ(complete_sampling({}, {.temperature = 0.0, .repetition_penalty = 1.2}).repetition_penalty, 1);
+  EXPECT_EQ(complete_sampling({.temperature = 0.0, .repetition_penalty = 1.3}, {}).repetition_penalty, 1.3);
+}
+
 TEST(Sampler, NumbersThatAreNotFiniteAreNeverChosen) {
   EXPECT_EQ(pick({kNan, 1, kInf, 2, -kInf}, {}), 3);
   EXPECT_EQ(drawn({kNan, 1, kInf, 2, -kInf}, {}), (Set{1, 3}));
