@@ -27,6 +27,7 @@ struct Arguments {
   std::vector<std::string> models;
   std::string host = "127.0.0.1", token_file, log = "lines", cache = "auto";
   std::vector<std::string> allowed, origins;
+  bool accept_token_ids = false;
   std::int64_t port = 0, context = 0, parallel = 16, queue = 64, connections = 256, memory_mb = 1024;
   std::int64_t cache_tokens = 0, prompt_piece = 64, draft = 8, stop_seconds = 10;
   int threads = 0;
@@ -174,7 +175,7 @@ int run_serve(Arguments a) {
     ids.insert(id);
     models.add(load(name, id, a, limits));
   }
-  server::ApiContext context{.models = models};
+  server::ApiContext context{.models = models, .log = &log, .accept_token_ids = a.accept_token_ids};
   server::Router router(access);
   server::add_api(router, context);
   server::add_assets(router);
@@ -216,6 +217,8 @@ Command add_serve(Program& program) {
   app.add_option("--allow-origin", a->origins,
                  "Pages of this site may use the server from a browser (CORS): https://chat.example")
       .type_name("ORIGIN");
+  app.add_flag("--accept-token-ids", a->accept_token_ids,
+               "Take token ids in /v1/embeddings: right only from clients with the model's own tokenizer");
   app.add_option("--token-file", a->token_file,
                  "Clients have to send the first line of this file as their API key; ATTEND_TOKEN does the same")
       .check(existing_file())

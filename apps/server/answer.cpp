@@ -51,8 +51,10 @@ class Answering : public std::enable_shared_from_this<Answering> {
         open_(choices),
         prompt_(prompt),
         first_(std::move(first)) {
-    if (form_.tools.empty()) return;
-    for (Choice& choice : choices_) choice.reader.emplace(form_.tool_form, form_.tools, form_.most_calls);
+    for (Choice& choice : choices_) {
+      choice.thoughts = form_.thoughts;
+      if (!form_.tools.empty()) choice.reader.emplace(form_.tool_form, form_.tools, form_.most_calls);
+    }
   }
 
   void hear(std::size_t index, const llm::Event& event, const std::string& error) {
@@ -81,8 +83,10 @@ class Answering : public std::enable_shared_from_this<Answering> {
     std::string text{};                  // what is said
     std::vector<llm::ToolCall> calls{};  // and called
     std::vector<Piece> fresh{};          // of both, what has not been sent
-    std::optional<CallReader> reader{};  // where tools may be called
-    bool cut = false;                    // the last call did not come to its end
+    ThoughtReader thoughts = ThoughtReader();
+    std::string thought{}, fresh_thought{};  // before it is said; of that, what has not been sent
+    std::optional<CallReader> reader{};      // where tools may be called
+    bool cut = false;                        // the last call did not come to its end
     std::int64_t tokens = 0, text_offset = 0, reused = 0;
     llm::Finish finish = llm::Finish::not_yet;
     std::vector<std::string> logprobs{};                            // not yet sent, as JSON
@@ -90,7 +94,10 @@ class Answering : public std::enable_shared_from_this<Answering> {
     bool began = false;
   };
 
-  void take_text(Choice& choice, const std::string& text) const {
+  void take_text(Choice& choice, const std::string& whole) const {
+    const auto [thought, text] = choice.thoughts.take(whole, choice.finish != llm::Finish::not_yet);
+    choice.thought += thought;
+    choice.fresh_thought = thought;
     if (choice.reader) {
       choice.reader->take(text);
       choice.cut = choice.reader->inside().has_value();
@@ -190,7 +197,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   void write_chunk(const std::string& choices, const std::string& use = "null") {
     if (!began_) {
       began_ = true;
-      reply_->begin({.content_type = kEventStream});
+      reply_->begin({.content_type = kEventStream, .headers = form_.headers});
     }
     io::JsonObject object = head(form_.chat ? "chat.completion.chunk" : "text_completion");
     object.put("choices", "[" + choices + "]");
@@ -245,6 +252,9 @@ class Answering : public std::enable_shared_from_this<Answering> {
       choice.began = true;
       delta(R"({"role": "assistant", "content": ""})", "null");
     }
+    if (!choice.fresh_thought.empty())
+      delta("{\"reasoning_content\": " + io::json_quoted(choice.fresh_thought) + "}",
+            choice.logprobs.empty() ? "null" : logprobs(choice));
     std::size_t call = choice.calls.size();  // the first of those that are new
     for (const Piece& piece : choice.fresh) call -= piece.kind == Piece::Kind::call ? 1U : 0U;
     for (const Piece& piece : choice.fresh) {
@@ -281,6 +291,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
     io::JsonObject message;
     message.string("role", "assistant");
     message.put("content", choice.text.empty() && !calls.empty() ? "null" : io::json_quoted(choice.text));
+    if (!choice.thought.empty()) message.string("reasoning_content", choice.thought);
     message.put("refusal", "null");
     if (!calls.empty()) message.put("tool_calls", joined(calls));
     return chunk_choice(index, "message", message.text(), logprobs(choice), finish_of(choice));
@@ -299,7 +310,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
     for (std::size_t i = 0; i < choices_.size(); ++i) parts.push_back(whole_choice(i));
     object.put("choices", joined(parts));
     object.put("usage", usage());
-    reply_->send({.body = object.text()});
+    reply_->send({.body = object.text(), .headers = form_.headers});
   }
 
   // A stream that has begun ends with the reason in it.

@@ -1,7 +1,6 @@
 // The table of paths, and the small handlers: models, health, metrics, tokens.
 #include "apps/server/api.hpp"
 
-#include "apps/server/fields.hpp"
 #include "attend/runtime.hpp"
 #include "io/json_text.hpp"
 
@@ -37,7 +36,8 @@ void health(const ApiContext& context, const std::shared_ptr<Reply>& reply) {
 // llama-server's: {"content": text} -> {"tokens": [...]}.
 void tokenize(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {
   const io::Json body = parse_body(request);
-  Fields fields(body);
+  IgnoredFields ignored;
+  Fields fields(body, "", &ignored);
   const ServedModel& model = context.models.find(fields.text("model", ""));
   const io::Json& content = fields.need("content", "a string");
   if (content.string() == nullptr)
@@ -59,12 +59,13 @@ void tokenize(ApiContext& context, const Request& request, const std::shared_ptr
     text += one.text();
   }
   text += "]}";
-  reply->send({.body = std::move(text)});
+  reply->send({.body = std::move(text), .headers = note_ignored(context, request, ignored)});
 }
 
 void detokenize(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {
   const io::Json body = parse_body(request);
-  Fields fields(body);
+  IgnoredFields ignored;
+  Fields fields(body, "", &ignored);
   const ServedModel& model = context.models.find(fields.text("model", ""));
   const io::Json& ids = fields.need("tokens", "an array of tokens");
   if (ids.array() == nullptr)
@@ -79,7 +80,7 @@ void detokenize(ApiContext& context, const Request& request, const std::shared_p
   fields.done();
   io::JsonObject object;
   object.string("content", model.tokenizer().decode(tokens));
-  reply->send({.body = object.text()});
+  reply->send({.body = object.text(), .headers = note_ignored(context, request, ignored)});
 }
 
 // Lines of Prometheus' text format.
@@ -107,6 +108,30 @@ std::string label(const std::string& model) {
 }
 
 }  // namespace
+
+Headers note_ignored(const ApiContext& context, const Request& request, const IgnoredFields& ignored) {
+  const std::string fields = ignored.text();
+  if (fields.empty()) return {};
+  if (context.log != nullptr) context.log->say("ignored", {{"path", request.path}, {"fields", fields}});
+  return {{"attend-ignored", fields}};
+}
+
+void read_labels(Fields& fields) {
+  (void)fields.text("user", "");
+  for (const char* name : {"safety_identifier", "prompt_cache_key"}) (void)fields.text(name, "");
+  if (const io::Json* metadata = fields.find("metadata")) {
+    if (metadata->object() == nullptr)
+      refuse_field("metadata", std::string(" is ") + metadata->kind() + ", expected an object of strings");
+    for (const auto& [key, value] : *metadata->object())
+      if (value.string() == nullptr)
+        refuse_field("metadata." + key.substr(0, 100), std::string(" is ") + value.kind() + ", expected a string");
+  }
+  if (fields.truth("store", false)) fields.ignore("store");  // nothing is stored
+  if (const std::string tier = fields.text("service_tier", "auto"); tier != "auto" && tier != "default")
+    fields.ignore("service_tier");
+  // Prompts are found in the cache again and predicted tokens are guessed from the prompt, whatever these say.
+  for (const char* name : {"prompt_cache_retention", "prompt_cache_options", "prediction"}) fields.ignore(name);
+}
 
 std::string metrics_text(const ApiContext& context) {
   struct Row {

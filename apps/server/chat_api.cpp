@@ -27,7 +27,7 @@ std::string read_content(Fields& message, const std::string& where, bool assista
   std::string text;
   for (std::size_t i = 0; i < content->array()->size(); ++i) {
     const std::string place = where + ".content[" + std::to_string(i) + "]";
-    Fields part((*content->array())[i], place);
+    Fields part = message.inside((*content->array())[i], place);
     const std::string type = part.text("type", "");
     if (type != "text" && !(assistant && type == "refusal"))
       refuse_field(place + ".type", " is " + io::json_quoted(type.substr(0, 100)) + ", and only \"text\" is supported",
@@ -62,11 +62,11 @@ std::vector<llm::ToolCall> read_calls(Fields& message, const std::string& where,
     refuse_field(where + ".tool_calls", std::string(" is ") + value->kind() + ", expected an array");
   for (std::size_t i = 0; i < value->array()->size(); ++i) {
     const std::string place = where + ".tool_calls[" + std::to_string(i) + "]";
-    Fields call((*value->array())[i], place);
+    Fields call = message.inside((*value->array())[i], place);
     const std::string id = call.text("id", "");
     call.pass("index");  // of a stream; they stand in their order
     call.only("type", "\"function\"", "other kinds of tools are not known");
-    Fields function(call.need("function", "an object"), place + ".function");
+    Fields function = call.inside(call.need("function", "an object"), place + ".function");
     const std::string name = function.text("name", "");
     if (name.empty()) refuse_field(place + ".function.name", " is missing, expected a name", "missing_field");
     const std::string arguments = function.text("arguments", "{}");
@@ -82,8 +82,18 @@ std::vector<llm::ToolCall> read_calls(Fields& message, const std::string& where,
   return calls;
 }
 
-llm::Message read_message(const io::Json& value, const std::string& where, llm::ToolForm form) {
-  Fields message(value, where);
+// The answer with the thoughts before it, in the words that templates with thoughts read; others have no place for
+// them.
+void read_thoughts(Fields& message, const llm::ChatTemplate& chat, std::string& content) {
+  const std::string thoughts = message.text("reasoning_content", "");
+  if (thoughts.empty()) return;
+  if (chat.has_thoughts() && content.find("</think>") == std::string::npos)
+    content = "<think>\n" + thoughts + "\n</think>\n\n" + content;
+  else
+    message.ignore("reasoning_content");
+}
+
+llm::Message read_message(Fields message, const std::string& where, const llm::ChatTemplate& chat) {
   const std::string role = message.text("role", "");
   const bool assistant = role == "assistant", tool = role == "tool";
   if (role != "system" && role != "developer" && role != "user" && !assistant && !tool)
@@ -91,37 +101,38 @@ llm::Message read_message(const io::Json& value, const std::string& where, llm::
                                       ", expected system, developer, user, assistant or tool");
   llm::Message read{role == "developer" ? "system" : role, read_content(message, where, assistant)};
   if (assistant) {
-    read.calls = read_calls(message, where, form);
+    read.calls = read_calls(message, where, chat.tool_form());
     const std::string refusal = message.text("refusal", "");
     if (!refusal.empty() && !read.content.empty())
       refuse_field(where + ".refusal", " is given beside content, expected one of them");
     read.content += refusal;
+    read_thoughts(message, chat, read.content);
     message.only("audio", "null", "only text is");
     message.only("function_call", "null", "tool_calls has taken its place");
-    message.only("annotations", "[]", "answers here have none");
   }
   if (tool) {
     const std::string id = message.text("tool_call_id", "");
     if (id.empty())
       refuse_field(where + ".tool_call_id", " is missing, expected the id of the call that this answers",
                    "missing_field");
-    read.call_id = call_id(id, form);
+    read.call_id = call_id(id, chat.tool_form());
     (void)message.text("name", "");  // of the function: its call has said it
   }
-  message.only("name", "null", "chat templates have no place for it; say it in the content");
   message.done();
   return read;
 }
 
-std::vector<llm::Message> read_messages(Fields& fields, llm::ToolForm form) {
+std::vector<llm::Message> read_messages(Fields& fields, const llm::ChatTemplate& chat) {
   const io::Json& value = fields.need("messages", "an array such as [{\"role\": \"user\", \"content\": \"Hello\"}]");
   if (value.array() == nullptr || value.array()->empty())
     refuse_field("messages", value.array() == nullptr
                                  ? std::string(" is ") + value.kind() + ", expected an array of messages"
                                  : " is empty, expected at least one message");
   std::vector<llm::Message> messages;
-  for (std::size_t i = 0; i < value.array()->size(); ++i)
-    messages.push_back(read_message((*value.array())[i], "messages[" + std::to_string(i) + "]", form));
+  for (std::size_t i = 0; i < value.array()->size(); ++i) {
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    messages.push_back(read_message(fields.inside((*value.array())[i], where), where, chat));
+  }
   return messages;
 }
 
@@ -132,11 +143,10 @@ struct ToolFields {
   bool several = true;
 };
 
-Tool read_tool(const io::Json& value, const std::string& where) {
-  Fields tool(value, where);
+Tool read_tool(const io::Json& value, Fields tool, const std::string& where) {
   tool.only("type", "\"function\"", "other kinds of tools are not known");
   const io::Json& inner = tool.need("function", "an object");
-  Fields function(inner, where + ".function");
+  Fields function = tool.inside(inner, where + ".function");
   const std::string name = function.text("name", "");
   const bool good =
       !name.empty() && name.size() <= 64 &&
@@ -155,10 +165,9 @@ Tool read_tool(const io::Json& value, const std::string& where) {
 }
 
 // {"type": "function", "function": {"name": ...}}: that tool, which has to be among those that there are.
-std::string read_choice(const io::Json& value, const std::string& where, const std::vector<Tool>& tools) {
-  Fields named(value, where);
+std::string read_choice(Fields named, const std::string& where, const std::vector<Tool>& tools) {
   named.only("type", "\"function\"", "other kinds of tools are not known");
-  Fields function(named.need("function", "an object with a name"), where + ".function");
+  Fields function = named.inside(named.need("function", "an object with a name"), where + ".function");
   const std::string name = function.text("name", "");
   if (std::none_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; }))
     refuse_field(where + ".function.name",
@@ -169,10 +178,10 @@ std::string read_choice(const io::Json& value, const std::string& where, const s
 }
 
 // {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}}
-std::vector<std::string> read_allowed(const io::Json& choice, ToolFields& read) {
-  Fields outer(choice, "tool_choice");
+std::vector<std::string> read_allowed(Fields outer, ToolFields& read) {
   outer.pass("type");
-  Fields allowed(outer.need("allowed_tools", "an object with mode and tools"), "tool_choice.allowed_tools");
+  Fields allowed =
+      outer.inside(outer.need("allowed_tools", "an object with mode and tools"), "tool_choice.allowed_tools");
   const std::string mode = allowed.text("mode", "auto");
   if (mode != "auto" && mode != "required")
     refuse_field("tool_choice.allowed_tools.mode",
@@ -183,9 +192,10 @@ std::vector<std::string> read_allowed(const io::Json& choice, ToolFields& read) 
     refuse_field("tool_choice.allowed_tools.tools",
                  " is not an array of 1 to " + std::to_string(kMostTools) + " tools");
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < tools.array()->size(); ++i)
-    names.push_back(
-        read_choice((*tools.array())[i], "tool_choice.allowed_tools.tools[" + std::to_string(i) + "]", read.told));
+  for (std::size_t i = 0; i < tools.array()->size(); ++i) {
+    const std::string where = "tool_choice.allowed_tools.tools[" + std::to_string(i) + "]";
+    names.push_back(read_choice(allowed.inside((*tools.array())[i], where), where, read.told));
+  }
   allowed.done();
   outer.done();
   return names;
@@ -198,7 +208,7 @@ ToolFields read_tools(Fields& fields) {
       refuse_field("tools", " is not an array of at most " + std::to_string(kMostTools) + " tools");
     for (std::size_t i = 0; i < tools->array()->size(); ++i) {
       const std::string where = "tools[" + std::to_string(i) + "]";
-      Tool tool = read_tool((*tools->array())[i], where);
+      Tool tool = read_tool((*tools->array())[i], fields.inside((*tools->array())[i], where), where);
       for (const Tool& other : read.told)
         if (other.name == tool.name)
           refuse_field(where + ".function.name", " is " + io::json_quoted(tool.name) + " again, expected another name");
@@ -225,9 +235,9 @@ ToolFields read_tools(Fields& fields) {
   const io::Json* type = choice->find("type");
   std::vector<std::string> names;
   if (type != nullptr && type->string() != nullptr && *type->string() == "allowed_tools") {
-    names = read_allowed(*choice, read);
+    names = read_allowed(fields.inside(*choice, "tool_choice"), read);
   } else {
-    names = {read_choice(*choice, "tool_choice", read.told)};
+    names = {read_choice(fields.inside(*choice, "tool_choice"), "tool_choice", read.told)};
     read.must_call = true;
     read.several = false;
   }
@@ -239,13 +249,13 @@ ToolFields read_tools(Fields& fields) {
 std::shared_ptr<const llm::ByteGrammar> read_format(Fields& fields) {
   const io::Json* value = fields.find("response_format");
   if (value == nullptr) return nullptr;
-  Fields format(*value, "response_format");
+  Fields format = fields.inside(*value, "response_format");
   const std::string type = format.text("type", "");
   std::shared_ptr<const llm::ByteGrammar> grammar;
   if (type == "json_object") {
     grammar = llm::json_object_grammar();
   } else if (type == "json_schema") {
-    Fields inner(format.need("json_schema", "an object with a schema"), "response_format.json_schema");
+    Fields inner = format.inside(format.need("json_schema", "an object with a schema"), "response_format.json_schema");
     (void)inner.text("name", "");
     (void)inner.text("description", "");
     (void)inner.truth("strict", true);  // an answer keeps to its schema either way
@@ -267,62 +277,80 @@ std::shared_ptr<const llm::ByteGrammar> read_format(Fields& fields) {
   return grammar;
 }
 
-// chat_template_kwargs.enable_thinking, and reasoning_effort as far as it can be kept to.
+// Turns thoughts on or off, and says whether the template can: one without thoughts has none to turn off or on.
+bool set_thinking(llm::ChatTemplate& chat, bool on, const char* field) {
+  if (!chat.has_thoughts()) return false;
+  try {
+    chat.set_thinking(on);
+  } catch (const InvalidArgument& error) {
+    refuse_field(field, std::string(": ") + error.what(), "unsupported_value");
+  }
+  return true;
+}
+
+// reasoning_effort none is no thoughts, any other is thoughts of a length that the model decides;
+// chat_template_kwargs.enable_thinking wins over it.
 llm::ChatTemplate template_of(Fields& fields, const ServedModel& model) {
+  static constexpr const char* kEfforts[] = {"", "none", "minimal", "low", "medium", "high", "xhigh"};
   llm::ChatTemplate chat = model.chat_template();
   const std::string effort = fields.text("reasoning_effort", "");
-  if (!effort.empty() && effort != "none")
-    refuse_field("reasoning_effort",
-                 " is " + io::json_quoted(effort.substr(0, 100)) +
-                     ", and how much a model thinks cannot be set here: \"none\" is supported, and "
-                     "chat_template_kwargs.enable_thinking",
-                 "unsupported_value");
-  try {
-    if (effort == "none" && chat.has_thoughts()) chat.set_thinking(false);
-  } catch (const InvalidArgument& error) {
-    refuse_field("reasoning_effort", std::string(": ") + error.what(), "unsupported_value");
-  }
-  if (const io::Json* options = fields.find("chat_template_kwargs")) {
-    Fields inner(*options, "chat_template_kwargs");
-    const bool asked = inner.find("enable_thinking") != nullptr;
-    if (asked) chat.set_thinking(inner.truth("enable_thinking", true));
-    inner.done();
-  }
+  if (std::find(std::begin(kEfforts), std::end(kEfforts), effort) == std::end(kEfforts))
+    refuse_field("reasoning_effort", " is " + io::json_quoted(effort.substr(0, 100)) +
+                                         ", expected none, minimal, low, medium, high or xhigh");
+  static const io::Json kNone(io::Json::Object{});
+  const io::Json* options = fields.find("chat_template_kwargs");
+  Fields inner = fields.inside(options != nullptr ? *options : kNone, "chat_template_kwargs");
+  const bool chosen = inner.find("enable_thinking") != nullptr;
+  if (chosen && !set_thinking(chat, inner.truth("enable_thinking", true), "chat_template_kwargs.enable_thinking"))
+    inner.ignore("enable_thinking");
+  if (!effort.empty() && !chosen) (void)set_thinking(chat, effort != "none", "reasoning_effort");
+  if (effort != "none") fields.ignore("reasoning_effort");
+  inner.done();
   return chat;
 }
 
-// What OpenAI's clients may say of who asks; and what cannot be had here, each by its name.
-void read_labels(Fields& fields) {
-  for (const char* name : {"safety_identifier", "prompt_cache_key"}) (void)fields.text(name, "");
-  if (const io::Json* metadata = fields.find("metadata")) {
-    if (metadata->object() == nullptr)
-      refuse_field("metadata", std::string(" is ") + metadata->kind() + ", expected an object of strings");
-    for (const auto& [key, value] : *metadata->object())
-      if (value.string() == nullptr)
-        refuse_field("metadata." + key.substr(0, 100), std::string(" is ") + value.kind() + ", expected a string");
-  }
+// Known fields of chats without effect, and those that would have one, each with the reason why it is refused.
+void read_others(Fields& fields) {
+  read_labels(fields);
   static constexpr const char* kOnly[][3] = {
-      {"store", "false", "nothing is stored"},
-      {"prompt_cache_retention", "\"in_memory\"", "what was read stays in memory while there is room"},
-      {"prompt_cache_options", "null", "what was read is found again by itself"},
-      {"prediction", "null", "tokens are guessed from the prompt by itself"},
       {"verbosity", "\"medium\"", "how long an answer is, a model decides; max_completion_tokens ends it"},
       {"audio", "null", "answers are text"},
       {"modalities", "[\"text\"]", "answers are text"},
       {"moderation", "null", "nothing is looked at but by the model"},
       {"web_search_options", "null", "there is no network here"},
+      {"best_of", "1", "n choices are returned"},
+      {"suffix", "\"\"", "a conversation is answered at its end"},
+      {"echo", "false", "an answer comes without its question"},
+      {"chat_template", "null", "the model's own is used"},
+      {"documents", "null", "put them into a message"},
+      {"add_generation_prompt", "true", "an answer is always asked for"},
+      {"continue_final_message", "false", "/v1/completions continues a text"},
   };
   for (const auto& [name, value, why] : kOnly) fields.only(name, value, why);
-  if (const std::string tier = fields.text("service_tier", "auto"); tier != "auto" && tier != "default")
-    refuse_field("service_tier", " is " + io::json_quoted(tier.substr(0, 100)) + ", expected auto or default");
 }
 
 std::int64_t read_most(Fields& fields) {
-  const std::int64_t old = fields.whole("max_tokens", 0, 1, std::int64_t{1} << 31);
-  const std::int64_t now = fields.whole("max_completion_tokens", 0, 1, std::int64_t{1} << 31);
-  if (old > 0 && now > 0 && old != now)
+  const std::int64_t old = read_limit(fields, "max_tokens", 1);
+  const std::int64_t now = read_limit(fields, "max_completion_tokens", 1);
+  if (old != 0 && now != 0 && old != now)
     refuse_field("max_tokens", " and max_completion_tokens differ, expected one of them");
   return std::max(old, now);
+}
+
+// Thoughts are split off where the model may have some: not where a grammar allows no text.
+ThoughtReader thoughts_of(const llm::ChatTemplate& chat, bool grammar) {
+  using Begin = ThoughtReader::Begin;
+  if (!chat.has_thoughts() || grammar) return ThoughtReader();
+  return ThoughtReader(chat.opens_thoughts() ? Begin::thoughts : Begin::either);
+}
+
+// <think> and </think> where they are special tokens, whose text would be left out.
+std::vector<llm::Token> special_marks(const llm::Tokenizer& tokenizer, const ThoughtReader& thoughts) {
+  std::vector<llm::Token> marks;
+  for (const char* mark : {"<think>", "</think>"})
+    if (const auto token = tokenizer.find(mark); token && tokenizer.is_special(*token) && thoughts.is_mark(mark))
+      marks.push_back(*token);
+  return marks;
 }
 
 // Makes each choice one that keeps to what was asked for: a format, or calls of tools.
@@ -338,7 +366,7 @@ MakeConstraint call_constraint(ServedModel& model, const ToolFields& tools, cons
   const std::optional<llm::Token> found = model.tokenizer().find(call_mark(form.tool_form));
   const bool special = found && model.tokenizer().is_special(*found);
   const llm::Token shown = special ? *found : -1;
-  if (special) one.shown = {shown};
+  if (special) one.shown.push_back(shown);
   try {
     if (tools.must_call) {
       const bool opened = special && form.tool_form == llm::ToolForm::mistral;
@@ -349,7 +377,7 @@ MakeConstraint call_constraint(ServedModel& model, const ToolFields& tools, cons
     const auto masks = std::make_shared<ArgumentMasks>(argument_grammars(tools.tools), model.trie());
     return [&model, masks, form, shown] {
       return std::make_shared<ArgumentsConstraint>(CallReader(form.tool_form, form.tools, form.most_calls), masks,
-                                                   model.tokenizer(), shown);
+                                                   model.tokenizer(), shown, form.thoughts);
     };
   } catch (const InvalidArgument& error) {
     throw RequestError({.status = 400, .message = error.what(), .param = "tools", .code = "unsupported_schema"});
@@ -375,11 +403,12 @@ std::vector<llm::Token> prompt_of(const ServedModel& model, const llm::ChatTempl
 
 void chat_completions(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {
   const io::Json body = parse_body(request);
-  Fields fields(body);
+  IgnoredFields ignored;
+  Fields fields(body, "", &ignored);
   ServedModel& model = context.models.find(fields.text("model", ""));
   const llm::ChatTemplate chat = template_of(fields, model);
   const GenerationFields generation = read_generation(fields, model);
-  std::vector<llm::Message> messages = read_messages(fields, chat.tool_form());
+  std::vector<llm::Message> messages = read_messages(fields, chat);
   const ToolFields tools = read_tools(fields);
   const std::shared_ptr<const llm::ByteGrammar> format = read_format(fields);
   if (format && !tools.tools.empty())
@@ -392,12 +421,15 @@ void chat_completions(ApiContext& context, const Request& request, const std::sh
   form.tool_form = chat.tool_form();
   for (const Tool& tool : tools.tools) form.tools.push_back(tool.name);
   if (!tools.several) form.most_calls = 1;
+  form.thoughts = thoughts_of(chat, format != nullptr || tools.must_call);
   const std::int64_t most = read_most(fields);
-  read_labels(fields);
+  read_others(fields);
   fields.done();
+  form.headers = note_ignored(context, request, ignored);
 
   llm::Request one{.sampling = generation.sampling, .stop = generation.stop, .stop_tokens = model.stop_tokens(true)};
   one.prompt = prompt_of(model, chat, std::move(messages), tools.told);
+  one.shown = special_marks(model.tokenizer(), form.thoughts);
   MakeConstraint constraint;
   if (format) constraint = constraint_of(model, format);
   if (!tools.tools.empty()) constraint = call_constraint(model, tools, form, one);

@@ -59,7 +59,8 @@ std::vector<std::vector<llm::Token>> read_prompts(Fields& fields, const ServedMo
 
 void completions(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {
   const io::Json body = parse_body(request);
-  Fields fields(body);
+  IgnoredFields ignored;
+  Fields fields(body, "", &ignored);
   ServedModel& model = context.models.find(fields.text("model", ""));
   if (!model.generates())
     refuse_field("model", " is one that embeds texts and generates none", "model_cannot_generate");
@@ -73,9 +74,17 @@ void completions(ApiContext& context, const Request& request, const std::shared_
     refuse_field("best_of", " is not n, and only that is supported: every choice is returned", "unsupported_value");
   if (!fields.text("suffix", "").empty())
     refuse_field("suffix", " is not supported: text is continued at its end alone", "unsupported_value");
-  const std::int64_t asked = fields.whole("max_tokens", kDefaultTokens, 0, std::int64_t{1} << 31);
+  const bool limited = fields.find("max_tokens") != nullptr;
+  const std::int64_t asked = limited ? read_limit(fields, "max_tokens", 0) : kDefaultTokens;
   form.prompt_alone = asked == 0;  // the model is asked for one token all the same: it comes of reading the prompt
+  read_labels(fields);
+  fields.only("messages", "null", "/v1/chat/completions answers a conversation");
+  fields.only("tools", "[]", "/v1/chat/completions has them");
+  fields.only("response_format", "null", "/v1/chat/completions has it");
+  fields.only("max_completion_tokens", "null", "max_tokens limits a completion");
+  fields.only("top_logprobs", "null", "logprobs says how many");
   fields.done();
+  form.headers = note_ignored(context, request, ignored);
   if (std::ssize(prompts) * generation.n > model.limits().parallel)
     refuse_field("n", ": " + std::to_string(prompts.size()) + " prompts with " + std::to_string(generation.n) +
                           " choices each, expected at most " + std::to_string(model.limits().parallel) + " in all");
@@ -87,7 +96,7 @@ void completions(ApiContext& context, const Request& request, const std::shared_
                      .sampling = generation.sampling,
                      .stop = generation.stop,
                      .stop_tokens = model.stop_tokens(false)};
-      r.max_tokens = room_for_answer(model, std::ssize(prompt), std::max<std::int64_t>(asked, 1), "prompt");
+      r.max_tokens = room_for_answer(model, std::ssize(prompt), form.prompt_alone ? 1 : asked, "prompt");
       r.rate_prompt = echo && form.logprobs;
       r.sampling.logprobs = form.top_logprobs;
       r.sampling.seed = choice_seed(generation.sampling.seed, i);

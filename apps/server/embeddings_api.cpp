@@ -38,6 +38,7 @@ struct Job {
   llm::EncodedTexts texts;
   bool as_base64 = false;
   std::size_t done = 0;
+  Headers headers{};
   std::string data{};
   std::atomic<bool> gone{false};
 };
@@ -53,7 +54,7 @@ void finish(Job& job) {
   object.put("data", "[" + job.data + "]");
   object.string("model", job.model.id());
   object.put("usage", usage.text());
-  job.reply->send({.body = object.text()});
+  job.reply->send({.body = object.text(), .headers = job.headers});
 }
 
 // Some texts, then the next job: others come in between.
@@ -93,12 +94,27 @@ void run_slice(const std::shared_ptr<Job>& job, ModelParts& parts) {
     job->reply->send(error_response({.status = 503, .message = "the server is stopping", .code = "request_ended"}));
 }
 
-std::vector<llm::Token> one_input(const io::Json& value, const ServedModel& model, const std::string& where) {
+// A client's token ids are often those of another tokenizer (LangChain's OpenAIEmbeddings sends tiktoken's), and in
+// range all the same: their vectors would be nonsense without an error.
+void check_token_ids(const ApiContext& context, const std::string& where) {
+  if (context.accept_token_ids) return;
+  refuse_field(
+      "input",
+      where +
+          " holds token ids, expected text: ids of another tokenizer would be embedded as other words. With "
+          "LangChain's OpenAIEmbeddings set check_embedding_ctx_length=False; if the ids are this model's own, "
+          "start the server with --accept-token-ids",
+      "token_ids_not_accepted");
+}
+
+std::vector<llm::Token> one_input(const ApiContext& context, const io::Json& value, const ServedModel& model,
+                                  const std::string& where) {
   std::vector<llm::Token> tokens;
   if (value.string() != nullptr) {
     if (value.string()->empty()) refuse_field("input", where + " is an empty string, expected some text");
     tokens = model.tokenizer().encode(*value.string());
   } else if (value.array() != nullptr && !value.array()->empty()) {
+    if (value.array()->front().integer() != nullptr) check_token_ids(context, where);
     for (const io::Json& one : *value.array()) {
       if (one.integer() == nullptr || *one.integer() < 0 || *one.integer() >= model.config().vocabulary)
         refuse_field("input", where + " holds what is no token: " + io::json_text(one).substr(0, 60) +
@@ -120,7 +136,8 @@ std::vector<llm::Token> one_input(const io::Json& value, const ServedModel& mode
 
 void embeddings(ApiContext& context, const Request& request, const std::shared_ptr<Reply>& reply) {
   const io::Json body = parse_body(request);
-  Fields fields(body);
+  IgnoredFields ignored;
+  Fields fields(body, "", &ignored);
   std::string name = fields.text("model", "");
   if (name.empty())  // the first that can
     for (const auto& model : context.models.all())
@@ -145,16 +162,17 @@ void embeddings(ApiContext& context, const Request& request, const std::shared_p
   (void)fields.text("user", "");  // who asks: nothing here depends on it
   fields.done();
   const auto job = std::make_shared<Job>(model, reply, llm::EncodedTexts{}, format == "base64");
+  job->headers = note_ignored(context, request, ignored);
   const io::Json::Array* many = input.array();
   if (many != nullptr && !many->empty() && (*many)[0].integer() != nullptr) many = nullptr;  // one text as tokens
   if (many == nullptr) {
-    job->texts.tokens.push_back(one_input(input, model, ""));
+    job->texts.tokens.push_back(one_input(context, input, model, ""));
   } else {
     if (many->empty() || many->size() > kMostInputs)
       refuse_field("input",
                    " has " + std::to_string(many->size()) + " entries, expected 1 to " + std::to_string(kMostInputs));
     for (std::size_t i = 0; i < many->size(); ++i)
-      job->texts.tokens.push_back(one_input((*many)[i], model, "[" + std::to_string(i) + "]"));
+      job->texts.tokens.push_back(one_input(context, (*many)[i], model, "[" + std::to_string(i) + "]"));
   }
   if (!model.run([job](ModelParts& parts) { run_slice(job, parts); })) {
     Response full = error_response(

@@ -14,6 +14,16 @@ std::string shown(const io::Json& value) {
   return text.size() <= 100 ? text : std::string(value.kind());
 }
 
+constexpr std::size_t kMaxIgnored = 16, kMaxPath = 100;  // that are named
+
+// Whether the value is what `expected` says; 1 and 1.0 are the same.
+bool same_value(const io::Json& value, const char* expected) {
+  double a = 0, b = 0;
+  const io::Json other = io::parse_json(expected, "value");
+  if (value.number(a) && other.number(b)) return a == b;
+  return io::json_text(value) == expected;
+}
+
 }  // namespace
 
 void refuse_field(const std::string& field, const std::string& message, const std::string& code) {
@@ -35,8 +45,38 @@ io::Json parse_body(const Request& request) {
   }
 }
 
-Fields::Fields(const io::Json& object, std::string where) : object_(object), where_(std::move(where)) {
+void IgnoredFields::add(const std::string& path) {
+  std::string name;
+  for (std::size_t i = 0; i < path.size() && name.size() < kMaxPath; ++i) {
+    const char c = path[i];
+    name += c > ' ' && c <= '~' && c != ',' ? c : '?';
+    if (c == '[')
+      while (i + 1 < path.size() && path[i + 1] >= '0' && path[i + 1] <= '9') ++i;
+  }
+  if (std::find(paths_.begin(), paths_.end(), name) != paths_.end()) return;
+  if (paths_.size() < kMaxIgnored)
+    paths_.push_back(std::move(name));
+  else
+    more_ = true;
+}
+
+std::string IgnoredFields::text() const {
+  std::string all;
+  for (const std::string& path : paths_) all += (all.empty() ? "" : ", ") + path;
+  return more_ ? all + ", ..." : all;
+}
+
+Fields::Fields(const io::Json& object, std::string where, IgnoredFields* ignored)
+    : object_(object), where_(std::move(where)), ignored_(ignored) {
   if (object.object() == nullptr) refuse_field(where_, std::string(" is ") + object.kind() + ", expected an object");
+}
+
+Fields Fields::inside(const io::Json& object, std::string where) const {
+  return Fields(object, std::move(where), ignored_);
+}
+
+void Fields::ignore(std::string_view name) {
+  if (find(name) != nullptr && ignored_ != nullptr) ignored_->add(path(name));
 }
 
 std::string Fields::path(std::string_view name) const {
@@ -90,17 +130,20 @@ double Fields::real(std::string_view name, double otherwise, double least, doubl
 
 void Fields::only(std::string_view name, const char* expected, const char* why) {
   const io::Json* value = find(name);
-  if (value != nullptr && io::json_text(*value) != expected)
+  if (value != nullptr && !same_value(*value, expected))
     refuse_field(path(name), " is " + shown(*value) + ", and only " + expected + " is supported: " + why,
                  "unsupported_value");
 }
 
 void Fields::done() const {
-  for (const auto& [name, unused] : *object_.object())
-    if (std::find(known_.begin(), known_.end(), name) == known_.end())
+  for (const auto& [name, value] : *object_.object()) {
+    if (value.is_null() || std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (ignored_ == nullptr)
       refuse_field(path(name.substr(0, 100)),
                    " is not a field that is known here" + io::did_you_mean(name.substr(0, 100), known_),
                    "unknown_field");
+    ignored_->add(path(name.substr(0, kMaxPath)));
+  }
 }
 
 }  // namespace attend::server

@@ -17,11 +17,27 @@ io::Json parse_body(const Request& request);
 // RequestError 400 for one field.
 [[noreturn]] void refuse_field(const std::string& field, const std::string& message, const std::string& code = "");
 
-// A field that is null counts as absent. done() refuses whatever nobody asked for: nothing is silently ignored.
+// Fields of a request that have no effect, each path once and without its indices: "messages[].id". The response and
+// the log name them.
+class IgnoredFields {
+ public:
+  void add(const std::string& path);
+  // "messages[].id, session_id", in the order they came; printable ASCII of bounded length; "" for none.
+  std::string text() const;
+
+ private:
+  std::vector<std::string> paths_;
+  bool more_ = false;
+};
+
+// A field that is null counts as absent. Nothing is ignored silently: done() notes the unknown fields in `ignored`, or
+// refuses them where there is none.
 class Fields {
  public:
   // `where` is the path to the object, "" for the body itself.
-  explicit Fields(const io::Json& object, std::string where = "");
+  explicit Fields(const io::Json& object, std::string where = "", IgnoredFields* ignored = nullptr);
+  // An object inside this one, whose ignored fields are noted in the same place.
+  Fields inside(const io::Json& object, std::string where) const;
 
   const io::Json* find(std::string_view name);
   const io::Json& need(std::string_view name, const char* expected);
@@ -31,6 +47,8 @@ class Fields {
   double real(std::string_view name, double otherwise, double least, double most);
   // Known, and without effect here whatever it is.
   void pass(std::string_view name) { (void)find(name); }
+  // Known, without effect here, and noted if it is given.
+  void ignore(std::string_view name);
   // Known, and refused unless it is absent or as given: "n is 3, expected 1: why".
   void only(std::string_view name, const char* value, const char* why);
   void done() const;
@@ -39,6 +57,7 @@ class Fields {
  private:
   const io::Json& object_;
   std::string where_;
+  IgnoredFields* ignored_;
   std::vector<std::string> known_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "io/json_text.hpp"
@@ -54,6 +55,57 @@ std::vector<std::pair<llm::Token, double>> read_bias(Fields& fields, std::int64_
   return bias;
 }
 
+// top_k -1 is off, as in vLLM; repeat_penalty is repetition_penalty in llama.cpp.
+llm::SamplingSettings read_settings(Fields& f) {
+  llm::SamplingSettings given;
+  const auto real = [&](const char* name, double least, double most) {
+    return f.find(name) == nullptr ? std::nullopt : std::optional(f.real(name, 0, least, most));
+  };
+  given.temperature = real("temperature", 0, 2);
+  given.top_p = real("top_p", 0, 1);
+  given.min_p = real("min_p", 0, 1);
+  given.repetition_penalty = real("repetition_penalty", 0.01, 100);
+  const std::optional<double> other = real("repeat_penalty", 0.01, 100);
+  if (other && given.repetition_penalty.value_or(*other) != *other)
+    refuse_field("repeat_penalty", " and repetition_penalty differ, expected one of them");
+  if (other) given.repetition_penalty = other;
+  if (f.find("top_k") != nullptr)
+    given.top_k = std::max<std::int64_t>(f.whole("top_k", 0, -1, std::numeric_limits<std::int32_t>::max()), 0);
+  return given;
+}
+
+// Fields that other servers know and that change the answer: all but the value without effect is refused.
+void refuse_unsupported(Fields& f) {
+  static constexpr const char* kGrammar = "response_format with a json_schema constrains an answer";
+  static constexpr const char* kSampler = "temperature, top_k, top_p and min_p choose tokens";
+  static constexpr const char* kFields[][3] = {
+      {"grammar", "null", kGrammar},
+      {"json_schema", "null", kGrammar},
+      {"guided_json", "null", kGrammar},
+      {"guided_regex", "null", kGrammar},
+      {"guided_choice", "null", kGrammar},
+      {"guided_grammar", "null", kGrammar},
+      {"structured_outputs", "null", kGrammar},
+      {"mirostat", "0", kSampler},
+      {"typical_p", "1", kSampler},
+      {"tfs_z", "1", kSampler},
+      {"top_a", "0", kSampler},
+      {"dry_multiplier", "0", kSampler},
+      {"xtc_probability", "0", kSampler},
+      {"dynatemp_range", "0", kSampler},
+      {"use_beam_search", "false", kSampler},
+      {"length_penalty", "1", "only beams have one"},
+      {"n_predict", "-1", "max_tokens limits an answer"},
+      {"truncate_prompt_tokens", "null", "a prompt is read whole; shorten it"},
+      {"stop_token_ids", "[]", "stop names texts that end an answer"},
+      {"allowed_token_ids", "null", "logit_bias makes tokens likelier"},
+      {"bad_words", "[]", "logit_bias makes tokens less likely"},
+      {"min_tokens", "0", "a model ends its answer where it wants"},
+      {"ignore_eos", "false", "a model ends its answer where it wants"},
+  };
+  for (const auto& [name, value, why] : kFields) f.only(name, value, why);
+}
+
 }  // namespace
 
 std::uint64_t fresh_number() {
@@ -67,11 +119,7 @@ std::uint64_t fresh_number() {
 
 GenerationFields read_generation(Fields& f, const ServedModel& model) {
   GenerationFields g;
-  g.sampling.temperature = f.real("temperature", 1, 0, 2);
-  g.sampling.top_p = f.real("top_p", 1, 0, 1);
-  g.sampling.top_k = f.whole("top_k", 0, 0, std::numeric_limits<std::int32_t>::max());
-  g.sampling.min_p = f.real("min_p", 0, 0, 1);
-  g.sampling.repetition_penalty = f.real("repetition_penalty", 1, 0.01, 100);
+  g.sampling = llm::complete_sampling(read_settings(f), model.config().sampling);
   g.sampling.presence_penalty = f.real("presence_penalty", 0, -2, 2);
   g.sampling.frequency_penalty = f.real("frequency_penalty", 0, -2, 2);
   g.sampling.logit_bias = read_bias(f, model.config().vocabulary);
@@ -84,21 +132,29 @@ GenerationFields read_generation(Fields& f, const ServedModel& model) {
   g.stream = f.truth("stream", false);
   if (const io::Json* options = f.find("stream_options")) {
     if (!g.stream) refuse_field("stream_options", " is given, and stream is not true");
-    Fields inner(*options, "stream_options");
+    Fields inner = f.inside(*options, "stream_options");
     g.include_usage = inner.truth("include_usage", false);
-    inner.only("include_obfuscation", "false", "nothing is added to a stream");
+    if (inner.truth("include_obfuscation", false)) inner.ignore("include_obfuscation");  // it hides lengths
     inner.done();
   }
-  (void)f.text("user", "");  // who asks: nothing here depends on it
+  refuse_unsupported(f);
   return g;
 }
 
+std::int64_t read_limit(Fields& fields, std::string_view name, std::int64_t least) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  const io::Json* value = fields.find(name);
+  if (value != nullptr && value->integer() != nullptr && *value->integer() == -1) return -1;
+  return fields.whole(name, 0, least, kMost);
+}
+
+// "maximum context length is" are the words that clients know this error by (LiteLLM among them).
 std::int64_t room_for_answer(const ServedModel& model, std::int64_t prompt, std::int64_t asked, const char* field) {
   const std::int64_t most = model.context() - prompt;
   if (most < 1)
     refuse_field(field,
-                 " has " + std::to_string(prompt) + " tokens, and the context of " + io::json_quoted(model.id()) +
-                     " is " + std::to_string(model.context()) + ": at most " + std::to_string(model.context() - 1) +
+                 " has " + std::to_string(prompt) + " tokens, and this model's maximum context length is " +
+                     std::to_string(model.context()) + ": at most " + std::to_string(model.context() - 1) +
                      " fit, with one left for the answer; shorten it by " + std::to_string(1 - most),
                  "context_length_exceeded");
   return asked > 0 ? std::min(asked, most) : most;

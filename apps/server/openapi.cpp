@@ -22,24 +22,26 @@ constexpr const char* kSchemas = R"json({
     "completion_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"},
     "prompt_tokens_details": {"type": "object", "required": ["cached_tokens"], "properties": {"cached_tokens": {"type": "integer",
       "description": "Tokens of the prompt that an earlier request had left in the cache"}}}}},
-  "ToolCall": {"type": "object", "required": ["id", "function"], "additionalProperties": false, "properties": {"id": {"type": "string"}, "type": {"type": "string", "enum": ["function"]},
-    "function": {"type": "object", "required": ["name"], "additionalProperties": false, "properties": {"name": {"type": "string", "minLength": 1},
+  "ToolCall": {"type": "object", "required": ["id", "function"], "properties": {"id": {"type": "string"}, "type": {"type": "string", "enum": ["function"]},
+    "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1},
       "arguments": {"type": "string", "description": "A JSON object"}}}}},
   "Message": {"oneOf": [
-    {"type": "object", "required": ["role", "content"], "additionalProperties": false, "properties": {"role": {"type": "string", "enum": ["system", "developer", "user"]}, "content": {"$ref": "#/components/schemas/Content"}}},
-    {"type": "object", "required": ["role"], "additionalProperties": false, "properties": {"role": {"type": "string", "enum": ["assistant"]}, "content": {"type": "string", "nullable": true},
+    {"type": "object", "required": ["role", "content"], "properties": {"role": {"type": "string", "enum": ["system", "developer", "user"]}, "content": {"$ref": "#/components/schemas/Content"}}},
+    {"type": "object", "required": ["role"], "properties": {"role": {"type": "string", "enum": ["assistant"]}, "content": {"type": "string", "nullable": true},
+      "reasoning_content": {"type": "string", "nullable": true, "description": "Thoughts before the answer; templates without thoughts have no place for them"},
       "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ToolCall"}}}},
-    {"type": "object", "required": ["role", "content", "tool_call_id"], "additionalProperties": false, "properties": {"role": {"type": "string", "enum": ["tool"]}, "content": {"$ref": "#/components/schemas/Content"},
+    {"type": "object", "required": ["role", "content", "tool_call_id"], "properties": {"role": {"type": "string", "enum": ["tool"]}, "content": {"$ref": "#/components/schemas/Content"},
       "tool_call_id": {"type": "string", "minLength": 1}}}]},
-  "Content": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["type", "text"], "additionalProperties": false, "properties": {
+  "Content": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["type", "text"], "properties": {
     "type": {"type": "string", "enum": ["text"]}, "text": {"type": "string"}}}}]},
   "Generation": {"type": "object", "properties": {
     "model": {"type": "string", "description": "One of /v1/models; absent: the first"},
-    "temperature": {"type": "number", "minimum": 0, "maximum": 2, "default": 1, "nullable": true},
-    "top_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 1, "nullable": true},
-    "top_k": {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0, "nullable": true},
-    "min_p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0, "nullable": true},
-    "repetition_penalty": {"type": "number", "minimum": 0.01, "maximum": 100, "default": 1, "nullable": true},
+    "temperature": {"type": "number", "minimum": 0, "maximum": 2, "nullable": true, "description": "Default: generation_config.json's, else 0.7; 0 is greedy"},
+    "top_p": {"type": "number", "minimum": 0, "maximum": 1, "nullable": true, "description": "Default: generation_config.json's, else 0.9"},
+    "top_k": {"type": "integer", "minimum": -1, "maximum": 2147483647, "nullable": true, "description": "0 or -1: off. Default: generation_config.json's, else 0"},
+    "min_p": {"type": "number", "minimum": 0, "maximum": 1, "nullable": true, "description": "Default: generation_config.json's, else 0.05"},
+    "repetition_penalty": {"type": "number", "minimum": 0.01, "maximum": 100, "nullable": true, "description": "Default: generation_config.json's, else 1.05; 1 at temperature 0"},
+    "repeat_penalty": {"type": "number", "minimum": 0.01, "maximum": 100, "nullable": true, "description": "Another name of repetition_penalty"},
     "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0, "nullable": true},
     "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2, "default": 0, "nullable": true},
     "logit_bias": {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}, "nullable": true},
@@ -47,12 +49,16 @@ constexpr const char* kSchemas = R"json({
     "stop": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "maxItems": 16, "items": {"type": "string", "minLength": 1}}], "nullable": true},
     "n": {"type": "integer", "minimum": 1, "maximum": 16, "default": 1, "nullable": true},
     "stream": {"type": "boolean", "default": false, "nullable": true},
-    "stream_options": {"type": "object", "nullable": true, "additionalProperties": false, "properties": {"include_usage": {"type": "boolean"}, "include_obfuscation": {"type": "boolean", "enum": [false]}}},
-    "user": {"type": "string", "description": "Has no effect"}}},
+    "stream_options": {"type": "object", "nullable": true, "properties": {"include_usage": {"type": "boolean"}, "include_obfuscation": {"type": "boolean", "description": "Has no effect"}}},
+    "user": {"type": "string", "description": "Has no effect"},
+    "store": {"type": "boolean", "nullable": true, "description": "Has no effect: nothing is stored"},
+    "service_tier": {"type": "string", "nullable": true, "description": "Has no effect"},
+    "metadata": {"type": "object", "additionalProperties": {"type": "string"}, "nullable": true, "description": "Has no effect"},
+    "prompt_cache_key": {"type": "string", "description": "Has no effect"}, "safety_identifier": {"type": "string", "description": "Has no effect"}}},
   "ChatRequest": {"allOf": [{"$ref": "#/components/schemas/Generation"}, {"type": "object", "required": ["messages"], "properties": {
     "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}},
-    "max_tokens": {"type": "integer", "minimum": 1, "nullable": true},
-    "max_completion_tokens": {"type": "integer", "minimum": 1, "nullable": true},
+    "max_tokens": {"type": "integer", "minimum": -1, "nullable": true, "description": "-1, or absent: as long as the context has room; not 0"},
+    "max_completion_tokens": {"type": "integer", "minimum": -1, "nullable": true, "description": "The same"},
     "logprobs": {"type": "boolean", "nullable": true}, "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20, "nullable": true},
     "response_format": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string", "enum": ["text", "json_object", "json_schema"]},
       "json_schema": {"type": "object", "required": ["schema"], "properties": {"name": {"type": "string"}, "description": {"type": "string"}, "strict": {"type": "boolean"}, "schema": {"type": "object"}}}}},
@@ -63,19 +69,15 @@ constexpr const char* kSchemas = R"json({
       {"type": "object", "required": ["type", "allowed_tools"], "properties": {"type": {"type": "string", "enum": ["allowed_tools"]}, "allowed_tools": {"type": "object", "required": ["mode", "tools"],
         "properties": {"mode": {"type": "string", "enum": ["auto", "required"]}, "tools": {"type": "array", "minItems": 1, "maxItems": 128, "items": {"type": "object"}}}}}}]},
     "parallel_tool_calls": {"type": "boolean", "default": true},
-    "reasoning_effort": {"type": "string", "enum": ["none"], "nullable": true, "description": "No thoughts, where the model's template leaves the choice"},
-    "store": {"type": "boolean", "enum": [false], "nullable": true},
-    "service_tier": {"type": "string", "enum": ["auto", "default"], "nullable": true},
+    "reasoning_effort": {"type": "string", "enum": ["none", "minimal", "low", "medium", "high", "xhigh"], "nullable": true, "description": "none: no thoughts, others: thoughts, where the model's template leaves the choice"},
     "modalities": {"type": "array", "minItems": 1, "maxItems": 1, "items": {"type": "string", "enum": ["text"]}, "nullable": true},
     "verbosity": {"type": "string", "enum": ["medium"], "nullable": true},
-    "prompt_cache_retention": {"type": "string", "enum": ["in_memory"], "nullable": true},
-    "metadata": {"type": "object", "additionalProperties": {"type": "string"}, "nullable": true, "description": "Has no effect"},
-    "prompt_cache_key": {"type": "string", "description": "Has no effect"}, "safety_identifier": {"type": "string", "description": "Has no effect"},
     "chat_template_kwargs": {"type": "object", "properties": {"enable_thinking": {"type": "boolean"}}}}}]},
   "ChatResponse": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
     "id": {"type": "string"}, "object": {"type": "string", "enum": ["chat.completion"]}, "created": {"type": "integer"}, "model": {"type": "string"},
     "choices": {"type": "array", "items": {"type": "object", "required": ["index", "message", "logprobs", "finish_reason"], "properties": {"index": {"type": "integer"},
       "message": {"type": "object", "required": ["role", "content"], "properties": {"role": {"type": "string"}, "content": {"type": "string", "nullable": true},
+        "reasoning_content": {"type": "string", "description": "Thoughts of a model that thinks, without the marks around them"},
         "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ToolCall"}}}},
       "logprobs": {"type": "object", "nullable": true}, "finish_reason": {"type": "string", "enum": ["stop", "length", "tool_calls"]}}}},
     "usage": {"$ref": "#/components/schemas/Usage"}}},
@@ -83,7 +85,7 @@ constexpr const char* kSchemas = R"json({
     "prompt": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "maxItems": 16, "items": {"type": "string"}}, {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
       {"type": "array", "minItems": 1, "maxItems": 16, "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}}]},
     "logprobs": {"type": "integer", "minimum": 0, "maximum": 20, "nullable": true}, "echo": {"type": "boolean", "nullable": true},
-    "max_tokens": {"type": "integer", "minimum": 0, "default": 16, "nullable": true},
+    "max_tokens": {"type": "integer", "minimum": -1, "default": 16, "nullable": true, "description": "-1: as long as the context has room"},
     "best_of": {"type": "integer", "minimum": 1, "maximum": 128, "nullable": true, "description": "n, or absent"},
     "suffix": {"type": "string", "maxLength": 0, "nullable": true}}}]},
   "CompletionResponse": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
@@ -94,7 +96,8 @@ constexpr const char* kSchemas = R"json({
   "EmbeddingRequest": {"type": "object", "required": ["input"], "properties": {"model": {"type": "string"},
     "input": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"type": "string", "minLength": 1}},
       {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
-      {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}}]},
+      {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}}],
+      "description": "Texts; token ids of the model's own tokenizer only if the server was started with --accept-token-ids"},
     "encoding_format": {"type": "string", "enum": ["float", "base64"]}, "dimensions": {"type": "integer", "minimum": 1, "maximum": 1048576}, "user": {"type": "string"}}},
   "EmbeddingResponse": {"type": "object", "required": ["object", "data", "model", "usage"], "properties": {"object": {"type": "string", "enum": ["list"]},
     "data": {"type": "array", "items": {"type": "object", "required": ["object", "index", "embedding"], "properties": {"object": {"type": "string"}, "index": {"type": "integer"},
@@ -105,6 +108,8 @@ constexpr const char* kSchemas = R"json({
   "TokenizeResponse": {"type": "object", "required": ["tokens"], "properties": {"tokens": {"type": "array"}}},
   "DetokenizeRequest": {"type": "object", "required": ["tokens"], "properties": {"model": {"type": "string"}, "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}}},
   "DetokenizeResponse": {"type": "object", "required": ["content"], "properties": {"content": {"type": "string"}}},
+  "Event": {"type": "object", "required": ["data"], "description": "One event of a stream: a chunk of the answer as JSON, or [DONE]",
+    "properties": {"data": {"type": "string"}}},
   "Health": {"type": "object", "required": ["status"], "properties": {"status": {"type": "string", "enum": ["ok", "stopping"]}}}
 })json";
 
@@ -132,7 +137,7 @@ std::string responses(const char* schema, const char* type) {
                                     schema != nullptr ? reference(schema) : std::string("{\"type\": \"string\"}"));
   if (schema != nullptr &&
       (std::string_view(schema) == "ChatResponse" || std::string_view(schema) == "CompletionResponse"))
-    content += ", \"text/event-stream\": {\"schema\": {\"type\": \"string\"}}";
+    content += ", \"text/event-stream\": {\"schema\": " + reference("Event") + "}";
   std::string text = fmt::format("{{\"200\": {{\"description\": \"The answer\", \"content\": {{{}}}}}", content);
   for (const auto& [status, about] : kErrors)
     text += fmt::format(", \"{}\": {{\"description\": {}, \"content\": {{\"application/json\": {{\"schema\": {}}}}}}}",
@@ -171,7 +176,8 @@ std::string make_document() {
   add("/metrics", "get", operation("metrics", "Counters in Prometheus' text format", nullptr, nullptr, "text/plain"));
   return fmt::format(
       "{{\"openapi\": \"3.0.3\", \"info\": {{\"title\": \"attend\", \"version\": \"{}\", \"description\": "
-      "\"OpenAI's API over models on this machine\"}},\n\"paths\": {{\n  {}\n}},\n\"components\": {{\"schemas\": {}, "
+      "\"OpenAI's API over models on this machine. Unknown fields have no effect: the header attend-ignored names "
+      "them.\"}},\n\"paths\": {{\n  {}\n}},\n\"components\": {{\"schemas\": {}, "
       "\"securitySchemes\": {{\"token\": {{\"type\": \"http\", \"scheme\": \"bearer\"}}}}}}}}\n",
       version(), paths, kSchemas);
 }

@@ -95,8 +95,9 @@ std::shared_ptr<llm::GrammarMasks> ArgumentMasks::of(std::size_t tool) {
 }
 
 ArgumentsConstraint::ArgumentsConstraint(CallReader reader, std::shared_ptr<ArgumentMasks> masks,
-                                         const llm::Tokenizer& tokenizer, llm::Token shown)
-    : reader_(std::move(reader)),
+                                         const llm::Tokenizer& tokenizer, llm::Token shown, ThoughtReader thoughts)
+    : thoughts_(std::move(thoughts)),
+      reader_(std::move(reader)),
       masks_(std::move(masks)),
       tokenizer_(tokenizer),
       shown_(shown),
@@ -107,17 +108,20 @@ std::span<const std::uint8_t> ArgumentsConstraint::allowed() {
 }
 
 void ArgumentsConstraint::take(llm::Token token) {
-  if (tokenizer_.is_special(token) && token != shown_) return;
-  for (const char c : tokenizer_.piece(token)) {
-    const bool before = reader_.inside().has_value();
-    reader_.take(std::string_view(&c, 1));
-    const std::optional<std::size_t> now = reader_.inside();
-    if (now && !before)
-      if (std::shared_ptr<llm::GrammarMasks> masks = masks_->of(*now)) inside_.emplace(std::move(masks), tokenizer_);
-    if (inside_) inside_->take_bytes(std::string_view(&c, 1));
-    if (!now) inside_.reset();
-  }
+  const std::string_view piece = tokenizer_.piece(token);
+  if (tokenizer_.is_special(token) && token != shown_ && !thoughts_.is_mark(piece)) return;
+  for (const char c : thoughts_.take(piece, false).content) take_byte(c);
   (void)reader_.pieces();  // whoever answers reads them for itself
+}
+
+void ArgumentsConstraint::take_byte(char c) {
+  const bool before = reader_.inside().has_value();
+  reader_.take(std::string_view(&c, 1));
+  const std::optional<std::size_t> now = reader_.inside();
+  if (now && !before)
+    if (std::shared_ptr<llm::GrammarMasks> masks = masks_->of(*now)) inside_.emplace(std::move(masks), tokenizer_);
+  if (inside_) inside_->take_bytes(std::string_view(&c, 1));
+  if (!now) inside_.reset();
 }
 
 }  // namespace attend::server

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/server/call_reader.hpp"
+#include "apps/server/thought_reader.hpp"
 #include "io/json.hpp"
 #include "llm/constrain/grammar_constraint.hpp"
 
@@ -51,15 +52,18 @@ class ArgumentMasks {
 // Any answer; but where it calls a function, the arguments keep to its schema.
 class ArgumentsConstraint : public llm::TokenConstraint {
  public:
-  // The tokenizer must outlive it. `shown`: the special token that begins calls, or -1.
+  // The tokenizer must outlive it. `shown`: the special token that begins calls, or -1. `thoughts`: as the answer's.
   ArgumentsConstraint(CallReader reader, std::shared_ptr<ArgumentMasks> masks, const llm::Tokenizer& tokenizer,
-                      llm::Token shown);
+                      llm::Token shown, ThoughtReader thoughts = ThoughtReader());
   std::span<const std::uint8_t> allowed() override;
   void take(llm::Token token) override;
   bool may_end() const override { return !inside_; }
   bool must_end() const override { return false; }
 
  private:
+  void take_byte(char c);
+
+  ThoughtReader thoughts_;
   CallReader reader_;
   const std::shared_ptr<ArgumentMasks> masks_;
   const llm::Tokenizer& tokenizer_;

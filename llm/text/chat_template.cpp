@@ -334,6 +334,10 @@ bool ChatTemplate::has_thoughts() const {
   return style_->thoughts != Thoughts::kept;
 }
 
+bool ChatTemplate::opens_thoughts() const {
+  return style_->opening.ends_with("<think>\n");
+}
+
 ChatTemplate ChatTemplate::detect(string_view jinja_source) {
   return ChatTemplate(detect_chat_style(jinja_source));
 }

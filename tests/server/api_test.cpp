@@ -1,6 +1,9 @@
 // The API without a socket: every path answers, errors are error objects, and a stop ends what runs.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
+#include "attend/error.hpp"
 #include "tiny_served_model.hpp"
 
 namespace attend::server::test {
@@ -41,11 +44,166 @@ TEST_F(ApiTest, ErrorsAreErrorObjects) {
   for (const auto& [path, body] :
        {std::pair("/v1/chat/completions", "{}"), std::pair("/v1/completions", R"({"prompt": 3})"),
         std::pair("/v1/embeddings", R"({"input": "a"})"), std::pair("/tokenize", R"({"content": 3})"),
-        std::pair("/detokenize", R"({"tokens": [-1]})"), std::pair("/tokenize", "{\"content\": \"a\", \"x\": 1}")}) {
+        std::pair("/detokenize", R"({"tokens": [-1]})"), std::pair("/tokenize", "[]")}) {
     const Response response = server_.ask(TinyServer::post(path, body));
     EXPECT_EQ(response.status, 400) << path << response.body;
     EXPECT_NE(parsed(response).find("error"), nullptr);
   }
+}
+
+std::string header(const Response& response, const std::string& name) {
+  for (const auto& [key, value] : response.headers)
+    if (key == name) return value;
+  return "";
+}
+
+TEST_F(ApiTest, FieldsWithoutEffectAreNamed) {
+  const std::string messages = R"("messages": [
+    {"role": "system", "content": "a", "cache_control": {"type": "ephemeral"}},
+    {"role": "user", "id": "m1", "name": "bob", "content": [{"type": "text", "text": "b", "cache_control": {}}]},
+    {"role": "assistant", "id": "m2", "name": "x", "content": "c", "reasoning_content": "hm", "annotations": [1]},
+    {"role": "user", "id": "m3", "content": "d"}])";
+  const std::string ask = "{" + messages + R"(, "max_tokens": 2, "session_id": "s", "absent": null)";
+  for (const std::string more : {"", R"(, "stream": true)"}) {
+    const Response answer = server_.ask(TinyServer::post("/v1/chat/completions", ask + more + "}"));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(header(answer, "attend-ignored"),
+              "messages[].cache_control, messages[].content[].cache_control, messages[].id, messages[].name, "
+              "messages[].reasoning_content, messages[].annotations, session_id");
+  }
+  for (const auto& [path, body] : {std::pair("/v1/completions", R"({"prompt": "a", "max_tokens": 1, "keep_alive": 1})"),
+                                   std::pair("/tokenize", R"({"content": "a", "keep_alive": 1})"),
+                                   std::pair("/detokenize", R"({"tokens": [1], "keep_alive": 1})")})
+    EXPECT_EQ(header(server_.ask(TinyServer::post(path, body)), "attend-ignored"), "keep_alive") << path;
+  EXPECT_EQ(header(server_.ask(TinyServer::post("/tokenize", R"({"content": "a"})")), "attend-ignored"), "");
+}
+
+// Names come from outside: a header has so many of them, so long, in ASCII without commas.
+TEST(IgnoredFields, StayAHeader) {
+  IgnoredFields ignored;
+  for (const char* path : {"a\r\nb: c", "a,b", "\xc3\xa9", "m[12].x[3].y", "m[7].x[0].y", "z[", "a,b"})
+    ignored.add(path);
+  EXPECT_EQ(ignored.text(), "a??b:?c, a?b, ??, m[].x[].y, z[");
+  for (int n = 0; n < 1000; ++n) ignored.add(std::to_string(n) + std::string(1000, 'x'));
+  const std::string text = ignored.text();
+  EXPECT_LT(text.size(), 2000U);
+  EXPECT_TRUE(text.ends_with(", ..."));
+}
+
+// What clients of OpenAI, Anthropic, vLLM, llama.cpp and LM Studio send besides.
+TEST_F(ApiTest, WhatClientsSendIsTaken) {
+  const auto chat = [&](const std::string& more) {
+    return server_.ask(TinyServer::post(
+        "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3)" + more + "}"));
+  };
+  for (const auto& [field, value, named] : std::vector<std::tuple<std::string, std::string, bool>>{
+           {"reasoning_effort", "\"low\"", true},
+           {"reasoning_effort", "\"high\"", true},
+           {"reasoning_effort", "\"none\"", false},
+           {"store", "true", true},
+           {"store", "false", false},
+           {"service_tier", "\"flex\"", true},
+           {"prompt_cache_retention", "\"24h\"", true},
+           {"prediction", "{}", true},
+           {"top_k", "-1", false},
+           {"repeat_penalty", "1.1", false},
+           {"typical_p", "1.0", false},
+           {"mirostat", "0", false},
+           {"chat_template_kwargs", R"({"enable_thinking": true})", true},
+           {"chat_template_kwargs", R"({"enable_thinking": false, "other": 1})", true},
+           {"keep_alive", "\"5m\"", true}}) {
+    const Response answer = chat(", \"" + field + "\": " + value);
+    EXPECT_EQ(answer.status, 200) << field << answer.body;
+    EXPECT_EQ(header(answer, "attend-ignored").starts_with(field), named) << field << value;
+  }
+  // Those that would change the answer are refused by name.
+  for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{{"reasoning_effort", "\"much\""},
+                                                                                     {"store", "1"},
+                                                                                     {"top_k", "-2"},
+                                                                                     {"repeat_penalty", "0"},
+                                                                                     {"max_completion_tokens", "-1"},
+                                                                                     {"max_completion_tokens", "0"},
+                                                                                     {"guided_regex", "\"a\""},
+                                                                                     {"grammar", "\"root ::= x\""},
+                                                                                     {"mirostat", "2"},
+                                                                                     {"min_tokens", "4"},
+                                                                                     {"chat_template", "\"x\""},
+                                                                                     {"continue_final_message", "true"},
+                                                                                     {"functions", "[]"},
+                                                                                     {"verbosity", "\"low\""}}) {
+    const Response answer = chat(", \"" + field + "\": " + value);
+    ASSERT_EQ(answer.status, 400) << field << value;
+    const std::string param = *parsed(answer).find("error")->find("param")->string();
+    EXPECT_EQ(param, field == "max_completion_tokens" && value == "-1" ? "max_tokens" : field);
+  }
+  EXPECT_EQ(chat(R"(, "repetition_penalty": 1.2, "repeat_penalty": 1.2)").status, 200);
+  EXPECT_EQ(chat(R"(, "repetition_penalty": 1.2, "repeat_penalty": 1.3)").status, 400);
+}
+
+// -1 is no limit: the answer ends where it ends without one.
+TEST_F(ApiTest, AnAnswerWithoutALimit) {
+  const auto text = [&](const char* path, const std::string& body) {
+    const Response answer =
+        server_.ask(TinyServer::post(path, body + R"("temperature": 0, "logit_bias": {"63": -100}})"));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return *parsed(answer).find("usage")->find("total_tokens")->integer();
+  };
+  const std::string chat = R"({"messages": [{"role": "user", "content": "hi"}], )";
+  for (const char* limit : {"", R"("max_tokens": -1, )", R"("max_completion_tokens": -1, )"})
+    EXPECT_EQ(text("/v1/chat/completions", chat + limit), 1024) << limit;
+  EXPECT_EQ(text("/v1/completions", R"({"prompt": "abc", "max_tokens": -1, )"), 1024);
+  EXPECT_EQ(text("/v1/completions", R"({"prompt": "abc", )"), 3 + 16);
+}
+
+// The last token of a context is one that is generated.
+TEST_F(ApiTest, APromptOfExactlyTheContext) {
+  const auto ask = [&](std::size_t tokens) {
+    return server_.ask(TinyServer::post("/v1/completions", "{\"prompt\": \"" + std::string(tokens, 'a') + "\"}"));
+  };
+  const Response fits = ask(1023), full = ask(1024), over = ask(1025);
+  ASSERT_EQ(fits.status, 200) << fits.body;
+  const io::Json answer = parsed(fits);
+  EXPECT_EQ(*answer.find("usage")->find("prompt_tokens")->integer(), 1023);
+  EXPECT_EQ(*answer.find("usage")->find("completion_tokens")->integer(), 1);
+  for (const auto& [response, shorter] : {std::pair(full, "by 1\""), std::pair(over, "by 2\"")}) {
+    EXPECT_EQ(response.status, 400);
+    EXPECT_EQ(*parsed(response).find("error")->find("code")->string(), "context_length_exceeded");
+    EXPECT_NE(response.body.find(std::string("shorten it ") + shorter), std::string::npos) << response.body;
+  }
+  ServedModel& model = *server_.models.all().front();
+  const auto submit = [&](std::size_t tokens) {
+    (void)model.submit(
+        {{{.prompt = std::vector<llm::Token>(tokens, 1)}, [](const llm::Event&, const std::string&) {}}});
+  };
+  EXPECT_NO_THROW(submit(1023));
+  EXPECT_THROW(submit(1024), InvalidArgument);
+}
+
+// What a request leaves out is as the model's files say, else as `attend chat` has it.
+TEST_F(ApiTest, SamplingOfTheFilesAndOfChat) {
+  const auto text = [](const TinyServer& server, const std::string& more) {
+    const Response answer = server.ask(
+        TinyServer::post("/v1/completions", R"({"prompt": "abcabc", "max_tokens": 200, "seed": 7)" + more + "}"));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return *parsed(answer).find("choices")->array()->front().find("text")->string();
+  };
+  const std::string plain = text(server_, "");
+  EXPECT_EQ(
+      text(server_, R"(, "temperature": 0.7, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.05, "top_k": 0)"),
+      plain);
+  for (const char* other : {R"(, "temperature": 1)", R"(, "top_p": 0.3)", R"(, "min_p": 0)",
+                            R"(, "repetition_penalty": 1)", R"(, "repeat_penalty": 1)", R"(, "top_k": 2)"})
+    EXPECT_NE(text(server_, other), plain) << other;
+  EXPECT_NE(text(server_, R"(, "min_p": 0, "top_p": 1)"), text(server_, R"(, "min_p": 0)"));
+  const std::string greedy = text(server_, R"(, "temperature": 0)");
+  EXPECT_EQ(text(server_, R"(, "temperature": 0, "repetition_penalty": 1, "top_p": 0.1)"), greedy);
+  EXPECT_NE(text(server_, R"(, "temperature": 0, "repetition_penalty": 1.5)"), greedy);
+  const TinyServer files(R"({"temperature": 1.3, "top_k": 30, "min_p": 0})");
+  EXPECT_EQ(
+      text(files, ""),
+      text(server_, R"(, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0, "repetition_penalty": 1.05)"));
+  EXPECT_EQ(text(files, R"(, "temperature": 0.7, "top_k": -1, "min_p": 0.05)"), plain);
+  EXPECT_EQ(text(TinyServer(R"({"do_sample": false, "temperature": 1.3})"), ""), greedy);
 }
 
 TEST_F(ApiTest, AClientThatHasGoneFreesItsPlace) {

@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -20,7 +21,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import FORMS, Server, write_encoder, write_model
+from tiny_model import FORMS, TEMPLATE, Server, write_encoder, write_model
 
 PROGRAM = ""
 CHAT = "/v1/chat/completions"
@@ -264,20 +265,23 @@ class ApiTest(ServerTest):
 
     def test_fields_of_openai(self):
         """All that its client may send: what is accepted here, and what is refused by its name."""
-        for more in ({"user": "me"}, {"metadata": {"a": "b"}}, {"store": False}, {"service_tier": "auto"}, {"reasoning_effort": "none"},
-                     {"prompt_cache_key": "k"}, {"prompt_cache_retention": "in_memory"}, {"safety_identifier": "s"}, {"verbosity": "medium"},
+        for more in ({"user": "me"}, {"metadata": {"a": "b"}}, {"store": True}, {"service_tier": "flex"}, {"reasoning_effort": "high"},
+                     {"prompt_cache_key": "k"}, {"prompt_cache_retention": "24h"}, {"safety_identifier": "s"}, {"verbosity": "medium"},
+                     {"prompt_cache_options": {}}, {"prediction": {}}, {"session_id": "s"},
                      {"modalities": ["text"]}, {"max_completion_tokens": 20}, {"parallel_tool_calls": True}, {"logprobs": None},
                      {"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
                                    {"role": "user", "content": "c"}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
                                    {"role": "user", "content": "d"}, {"role": "assistant", "content": None, "refusal": "no"}, {"role": "user", "content": "e"}]}):
             self.good(CHAT, {**chat(max_tokens=2), **more} if "max_completion_tokens" not in more else chat(**more))
-        for name, value in (("metadata", "x"), ("store", True), ("service_tier", "flex"), ("reasoning_effort", "low"), ("audio", {}), ("functions", []),
-                            ("prompt_cache_retention", "24h"), ("prompt_cache_options", {}), ("prediction", {}), ("verbosity", "low"), ("user", 3),
+        for name, value in (("metadata", "x"), ("store", 1), ("service_tier", 1), ("reasoning_effort", "much"), ("audio", {}), ("functions", []),
+                            ("verbosity", "low"), ("user", 3),
                             ("modalities", ["audio"]), ("moderation", {}), ("web_search_options", {}), ("function_call", "auto"), ("safety_identifier", 1),
                             ("stream_options", {"include_usage": True}), ("best_of", 2), ("suffix", "x"), ("echo", True)):
             self.assertEqual(self.bad(CHAT, chat(**{name: value}))["param"], name)
-        self.assertEqual(self.bad(CHAT, chat(stream=True, stream_options={"include_obfuscation": True}))["param"], "stream_options.include_obfuscation")
-        for name, value in (("metadata", {}), ("store", False), ("max_completion_tokens", 3), ("tools", []), ("suffix", "x"), ("best_of", 2), ("top_logprobs", 2)):
+        status, headers, _ = self.server.ask("POST", CHAT, chat(stream=True, stream_options={"include_obfuscation": True}))
+        self.assertEqual((status, headers["attend-ignored"]), (200, "stream_options.include_obfuscation"))
+        for name, value in (("metadata", []), ("store", 1), ("max_completion_tokens", 3), ("tools", [LOOK]), ("suffix", "x"), ("best_of", 2), ("top_logprobs", 2),
+                            ("messages", []), ("response_format", {})):
             self.assertEqual(self.bad("/v1/completions", {"prompt": "abc", name: value})["param"], name)
         for name, value in (("user", "me"), ("best_of", 1), ("suffix", ""), ("suffix", None), ("echo", False), ("logprobs", 0)):
             self.good("/v1/completions", {"prompt": "abc", "max_tokens": 2, name: value})
@@ -296,13 +300,13 @@ class ApiTest(ServerTest):
                      '{"messages": [{"role":"user","content":"a"}], "messages": []}', "{" * 100, '{"a":' * 100 + "1" + "}" * 100,
                      '{"messages": "\\ud800"}', "\xff", '{"n": 1e999, "messages": [{"role":"user","content":"a"}]}'):
             self.bad(CHAT, None, raw=body.encode("latin-1"))
-        for more in ({"nonsense": 1}, {"messages": []}, {"messages": "x"}, {"messages": [1]}, {"messages": [{"role": "king", "content": "a"}]},
+        for more in ({"messages": []}, {"messages": "x"}, {"messages": [1]}, {"messages": [{"role": "king", "content": "a"}]},
                      {"messages": [{"role": "user"}]}, {"messages": [{"role": "user", "content": 5}]}, {"stop": 5}, {"stop": ["a"] * 17},
                      {"stop": ""}, {"logit_bias": {"a": 1}}, {"logit_bias": {"1": 101}}, {"logit_bias": {"64": 1}}, {"logit_bias": []},
                      {"response_format": {"type": "xml"}}, {"response_format": 1}, {"stream": "yes"}, {"stream_options": {}},
-                     {"top_logprobs": 2}, {"max_tokens": 3, "max_completion_tokens": 4}, {"functions": []}, {"audio": {}}, {"store": True},
+                     {"top_logprobs": 2}, {"max_tokens": 3, "max_completion_tokens": 4}, {"functions": []}, {"audio": {}}, {"store": "yes"},
                      {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-                     {"messages": [{"role": "user", "content": "a", "name": "bob"}]}, {"tools": [{"type": "function", "function": {"name": "a b"}}]}):
+                     {"messages": [{"role": "assistant", "content": "a", "reasoning_content": 1}]}, {"tools": [{"type": "function", "function": {"name": "a b"}}]}):
             self.bad(CHAT, {**chat(), **more})
         self.bad(CHAT, chat(model="other"), status=404)
         for more in ({"prompt": []}, {"prompt": ""}, {"prompt": [64]}, {"prompt": [-1]}, {"prompt": {}}, {"suffix": "x"}, {"best_of": 3},
@@ -310,6 +314,27 @@ class ApiTest(ServerTest):
             self.bad("/v1/completions", more)
         self.bad("/v1/embeddings", {"input": "a"})
         self.bad("/detokenize", {"tokens": [1e308]})
+
+    def test_chat_and_serve_sample_alike(self):
+        def talk(*arguments):
+            return subprocess.run([PROGRAM, "chat", *map(str, arguments), "-q", "-n", "60", "--seed", "5"], input="hello\nand again\n",
+                                  capture_output=True, text=True, timeout=60, check=True).stdout
+
+        for options in ((), ("-t", "1.3"), ("-t", "0")):
+            self.assertEqual(talk("--server", self.server.url, *options), talk(self.model, *options), options)
+        self.assertNotEqual(talk("--server", self.server.url), talk("--server", self.server.url, "--min-p", "0", "-t", "1.5"))
+
+    def test_ignored_fields_are_in_the_header_and_the_log(self):
+        server = Server(PROGRAM, self.model, "--log", "json")
+        ask = chat(max_tokens=2, session_id="private words")
+        ask["messages"][0]["cache_control"] = {"type": "ephemeral"}
+        for stream in (False, True):
+            status, headers, _ = server.ask("POST", CHAT, {**ask, "stream": stream})
+            self.assertEqual((status, headers["attend-ignored"]), (200, "messages[].cache_control, session_id"))
+        self.assertEqual(server.stop(), 0)
+        noted = [line for line in map(json.loads, server.errors.splitlines()) if line["event"] == "ignored"]
+        self.assertEqual([(line["path"], line["fields"]) for line in noted], [(CHAT, "messages[].cache_control, session_id")] * 2)
+        self.assertNotIn("private words", server.errors)
 
     def test_a_prompt_too_long_says_how_much_fits(self):
         error = self.bad(CHAT, chat("a" * 1100))
@@ -417,14 +442,74 @@ class FormsTest(unittest.TestCase):
         self.assertEqual(status, 400 if name == "llama" else 200, answer)
 
 
-class EmbedTest(unittest.TestCase):
-    def test_inputs_and_formats(self):
+class ThoughtsTest(unittest.TestCase):
+    """A model that thinks: </think> is one of its tokens, and its prompt ends with <think>."""
+
+    def test_thoughts_are_apart_from_the_answer(self):
+        template = TEMPLATE.replace("assistant\\n", "assistant\\n<think>\\n") + "{# reasoning_content #}"
         with tempfile.TemporaryDirectory() as folder:
-            server = Server(PROGRAM, write_encoder(pathlib.Path(folder, "words")), "--log", "none")
+            model = write_model(pathlib.Path(folder, "tiny"), template=template, special=("</think>", "<|im_end|>"))
+            server = Server(PROGRAM, model, "--log", "none")
             try:
                 self.use(server)
             finally:
                 self.assertEqual(server.stop(), 0)
+
+    def use(self, server):
+        seen = set()
+        for seed in range(12):
+            ask = chat(temperature=1, seed=seed, logprobs=True, logit_bias={"62": 2.5, "63": -100}, max_tokens=20)
+            status, _, answer = server.ask("POST", CHAT, ask)
+            self.assertEqual(status, 200, answer)
+            message = answer["choices"][0]["message"]
+            text = "".join(token["token"] for token in answer["choices"][0]["logprobs"]["content"])
+            thoughts, mark, content = text.partition("</think>")
+            thoughts = thoughts.lstrip("\n")
+            self.assertEqual(message.get("reasoning_content", ""), thoughts.rstrip("\n") if mark else thoughts)
+            self.assertEqual(message["content"], content.lstrip("\n"))
+            events = [event["choices"][0] for event in server.stream(CHAT, ask)]
+            self.assertEqual("".join(e["delta"].get("reasoning_content", "") for e in events), message.get("reasoning_content", ""))
+            self.assertEqual("".join(e["delta"].get("content", "") for e in events), message["content"])
+            self.assertEqual("".join(t["token"] for e in events for t in (e["logprobs"] or {"content": []})["content"]), text)
+            seen.add((bool(mark), bool(thoughts)))
+        self.assertGreaterEqual(seen, {(True, True), (False, True)})
+        # What was thought goes back through the template, which leaves out the thoughts of earlier answers.
+        said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+        thought = [said[0], {**said[1], "reasoning_content": "hm"}, said[2]]
+        tokens = [server.ask("POST", CHAT, chat(messages=messages, max_tokens=1))[2]["usage"]["prompt_tokens"] for messages in (said, thought)]
+        self.assertEqual(*tokens)
+        self.assertIsNone(server.ask("POST", CHAT, chat(messages=thought, max_tokens=1))[1]["attend-ignored"])
+        last = [server.ask("POST", CHAT, chat(messages=messages[:2], max_tokens=1))[2]["usage"]["prompt_tokens"] for messages in (said, thought)]
+        self.assertEqual(last[1], last[0] + len("hm"))
+        # JSON is asked for: it is the answer.
+        answer = server.ask("POST", CHAT, chat(response_format={"type": "json_object"}, max_tokens=5))[2]["choices"][0]["message"]
+        self.assertTrue(answer["content"].startswith("{") and "reasoning_content" not in answer, answer)
+        self.assertEqual(server.ask("POST", CHAT, chat(reasoning_effort="none"))[2]["error"]["param"], "reasoning_effort")
+        status, headers, _ = server.ask("POST", CHAT, chat(reasoning_effort="low", max_tokens=1))
+        self.assertEqual((status, headers["attend-ignored"]), (200, "reasoning_effort"))
+
+
+class EmbedTest(unittest.TestCase):
+    def test_inputs_and_formats(self):
+        for accept in (True, False):
+            with tempfile.TemporaryDirectory() as folder:
+                arguments = ["--accept-token-ids"] if accept else []
+                server = Server(PROGRAM, write_encoder(pathlib.Path(folder, "words")), "--log", "none", *arguments)
+                try:
+                    (self.use if accept else self.refuse_ids)(server)
+                finally:
+                    self.assertEqual(server.stop(), 0)
+
+    def refuse_ids(self, server):
+        """Ids of another tokenizer are in range as often as not."""
+        for ids in ([2, 5, 3], [[2, 5, 3], [2, 6, 3]], ["a", [2, 5, 3]], [2.0e0], [99999], [[99999]]):
+            status, _, answer = server.ask("POST", "/v1/embeddings", {"input": ids})
+            self.assertEqual((status, answer["error"]["param"]), (400, "input"), ids)
+            if ids != [2.0e0]:
+                self.assertEqual(answer["error"]["code"], "token_ids_not_accepted", ids)
+                self.assertIn("check_embedding_ctx_length=False", answer["error"]["message"])
+                self.assertIn("--accept-token-ids", answer["error"]["message"])
+        self.assertEqual(server.ask("POST", "/v1/embeddings", {"input": ["a b", "c"]})[0], 200)
 
     def use(self, server):
         def rows(**more):
@@ -442,9 +527,10 @@ class EmbedTest(unittest.TestCase):
         packed = base64.b64decode(rows(input="c", encoding_format="base64")[0])
         self.assertEqual(list(struct.unpack(f"<{len(two)}f", packed)), [struct.unpack("<f", struct.pack("<f", x))[0] for x in two])
         for name, value in (("dimensions", 3), ("dimensions", len(one) + 1), ("encoding_format", "int8"), ("user", 1), ("input", []), ("input", ""),
-                            ("input", [[]]), ("input", [1.5]), ("input", [-1]), ("input", 3), ("nonsense", 1)):
+                            ("input", [[]]), ("input", [1.5]), ("input", [-1]), ("input", 3)):
             status, _, answer = server.ask("POST", "/v1/embeddings", {"input": "a", name: value})
             self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
+        self.assertEqual(server.ask("POST", "/v1/embeddings", {"input": "a", "nonsense": 1})[1]["attend-ignored"], "nonsense")
         self.assertEqual(server.ask("POST", CHAT, chat())[0], 400)
 
 
@@ -894,7 +980,6 @@ class EndTest(unittest.TestCase):
             self.assertEqual(listener.recv(100), b"STOPPING=1")
 
     def test_wrong_use(self):
-        import subprocess
         for arguments, words in ((["nowhere"], "nowhere"), ([str(self.model), "--host", "0.0.0.0"], "token"),
                                  ([str(self.model), "--port", "70000"], "port"), ([str(self.model), str(self.model)], "two models"),
                                  ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "no address"),

@@ -89,7 +89,9 @@ inline std::filesystem::path write_tiny_model() {
 }
 
 struct TinyServer {
-  TinyServer() : folder(write_tiny_model()) {
+  // `generation`: its generation_config.json; "" for none.
+  explicit TinyServer(const std::string& generation = "") : folder(write_tiny_model()) {
+    if (!generation.empty()) std::ofstream(folder / "generation_config.json") << generation;
     models.add(std::make_unique<ServedModel>("tiny", llm::OpenModel(folder.string(), 0),
                                              ServeLimits{.parallel = 4, .queue = 4}));
     add_api(router, context);

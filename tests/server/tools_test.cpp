@@ -329,6 +329,29 @@ TEST(ArgumentsConstraint, HoldsArgumentsAlone) {
   EXPECT_FALSE(constraint.must_end());
 }
 
+// A call in the thoughts is none: nothing is held to a schema there, and calls after them are.
+TEST(ArgumentsConstraint, LeavesThoughtsAlone) {
+  test::TinyServer server;
+  ServedModel& model = *server.models.all().front();
+  const llm::Tokenizer& tokenizer = model.tokenizer();
+  ArgumentsConstraint constraint(CallReader(ToolForm::tagged, {"look", "go"}),
+                                 std::make_shared<ArgumentMasks>(argument_grammars(two_tools()), model.trie()),
+                                 tokenizer, -1, ThoughtReader(ThoughtReader::Begin::either));
+  const auto take = [&](std::string_view text) {
+    for (const llm::Token token : tokenizer.encode(text, false, false)) constraint.take(token);
+  };
+  const auto allowed = [&](std::string_view text) {
+    return constraint.allowed()[static_cast<std::size_t>(*tokenizer.find(text))] == 1;
+  };
+  const std::string call = "<tool_call>{\"name\": \"look\", \"arguments\": {";
+  take("<think>perhaps " + call);
+  EXPECT_TRUE(allowed("x"));
+  EXPECT_TRUE(constraint.may_end());
+  take("</think>\n" + call);
+  EXPECT_FALSE(allowed("x"));
+  EXPECT_TRUE(allowed("\""));
+}
+
 TEST(ToolsAsText, ForTemplatesWithoutAPlace) {
   const std::vector<llm::Message> chat = {{"user", "Hi"},
                                           {"assistant", "", {{"1", "look", "{\"at\":1}"}, {"2", "go", "{}"}}},

@@ -227,6 +227,22 @@ TEST(ChatTemplate, ThoughtsBeforeTheLastQuestionAreLeftOut) {
   EXPECT_EQ(thoughts({hi, one, {"tool", "x"}, two}), "12");
 }
 
+// As the templates have it: split('</think>')[0].split('<think>')[-1].
+TEST(ChatTemplate, ThoughtsBeginAtTheLastMark) {
+  const std::vector<Message> chat = {{"user", "A"}, {"assistant", "x<think>\nold<think>\nnew\n</think>\n\nB"}};
+  EXPECT_EQ(ChatTemplate::named("minimind3")->render(chat, false),
+            "<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\n<think>\nnew\n</think>\n\nB<|im_end|>\n");
+}
+
+TEST(ChatTemplate, SaysWhetherTheAnswerBeginsWithThoughts) {
+  const auto opens = [](const char* name) { return ChatTemplate::named(name)->opens_thoughts(); };
+  EXPECT_TRUE(opens("qwen3-thinking"));
+  for (const char* name : {"qwen3", "minimind3", "chatml", "llama-3.1"}) EXPECT_FALSE(opens(name)) << name;
+  ChatTemplate chat = *ChatTemplate::named("minimind3");
+  chat.set_thinking(true);
+  EXPECT_TRUE(chat.opens_thoughts());
+}
+
 TEST(ChatTemplate, SaysWhatItDoesNotKnow) {
   for (const char* source : {"", "{{ messages }}", "[INST] <<SYS>>", "[SYSTEM_PROMPT] [INST]", "<start_of_turn>user",
                              "<|user|>\n<|end|>\n<|assistant|>"}) {

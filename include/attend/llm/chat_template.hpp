@@ -55,7 +55,8 @@ class ATTEND_API ChatTemplate {
   const std::string& name() const;
   const std::string& default_system() const;  // what it says when the chat has no system message; "" for nothing
   ToolForm tool_form() const;
-  bool has_thoughts() const;  // it has a place for <think>
+  bool has_thoughts() const;    // it has a place for <think>
+  bool opens_thoughts() const;  // the answer to come begins after a <think> of the prompt
   // Whether the answer to come begins with thoughts: open_thinking of MiniMind's template, enable_thinking of Qwen's.
   // InvalidArgument where the template leaves no choice.
   void set_thinking(bool on);
