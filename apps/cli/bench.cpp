@@ -64,8 +64,11 @@ void ask(const Arguments& a, std::int64_t client_number, Measured& m) {
       const io::Json* choices = chunk.find("choices");
       if (choices == nullptr || choices->array() == nullptr || choices->array()->empty()) return true;
       const io::Json* delta = choices->array()->front().find("delta");
-      const io::Json* content = delta != nullptr ? delta->find("content") : nullptr;
-      if (content == nullptr || content->string() == nullptr || content->string()->empty()) return true;
+      const auto has = [&](const char* field) {
+        const io::Json* text = delta != nullptr ? delta->find(field) : nullptr;
+        return text != nullptr && text->string() != nullptr && !text->string()->empty();
+      };
+      if (!has("content") && !has("reasoning_content")) return true;
       (pieces++ == 0 ? m.first : m.between).push_back(seconds_since(last));
       last = Clock::now();
       return true;
