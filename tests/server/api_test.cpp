@@ -179,6 +179,75 @@ TEST_F(ApiTest, APromptOfExactlyTheContext) {
   EXPECT_THROW(submit(1024), InvalidArgument);
 }
 
+// Each limit is taken, and what is just beyond it is refused by name.
+TEST_F(ApiTest, LimitsAreExact) {
+  const auto status = [&](const std::string& field, const std::string& value) {
+    std::string body = R"({"messages": [{"role": "user", "content": "hi"}], )";
+    if (field != "max_tokens") body += R"("max_tokens": 1, )";
+    const Response answer =
+        server_.ask(TinyServer::post("/v1/chat/completions", body + "\"" + field + "\": " + value + "}"));
+    if (answer.status == 400) {
+      const std::string param = *parsed(answer).find("error")->find("param")->string();
+      EXPECT_TRUE(param.starts_with(field)) << param << " " << field;
+    }
+    return answer.status;
+  };
+  const auto times = [](std::size_t count, const auto& item) {
+    std::string all = "[";
+    for (std::size_t n = 0; n < count; ++n) all += (n > 0 ? ", " : "") + std::string(item(n));
+    return all + "]";
+  };
+  const auto text = [](std::size_t bytes) { return "\"" + std::string(bytes, 'x') + "\""; };
+  const auto tool = [](const std::string& name) {
+    return R"({"type": "function", "function": {"name": ")" + name + "\"}}";
+  };
+  const auto stops = [&](std::size_t count) { return times(count, [](std::size_t) { return "\"zz\""; }); };
+  const auto tools = [&](std::size_t count) {
+    return times(count, [&](std::size_t n) { return tool("f" + std::to_string(n)); });
+  };
+  for (const auto& [field, good, bad] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"temperature", "0", "-0.01"},
+           {"temperature", "2", "2.01"},
+           {"top_p", "0", "-0.01"},
+           {"top_p", "1", "1.01"},
+           {"min_p", "1", "1.01"},
+           {"top_k", "-1", "-2"},
+           {"top_k", "2147483647", "2147483648"},
+           {"repetition_penalty", "0.01", "0.009"},
+           {"repetition_penalty", "100", "100.1"},
+           {"repeat_penalty", "100", "100.1"},
+           {"presence_penalty", "-2", "-2.01"},
+           {"frequency_penalty", "2", "2.01"},
+           {"n", "4", "5"},
+           {"n", "1", "0"},
+           {"max_tokens", "2147483648", "2147483649"},
+           {"max_tokens", "-1", "-2"},
+           {"max_tokens", "1", "0"},
+           {"logit_bias", R"({"63": 100})", R"({"64": 100})"},
+           {"logit_bias", R"({"0": -100})", R"({"0": -100.1})"},
+           {"stop", stops(16), stops(17)},
+           {"stop", text(1024), text(1025)},
+           {"tools", "[" + tool(std::string(64, 'f')) + "]", "[" + tool(std::string(65, 'f')) + "]"}}) {
+    EXPECT_EQ(status(field, good), 200) << field << good.substr(0, 40);
+    EXPECT_EQ(status(field, bad), 400) << field << bad.substr(0, 40);
+  }
+  EXPECT_EQ(status("tools", tools(129)), 400);
+  const Response many = server_.ask(TinyServer::post(
+      "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "tools": )" + tools(128) + "}"));
+  EXPECT_NE(many.body.find("context_length_exceeded"), std::string::npos);  // they are taken, and do not fit
+  const auto completions = [&](const std::string& body) {
+    return server_.ask(TinyServer::post("/v1/completions", R"({"max_tokens": 1, )" + body + "}")).status;
+  };
+  for (const auto& [good, bad] :
+       {std::pair(R"("prompt": ["a", "b", "c", "d"])", R"("prompt": ["a", "b", "c", "d", "e"])"),
+        std::pair(R"("prompt": ["a", "b"], "n": 2)", R"("prompt": ["a", "b", "c"], "n": 2)"),
+        std::pair(R"("prompt": [63])", R"("prompt": [64])"),
+        std::pair(R"("prompt": "a", "logprobs": 20)", R"("prompt": "a", "logprobs": 21)")}) {
+    EXPECT_EQ(completions(good), 200) << good;
+    EXPECT_EQ(completions(bad), 400) << bad;
+  }
+}
+
 // What a request leaves out is as the model's files say, else as `attend chat` has it.
 TEST_F(ApiTest, SamplingOfTheFilesAndOfChat) {
   const auto text = [](const TinyServer& server, const std::string& more) {

@@ -532,6 +532,15 @@ class EmbedTest(unittest.TestCase):
             self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
         self.assertEqual(server.ask("POST", "/v1/embeddings", {"input": "a", "nonsense": 1})[1]["attend-ignored"], "nonsense")
         self.assertEqual(server.ask("POST", CHAT, chat())[0], 400)
+        # A text of exactly the context, and as many texts as a request may have; then one more.
+        context = server.ask("GET", "/v1/models")[2]["data"][0]["context"]
+        special = len(server.ask("POST", "/tokenize", {"content": "a", "add_special": True})[2]["tokens"]) - 1
+        self.assertEqual(len(rows(input=" ".join("a" * (context - special)))), 1)
+        for many in (" ".join("a" * (context - special + 1)), ["a"] * 2049):
+            self.assertEqual(server.ask("POST", "/v1/embeddings", {"input": many})[2]["error"]["param"], "input")
+        most, alone = rows(input=["a"] * 2048), rows(input="a")[0]
+        self.assertEqual(len(most), 2048)
+        self.assertLess(max(abs(x - y) for row in most for x, y in zip(row, alone)), 1e-6)
 
 
 class RefusalTest(ServerTest):

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/random.hpp"
+
 namespace attend::server {
 namespace {
 
@@ -66,6 +70,26 @@ TEST(ThoughtReader, HoldsBackLittle) {
   EXPECT_EQ(reader.take("<", false).content, "<");
   ThoughtReader spaces(Begin::either);
   EXPECT_EQ(spaces.take(std::string(1000, ' '), false).content.size(), 1000U);
+}
+
+// However the text is cut, the parts are the same, and nothing but marks and line ends is lost.
+TEST(ThoughtReader, PiecesInAnyOrder) {
+  constexpr const char* kParts[] = {"<think>", "</think>", "<", "/think>", "<think", "\n", " ", "a", "bc"};
+  for (std::uint64_t n = 0; n < 3000; ++n) {
+    std::string text;
+    const auto count = static_cast<std::uint64_t>(uniform(n, 0) * 12);
+    for (std::uint64_t i = 1; i <= count; ++i)
+      text += kParts[static_cast<std::size_t>(uniform(n, i) * static_cast<double>(std::size(kParts)))];
+    const Begin begin = n % 3 == 0 ? Begin::content : n % 3 == 1 ? Begin::either : Begin::thoughts;
+    const ThoughtReader::Piece whole = read(begin, text, text.size() + 1);
+    expect(begin, text, whole.thoughts, whole.content);
+    EXPECT_TRUE(text.ends_with(whole.content)) << text;
+    EXPECT_NE(text.find(whole.thoughts), std::string::npos) << text;
+    EXPECT_LE(text.size() - whole.thoughts.size() - whole.content.size(),
+              15 + static_cast<std::size_t>(
+                       std::count_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == ' '; })))
+        << text;
+  }
 }
 
 TEST(ThoughtReader, KnowsItsMarks) {

@@ -71,6 +71,41 @@ TEST(Sampler, MinPKeepsThoseBesideTheLikeliest) {
   EXPECT_EQ(drawn(kHalves, {.min_p = 0.24}), (Set{0, 1, 2, 3}));
 }
 
+// Tokens that reach p exactly are enough; one that is exactly as likely as min-p asks stays.
+TEST(Sampler, TiesAndExactLimits) {
+  const std::vector<float> equal = {0, 0, 0, 0};
+  EXPECT_EQ(drawn(equal, {.top_p = 0.25}), (Set{0}));
+  EXPECT_EQ(drawn(equal, {.top_p = 0.5}), (Set{0, 1}));
+  EXPECT_EQ(drawn(equal, {.top_p = 0.75}), (Set{0, 1, 2}));
+  EXPECT_EQ(drawn(equal, {.min_p = 1}), (Set{0, 1, 2, 3}));
+  EXPECT_EQ(drawn(equal, {.top_k = 3}), (Set{0, 1, 2}));
+  EXPECT_EQ(drawn(equal, {.top_k = 4}), (Set{0, 1, 2, 3}));
+}
+
+TEST(Sampler, ABiasIsAddedToItsTokens) {
+  EXPECT_EQ(pick({1, 3, 2}, {.logit_bias = {{0, 2.5}}}), 0);
+  EXPECT_EQ(pick({1, 3, 2}, {.logit_bias = {{0, 1.5}}}), 1);
+  EXPECT_EQ(pick({1, 3, 2}, {.logit_bias = {{1, -2.5}}}), 2);
+  EXPECT_EQ(pick({1, 3, 2}, {.logit_bias = {{0, 1.5}, {0, 1.5}}}), 0);
+  EXPECT_EQ(pick({1, 3, 2}, {.logit_bias = {{3, 100}, {-1, 100}}}), 1);  // of no token here
+  // It comes before the penalty, which is then a division.
+  const Token seen[] = {0};
+  const Sampling both{.repetition_penalty = 2, .logit_bias = {{0, 4}}};
+  EXPECT_EQ(sample(std::vector<float>{-1, 1.4F}, both, seen, {}, 0).token, 0);
+  EXPECT_EQ(sample(std::vector<float>{-1, 1.6F}, both, seen, {}, 0).token, 1);
+}
+
+TEST(Sampler, OnlyAllowedTokensCome) {
+  const std::vector<float> logits = {1, 3, 2, 2.5F};
+  const auto among = [&](std::vector<std::uint8_t> allowed, const Sampling& s = {}) {
+    return sample(logits, s, {}, {}, 0, allowed).token;
+  };
+  EXPECT_EQ(among({1, 0, 1, 1}), 3);
+  EXPECT_EQ(among({1, 0, 1}), 2);  // what has no entry may not come
+  EXPECT_EQ(among({1, 0, 0, 0}, {.temperature = 50}), 0);
+  EXPECT_EQ(error_of([&] { among({0, 0, 0, 0}); }), "sample: no token that may come has a finite logit");
+}
+
 TEST(Sampler, RulesComeInTheirOrder) {
   // Of the two that top-k leaves, the first has 2/3 of the weight.
   EXPECT_EQ(drawn(kHalves, {.top_k = 2, .top_p = 0.6}), (Set{2}));
@@ -99,6 +134,10 @@ TEST(Sampler, PenaltiesFollowTheSign) {
   EXPECT_EQ(greedy({.presence_penalty = 1.1}, {0}, {}), 0);  // what was in the prompt alone is not punished
   EXPECT_EQ(greedy({.presence_penalty = -4.5}, {}, {2}), 0);
   EXPECT_EQ(greedy({.presence_penalty = -5.5}, {}, {2}), 2);
+  EXPECT_EQ(greedy({.presence_penalty = 0.9}, {0}, {0, 0, 0}), 0);  // once, however often it was generated
+  EXPECT_EQ(greedy({.frequency_penalty = 0.4}, {0}, {0, 0}), 0);    // each time: 4 - 0.8
+  EXPECT_EQ(greedy({.frequency_penalty = 0.4}, {0}, {0, 0, 0}), 1);
+  EXPECT_EQ(greedy({.frequency_penalty = 0.4}, {0, 0, 0}, {}), 0);
   EXPECT_EQ(greedy({.repetition_penalty = 1.4, .presence_penalty = 1}, {-3, 99, 0}, {99, -3}), 1);  // ids of no token
   const std::vector<float> below = {-1, -1.1F};
   const Token seen[] = {0};
