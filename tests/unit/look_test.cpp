@@ -35,6 +35,7 @@ struct ByHand {
   std::function<bool(std::int64_t layer, std::int64_t head, std::int64_t i, std::int64_t j)> sees;
   std::function<char(std::int64_t layer, std::int64_t head)> output = [](auto, auto) { return ' '; };  // '0', 'm'
   bool slopes = true;
+  std::int64_t mean_over = 0;                  // rows of an 'm'; 0: all
   std::vector<std::vector<double>> weights{};  // [layers * heads][T * T]
 
   void attend(const ModelConfig& c, const LayerAttention& call);
@@ -90,7 +91,9 @@ void ByHand::attend(const ModelConfig& c, const LayerAttention& call) {
     }
     for (std::int64_t d = 0; d < D; ++d) {
       double mean = 0;
-      for (std::int64_t i = 0; i < T; ++i) mean += out[static_cast<std::size_t>(i * D + d)] / static_cast<double>(T);
+      const std::int64_t over = mean_over > 0 ? mean_over : T;
+      for (std::int64_t i = 0; i < over; ++i)
+        mean += out[static_cast<std::size_t>(i * D + d)] / static_cast<double>(over);
       for (std::int64_t i = 0; i < T; ++i) {
         const char what = output(call.layer, h);
         const double own = out[static_cast<std::size_t>(i * D + d)];
@@ -810,6 +813,33 @@ TEST(Look, AStepSaysWhatItDrew) {
     EXPECT_EQ(look.append(token).ends, std::count(stops.begin(), stops.end(), token) > 0) << token;
   }
   EXPECT_TRUE(look.append(stops.back()).ends);
+}
+
+// A run that grows draws what generate() draws: each token with a number of its own from the seed.
+TEST(Look, DrawsWhatGenerateDraws) {
+  Looked looked("llama");
+  const std::vector<Token> tokens = looked.tokens(12);
+  for (const std::uint64_t seed : {1ULL, 2ULL, 3ULL}) {
+    const Sampling sampling{.temperature = 2, .seed = seed};
+    const Answer answer = looked.model().generate(tokens, {.max_tokens = 12, .sampling = sampling});
+    Look look = LookSession(looked.model()).run(tokens);
+    ASSERT_GT(answer.tokens.size(), 3U);
+    for (const Token token : answer.tokens) ASSERT_EQ(look.next(sampling).token, token);
+  }
+}
+
+// The mean of a head's outputs is that over the tokens the run began with, for those that come later too.
+TEST(Look, AMeanStaysThatOfThePrompt) {
+  Looked looked("llama");
+  const std::vector<Token> tokens = looked.tokens(15);
+  ByHand hand = looked.by_hand();
+  hand.output = [](std::int64_t layer, std::int64_t head) { return layer == 0 && head == 1 ? 'm' : ' '; };
+  hand.mean_over = 10;
+  const std::vector<float> expected = looked.run(hand, tokens);
+  Look look =
+      LookSession(looked.model()).run(std::span(tokens).first(10), {.switches = parse_switches("knock=mean@0.1")});
+  for (std::size_t n = 10; n < tokens.size(); ++n) look.append(tokens[n]);
+  EXPECT_LT(relative_error(looked.logits(look), expected), kClose);
 }
 
 // The same tokens in another order, the same for the same seed; special ones stay.
