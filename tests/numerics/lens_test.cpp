@@ -301,6 +301,24 @@ TEST(Lens, EachHeadHasItsOwnLse) {
   }
 }
 
+// Cells of more rows than one item has: their parts add up, and the largest weight of all parts is the peak.
+TEST(Lens, OfTallCells) {
+  for (const MaskKind mask : {MaskKind::none, MaskKind::causal_last}) {
+    Case c = looked_at(mask);
+    c.B = c.H = c.Hk = 1;
+    c.M = c.N = 700;
+    const Problem p(c);
+    const Truth truth = true_attention(p, true);
+    const Tensors t(p, DType::f32);
+    const DenseHead dense(p, truth, {});
+    const Lens lens(t.q, t.k, p.options(DType::f32));
+    for (const LensArea& area : {LensArea{0, 700, 0, 700}, LensArea{35, 660, 3, 690}})
+      for (const int64_t rows : {1, 2})
+        for (const int64_t cols : {1, 90, 10'000})
+          expect_map(dense, lens.map({}, {.area = area, .rows = rows, .cols = cols}), area, c.problem_name());
+  }
+}
+
 // A row whose query is NaN: every cell with one of its visible keys is NaN in mass and peak, wherever the row is in a
 // cell and the cell in the area; all cells of other rows are as they were.
 TEST(Lens, ANanShowsInItsCells) {
