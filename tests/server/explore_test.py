@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import socket
 import struct
 import sys
@@ -324,6 +325,21 @@ class ExploreTest(unittest.TestCase):
         self.assertEqual(len(seen), 2)
         self.assertTrue({status for status, _ in seen} <= {200, 404}, seen)
         self.assertEqual(server.ask("GET", "/explore/v1/about")[0], 200)
+        self.assertEqual(server.stop(), 0, server.errors)
+
+    def test_a_model_that_was_closed_is_opened_again(self):
+        """The newest model of a run that keeps none is closed for kept ones, and asked for again when those are gone."""
+        run = pathlib.Path(self.folder.name, "reopened")
+        write_model(run / "model")
+        (run / "run.json").write_text("{}")
+        (run / "metrics.jsonl").write_text("")
+        server = self.start(run)
+        self.assertEqual(server.ask("POST", "/explore/v1/runs", {"text": "abc"})[0], 200)
+        for step in range(1, 4):
+            write_model(run / "watch" / str(step))
+            self.assertEqual(server.ask("POST", "/explore/v1/runs", {"text": "abc", "step": step})[0], 200)
+        shutil.rmtree(run / "watch")
+        self.assertEqual(server.ask("POST", "/explore/v1/runs", {"text": "abc"})[0], 200)
         self.assertEqual(server.stop(), 0, server.errors)
 
     def test_clients_that_never_read_hold_little(self):
