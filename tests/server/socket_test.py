@@ -713,7 +713,7 @@ class LoadTest(ServerTest):
     def open_requests(self):
         return int(re.search(r'attend_requests_open\{model="tiny"\} (\d+)', self.server.ask("GET", "/metrics")[2])[1])
 
-    def wait_for(self, count, seconds=5.0):
+    def wait_for(self, count, seconds=60.0):
         until = time.monotonic() + seconds
         while (got := self.open_requests()) != count:
             self.assertLess(time.monotonic(), until, f"{got} requests are open, expected {count}")
@@ -723,15 +723,16 @@ class LoadTest(ServerTest):
         status, headers, answer = self.server.ask("POST", CHAT, chat(n=2))
         self.assertEqual(status, 200)
         got = []
-        with concurrent.futures.ThreadPoolExecutor(24) as pool:
-            for result in pool.map(lambda n: self.server.ask("POST", CHAT, chat(max_tokens=200, n=2, seed=n)), range(24)):
-                got.append(result[0])
-                if result[0] == 429:
-                    self.assertEqual(result[1]["Retry-After"], "1")
-                    self.assertEqual(result[2]["error"]["type"], "rate_limit_error")
-        self.assertEqual(set(got) - {200, 429}, set())
-        self.assertIn(200, got)
-        self.assertIn(429, got)
+        for _ in range(100):  # on a loaded machine 24 clients may come one after the other
+            with concurrent.futures.ThreadPoolExecutor(24) as pool:
+                for result in pool.map(lambda n: self.server.ask("POST", CHAT, chat(max_tokens=200, n=2, seed=n)), range(24)):
+                    got.append(result[0])
+                    if result[0] == 429:
+                        self.assertEqual(result[1]["Retry-After"], "1")
+                        self.assertEqual(result[2]["error"]["type"], "rate_limit_error")
+            if 429 in got:
+                break
+        self.assertEqual(set(got), {200, 429})
         self.wait_for(0)
 
     def test_dropped_streams_free_their_place(self):
@@ -767,8 +768,8 @@ class LoadTest(ServerTest):
                 connection.close()
 
     def test_slow_heads_end_after_five_seconds(self):
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as connection:
-            begun = time.monotonic()
+        begun = time.monotonic()  # before the server can count
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as connection:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: ")
             self.assertIn(b"408", connection.recv(1000))
             self.assertGreater(time.monotonic() - begun, 4)
