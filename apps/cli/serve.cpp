@@ -18,6 +18,7 @@
 #include "command.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
+#include "llm/runtime/memory.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -145,6 +146,7 @@ void stop_gracefully(server::ApiContext& context, server::Listener& listener, se
 }
 
 int run_serve(Arguments a) {
+  llm::keep_few_arenas();
   if (a.host == "localhost") a.host = "127.0.0.1";
   const std::string token = read_token(a);
   const server::Access access = access_of(a, token);

@@ -29,6 +29,10 @@ std::int64_t number_in(const char* path) {
 
 }  // namespace
 
+void keep_few_arenas() {
+  (void)::mallopt(M_ARENA_MAX, 2);
+}
+
 void give_back_memory() {
   (void)::malloc_trim(0);
 }

@@ -16,6 +16,10 @@ class MemoryWatch {
   std::int64_t start_ = -1;
 };
 
+// For servers, before threads are started: few of them allocate much at once, and in each of many arenas the allocator
+// would keep what one large request took.
+void keep_few_arenas();
+
 // What was freed goes back to the system.
 void give_back_memory();
 
