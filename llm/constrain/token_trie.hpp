@@ -20,7 +20,7 @@ class TokenTrie {
   // Sets allowed[token] to 1 for each token that can follow in this state; the others stay. Gives the positions that
   // were looked at. Beyond kMaxVisits only tokens of one byte are tried: a grammar with so many readings of one text
   // is made to be expensive, and the answer still keeps to it.
-  static constexpr std::size_t kMaxVisits = 1 << 16;
+  static constexpr std::size_t kMaxVisits = 1 << 15;
   std::size_t mark(ByteAutomaton& automaton, ByteAutomaton::State state, std::span<std::uint8_t> allowed) const;
 
  private:

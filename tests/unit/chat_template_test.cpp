@@ -102,6 +102,12 @@ TEST(ChatTemplate, ToolsWithoutAPlaceAreRefused) {
     EXPECT_NE(error(name, called, {}), "") << name;
   }
   EXPECT_NE(error("mistral-nemo", called, tools).find("nine letters and digits"), std::string::npos);
+  for (const std::string id : {"12345678", "123456789", "1234567890"}) {
+    const std::vector<Message> answered = {
+        {"user", "Hi"}, {"assistant", "", {{id, "look", "{}"}}}, {"tool", "x", {}, id}};
+    EXPECT_EQ(error("mistral-nemo", answered, {}).find("nine letters and digits") == std::string::npos, id.size() == 9)
+        << id;
+  }
   EXPECT_NE(error("llama-3.1", {{"assistant", "Hi"}}, tools).find("expected a user's"), std::string::npos);
   EXPECT_NE(error("qwen3", {{"user", "Hi", {{"1", "look", "{}"}}}}, {}).find("its role is"), std::string::npos);
   EXPECT_NE(error("qwen3", {{"assistant", "", {{"1", "look", "{"}}}}, {}).find("arguments"), std::string::npos);

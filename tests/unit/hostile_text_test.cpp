@@ -101,6 +101,18 @@ TEST(HostileTokenizer, AddedTokensAreBoundedTogether) {
   EXPECT_NE(refusal(with(65)).find("brings the added tokens to more than 262144 bytes"), std::string::npos);
 }
 
+// Twice the tokens and 65,536: three of them here.
+TEST(HostileTokenizer, IdsLeaveFewHoles) {
+  const auto with = [](int id) {
+    std::string text = tokenizer("null", "");
+    const std::string last = "\"ab\": 2";
+    return text.replace(text.find(last), last.size(), "\"ab\": " + std::to_string(id));
+  };
+  EXPECT_EQ(refusal(with(65'541)), "");
+  EXPECT_NE(refusal(with(65'542)).find("has id 65542, expected 0 to 65541"), std::string::npos)
+      << refusal(with(65'542));
+}
+
 TEST(HostileTokenizer, TokensAndMergesAreBounded) {
   const std::string good = tokenizer("null", "");
   std::string text = good;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "error_of.hpp"
+#include "llm/text/pre_tokenizer.hpp"
 #include "llm/text/unicode.hpp"
 #include "tokenizer_files.hpp"
 
@@ -258,6 +259,48 @@ TEST(Tokenizer, AStreamHoldsBackWhatIsNotWhole) {
   EXPECT_EQ(stream.push(*tokenizer.find("\xF0")), "");
   EXPECT_EQ(stream.finish(), "\uFFFD");
   EXPECT_EQ(stream.finish(), "");
+}
+
+// "Ġ" is the byte of a space, and so is the added token.
+TEST(Tokenizer, OfTwoTokensOfTheSameBytesTheAddedOneIsFound) {
+  const Tokenizer tokenizer =
+      tokenizer_from_json(io::parse_json(R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+          "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "Ġ": 1}},
+          "added_tokens": [{"id": 2, "content": " ", "special": false, "single_word": false, "lstrip": false,
+                            "rstrip": false, "normalized": false}]})",
+                                         "t"),
+                          "t");
+  EXPECT_EQ(tokenizer.find(" "), 2);
+  EXPECT_EQ(tokenizer.encode("a a"), (Tokens{0, 2, 0}));
+}
+
+TEST(Tokenizer, AStreamBeginsAgainAfterItsEnd) {
+  const Tokenizer tokenizer = tokenizer_from_json(io::parse_json(R"({"pre_tokenizer": {"type": "BertPreTokenizer"},
+          "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+          "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                    "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1, "##b": 2, ".": 3}}})",
+                                                                 "t"),
+                                                  "t");
+  StreamDecoder stream(tokenizer);
+  for (int twice = 0; twice < 2; ++twice) {
+    std::string text;
+    for (const Token token : {1, 2, 1, 3}) text += stream.push(token);
+    EXPECT_EQ(text + stream.finish(), "ab a.");
+  }
+}
+
+// (?i:'s) of the patterns: the long s is an s in another case.
+TEST(PreTokenizer, ShortFormsInAnyCase) {
+  const auto words = [](Split split, const std::string& text) {
+    PreTokenizer::Words found;
+    std::deque<std::string> made;
+    PreTokenizer({split}).split(text, found, made);
+    return std::vector<std::string>(found.begin(), found.end());
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(words(Split::llama3, "a'ſb'LL'x"), (Words{"a", "'ſ", "b", "'LL", "'x"}));
+  EXPECT_EQ(words(Split::qwen2, "'S12"), (Words{"'S", "1", "2"}));
+  EXPECT_EQ(words(Split::gpt2, "a'ſb's'S"), (Words{"a", "'", "ſb", "'s", "'", "S"}));
 }
 
 // --- folders ---
