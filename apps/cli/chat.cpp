@@ -161,17 +161,18 @@ Command add_chat(Program& program) {
       .type_name("URL");
   a->options = add_sampling_arguments(app, a->sampling);
   add_chat_arguments(app, a->form);
-  app.footer(std::string("In the conversation:\n") + kConversationCommands +
-             "\nExamples:\n"
-             "  attend chat                                                  with the model inside the program\n"
-             "  attend pull smollm2 && attend chat smollm2\n"
-             "  attend chat smollm2 --system \"Answer in one sentence.\" -t 0\n"
-             "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"
-             "  attend chat --server http://127.0.0.1:8080                   with a model that is served\n"
-             "  echo \"Name three rivers.\" | attend chat smollm2 -q\n"
-             "\nEarlier turns stay in the cache: only what is new is read before an answer.\n"
-             "What a model's generation_config.json says of sampling replaces the defaults above; options win over both.\n"
-             "With --server only the options that are given are sent: the server has its own defaults.");
+  app.footer(
+      std::string("In the conversation:\n") + kConversationCommands +
+      "\nExamples:\n"
+      "  attend chat                                                  with the model inside the program\n"
+      "  attend pull smollm2 && attend chat smollm2\n"
+      "  attend chat smollm2 --system \"Answer in one sentence.\" -t 0\n"
+      "  attend chat smollm2 --stream 1024                            without end, in bounded memory\n"
+      "  attend chat --server http://127.0.0.1:8080                   with a model that is served\n"
+      "  echo \"Name three rivers.\" | attend chat smollm2 -q\n"
+      "\nEarlier turns stay in the cache: only what is new is read before an answer.\n"
+      "What a model's generation_config.json says of sampling replaces the defaults above; options win over both.\n"
+      "With --server only the options that are given are sent: the server has its own defaults.");
   return {app, [a] { return run_chat(*a); }};
 }
 

@@ -64,8 +64,8 @@ SamplingOptions add_sampling_arguments(const Subcommand& app, llm::Sampling& s) 
           number("--temperature,-t", s.temperature, "0: always the likeliest token", real_number(0, 100), "T"),
       .top_k = number("--top-k", s.top_k, "Only the K likeliest tokens; 0: all", whole_number(0, INT64_MAX), "K"),
       .top_p = number("--top-p", s.top_p, "Only the likeliest that reach P together", real_number(0, 1), "P"),
-      .min_p = number("--min-p", s.min_p, "Only those at least P times as likely as the likeliest", real_number(0, 1),
-                      "P"),
+      .min_p =
+          number("--min-p", s.min_p, "Only those at least P times as likely as the likeliest", real_number(0, 1), "P"),
       .repetition_penalty = number("--repetition-penalty", s.repetition_penalty,
                                    "Above 1: tokens seen before become less likely", real_number(0.01, 100), "X")};
   (void)number("--presence-penalty", s.presence_penalty, "Taken off the logits of tokens already generated",

@@ -60,8 +60,8 @@ class Fields {
     double number = 0;
     if (!value->number(number)) refuse(field, std::string("is ") + value->kind() + ", expected a number");
     if (!(number >= least && number <= most))
-      refuse(field, "is " + io::json_number(number) + ", expected " + io::json_number(least) + " to " +
-                        io::json_number(most));
+      refuse(field,
+             "is " + io::json_number(number) + ", expected " + io::json_number(least) + " to " + io::json_number(most));
     return number;
   }
 

@@ -58,8 +58,8 @@ struct EngineStats {
   std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // guessed by prompt look-up, and of them right
 };
 
-// For one thread, and the only user of its model while it runs; it keeps the model's weights alive. The same request gives the same tokens whatever runs
-// beside it.
+// For one thread, and the only user of its model while it runs; it keeps the model's weights alive. The same request
+// gives the same tokens whatever runs beside it.
 class ATTEND_API Engine {
  public:
   explicit Engine(Model& model, const EngineOptions& options = {});
