@@ -89,7 +89,7 @@ TEST(ModelConfig, BadFieldsAreRefusedByName) {
       {kLlama, {{"max_position_embeddings", "0"}}, "c: \"max_position_embeddings\" is 0"},
       {kLlama, {{"max_position_embeddings", huge}}, "c: \"max_position_embeddings\" is " + huge},
       {kLlama, {{"rms_norm_eps", "-1e-5"}}, "c: \"rms_norm_eps\" is -0.00001"},
-      {kLlama, {{"rms_norm_eps", "2"}}, "c: \"rms_norm_eps\" is 2.0"},
+      {kLlama, {{"rms_norm_eps", "2"}}, "c: \"rms_norm_eps\" is 2, expected"},
       {kLlama, {{"rms_norm_eps", "\"1e-5\""}}, "c: \"rms_norm_eps\" is a string, expected a number"},
       {kLlama, {{"hidden_act", "\"mish\""}}, "c: \"hidden_act\" is \"mish\", expected silu, gelu"},
       {kLlama, {{"hidden_act", "1"}}, "c: \"hidden_act\" is a whole number, expected a string"},
