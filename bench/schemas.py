@@ -2,7 +2,7 @@
 
 usage: schemas.py [MODEL] [--rounds N] [--tokens N] [--choices 1,4,16]
 
-One client streams an answer without a schema, and the longest gap between two of its tokens is measured, first alone, then
+One client streams an answer without a schema, and the longest gap between two of its tokens is measured, first by itself, then
 with a second client that asks for 1, 4 and 16 choices: without a schema (the baseline: more choices make a step longer), with
 an enum of 9,700 texts next to 2,000 alternatives that are any string, and with 240 patterns that tell every two texts apart.
 Medians over the rounds, and the server's memory after each.
@@ -122,7 +122,7 @@ def main():
         for choices in map(int, options.choices.split(",")):  # what every run needs is allocated before it is measured
             with_another(port, None, choices, options.tokens)
         before = memory(process)
-        print(f"alone: longest gap {statistics.median(gaps):.1f} ms, memory {before:.0f} MiB")
+        print(f"no schema: longest gap {statistics.median(gaps):.1f} ms, memory {before:.0f} MiB")
         for choices in map(int, options.choices.split(",")):
             baseline = 0.0
             for name, schema in SCHEMAS.items():

@@ -93,7 +93,7 @@ server::Access access_of(const Arguments& a, const std::string& token) {
     access.origins.push_back(server::as_origin(given));
     if (access.origins.back().empty())
       throw UsageError(
-          fmt::format("--allow-origin {}: that is no origin; expected a scheme, a host and perhaps a port, such as "
+          fmt::format("--allow-origin {}: not an origin; expected a scheme, a host and perhaps a port, such as "
                       "https://chat.example:8443",
                       given));
   }

@@ -84,7 +84,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
     std::vector<llm::ToolCall> calls{};  // and called
     std::vector<Piece> fresh{};          // of both, what has not been sent
     ThoughtReader thoughts = ThoughtReader();
-    std::string thought{}, fresh_thought{};  // before it is said; of that, what has not been sent
+    std::string thought{}, fresh_thought{};  // the thought so far; the part that has not been sent
     std::optional<CallReader> reader{};      // where tools may be called
     bool cut = false;                        // the last call did not come to its end
     std::int64_t tokens = 0, text_offset = 0, reused = 0;

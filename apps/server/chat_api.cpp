@@ -288,7 +288,7 @@ bool set_thinking(llm::ChatTemplate& chat, bool on, const char* field) {
   return true;
 }
 
-// reasoning_effort none is no thoughts, any other is thoughts of a length that the model decides;
+// reasoning_effort none turns thoughts off; any other value turns them on, and the model decides their length;
 // chat_template_kwargs.enable_thinking wins over it.
 llm::ChatTemplate template_of(Fields& fields, const ServedModel& model) {
   static constexpr const char* kEfforts[] = {"", "none", "minimal", "low", "medium", "high", "xhigh"};

@@ -54,7 +54,8 @@ struct GenerateWish {
 };
 
 // For one thread. Models and runs are shared: one that is forgotten lives until its last user lets go of it, and counts
-// until then. Whoever waits for something else in between keeps a weak_ptr. `stopped` ends a run whose client has gone.
+// until then. A caller that waits for something else in between keeps a weak_ptr. `stopped` ends a run whose client has
+// gone.
 class ExploreRuns {
  public:
   using Stopped = std::function<bool()>;

@@ -118,7 +118,7 @@ struct LabsWork {
         });
         (void)to.write(server_sent_event(labs::to_json(report), "report"));
       } catch (const NobodyWaits&) {
-        // nobody is told
+        // the client has gone
       } catch (const std::exception& error) {
         (void)to.write(server_sent_event(io::json_quoted(error.what()), "failed"));
       }
@@ -187,7 +187,7 @@ struct LabsWork {
                                                           if (stopped()) throw NobodyWaits{};
                                                         }}))});
       } catch (const NobodyWaits&) {
-        // nobody is told
+        // the client has gone
       }
       return true;
     });

@@ -64,7 +64,7 @@ void Sockets::wait_for_client() {
   });
 }
 
-// A client waits. Where there is no room for it, it stays in the kernel's queue.
+// A client is waiting. If there is no room for it, it stays in the kernel's queue.
 void Sockets::accept() {
   paused = !make_room(Clock::now());
   if (paused) return;

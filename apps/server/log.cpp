@@ -1,4 +1,4 @@
-// A thread writes the events, so that a reader that stalls or goes away holds up nobody.
+// A thread writes the events, so that a reader that stalls or closes never blocks the server.
 #include "apps/server/log.hpp"
 
 #include <poll.h>

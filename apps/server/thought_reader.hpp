@@ -1,4 +1,4 @@
-// Splits the thoughts at the beginning of an answer, <think>...</think>, off what is said after them.
+// Splits the thoughts at the beginning of an answer, <think>...</think>, off the answer after them.
 #pragma once
 
 #include <string>

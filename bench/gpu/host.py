@@ -2,7 +2,7 @@
 
 usage: host.py
 
-Shapes are small, so that the GPU is never behind: what is measured is Python, the dispatcher, autograd and the launches.
+Shapes are small, so that the GPU is never the bottleneck: this measures Python, the dispatcher, autograd and the launches.
 Each figure is the median (the best) of twenty batches of 50 calls, the functions interleaved, the GPU idle before each.
 """
 
@@ -53,7 +53,7 @@ def main():
                      f"{name} forward + backward": with_gradients(theirs, inputs, dout)})
     measure({"attend forward": lambda: ours(q, k, v), "attend forward, recorded": lambda: ours(*inputs),
              "attend forward + backward": with_gradients(ours, inputs, dout),
-             "attend, the operator alone": lambda: attention_op(q, k, v, *[None] * 6, *NUMBERS)})
+             "attend, the operator only": lambda: attention_op(q, k, v, *[None] * 6, *NUMBERS)})
     with torch.inference_mode():
         measure({"attend forward, inference_mode": lambda: ours(q, k, v)})
     with attend.torch.patched():

@@ -27,7 +27,7 @@ using Stream = void*;
 // to 256 bytes. Without one, a call allocates from attend's own pool on the stream.
 class ATTEND_API Allocator {
  public:
-  virtual void* allocate(std::int64_t bytes) = 0;  // throws where there is no memory
+  virtual void* allocate(std::int64_t bytes) = 0;  // throws when out of memory
   virtual void free(void* memory) = 0;
 
  protected:

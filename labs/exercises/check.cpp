@@ -145,7 +145,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// Opened without waiting, and looked at before it is read: a FIFO or a device is no source file.
+// Opened without blocking and checked before it is read: a FIFO or a device is not a source file.
 std::string text_of(const fs::path& file) {
   const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status{};
@@ -323,7 +323,7 @@ CheckResult check_python(const Workplace& work, const std::string& source) {
     if (answers.fatal != "numpy") return judge_run(work.cases, answers, outcome, limits);
   }
   if (paths.empty() && !work.options.python.empty())
-    return failed(say("{} is no program that can be run.", "{} 不是可以运行的程序。", work.options.python));
+    return failed(say("{} is not a program that can be run.", "{} 不是可以运行的程序。", work.options.python));
   if (paths.empty())
     return failed(say("there is no python3: install it (Debian: apt install python3-numpy).",
                       "没有找到 python3：请先安装（Debian：apt install python3-numpy）。"));

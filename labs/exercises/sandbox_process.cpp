@@ -119,7 +119,7 @@ bool take_step(const FileView& view, const FileView::Step& step) {
   return false;
 }
 
-// A root of its own with what the view names, and nothing else. False: the files of the system stay as they are.
+// A separate root that contains what the view names, and nothing else. False: the files of the system stay as they are.
 bool enter_file_tree(const FileView& view) {
   const char* root = view.root.c_str();
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -225,7 +225,7 @@ int wait_for(pid_t program, int signals) {
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
   const int signals = ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-  // A trusted program may leave a daemon behind, which is not waited for.
+  // A trusted program may start a daemon, which is not waited for.
   if (plan.kind != SandboxedProgram::Kind::trusted) (void)::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   const pid_t program = signals < 0 ? -1 : clone_process(0);
   if (program == 0) become_program(plan, held);

@@ -9,7 +9,7 @@
 
 namespace attend::labs {
 
-// Stands for the process id of the program in the filter: it may signal itself (abort), nobody else.
+// Placeholder for the program's process id in the filter: it may signal only itself (abort).
 constexpr unsigned kOwnProcess = 0x7fff1234;
 
 // Empty: this processor is not known here. What is not allowed fails with EPERM.

@@ -63,7 +63,7 @@ class Magnitudes {
     return !s.at_high || !equals(high_->value, s) || !high_->exclusive;
   }
 
-  // The node behind one more digit, or -1 where no number of the range goes on so.
+  // The node after one more digit, or -1 if no number of the range continues with it.
   Node after(State s, int digit) {
     if (s.at_low) {
       const int bound = digit_of(low_.value, s);

@@ -119,7 +119,7 @@ class Atoms {
   std::map<const CharacterSet*, std::vector<std::size_t>> known_;
 };
 
-// Adds a range behind the others, joined with the last where it continues that one.
+// Appends a range; joins it with the last one if it continues it.
 void append(CharacterSet& set, const CharacterRange& range) {
   if (!set.empty() && set.back().high + 1 == range.low)
     set.back().high = range.high;

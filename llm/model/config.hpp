@@ -83,7 +83,7 @@ struct ModelConfig {
 
 // From Hugging Face's config.json, or MiniMind's; FileError names the field that cannot be used.
 ModelConfig config_from_json(const io::Json& json, const std::string& what);
-// What files beside config.json add to it: generation_config.json (the tokens that end an answer, the recommended
+// What files next to config.json add to it: generation_config.json (the tokens that end an answer, the recommended
 // sampling), and for an encoder modules.json, 1_Pooling/config.json and sentence_bert_config.json of Sentence
 // Transformers.
 void read_beside_config(const std::filesystem::path& folder, ModelConfig& config);

@@ -43,7 +43,7 @@ class AddedTokens {
   void split(std::string_view text, std::span<const ByteRange> trusted, std::vector<Segment>& segments) const;
 
  private:
-  // A text on its way into segments: what lies before `done` is in them.
+  // A text on its way into segments: what comes before `done` is in them.
   struct Cut {
     std::string_view text;
     std::vector<Segment>& segments;

@@ -1,4 +1,4 @@
-// Finds where texts begin inside another, in time that grows with that text alone (Aho and Corasick).
+// Finds where texts begin inside another, in time linear in that text (Aho and Corasick).
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ class PatternFinder {
   Trie::Match longest(const Start& start, std::size_t room) const;
 
  private:
-  // By node, which stands for the end of some pattern; 0: none.
+  // By node: the pattern that ends there; 0: none.
   struct Links {
     Node shorter = 0;  // the longest beginning of this one that is the end of a pattern, too
     Node found = 0,

@@ -28,7 +28,7 @@ using PrepareProgress = std::function<void(const char* stage, std::int64_t done,
 
 // Reads files in order, a document at a time, never a whole file. A text file is one document, or several between lines
 // that hold <|endoftext|> alone; JSONL (.jsonl, .json) has an object a line: {"text"}, {"conversations"}, or {"chosen",
-// "rejected"}. A folder stands for its .txt, .md and .jsonl files, in the order of their names. All of them are UTF-8:
+// "rejected"}. A folder means its .txt, .md and .jsonl files, in the order of their names. All of them are UTF-8:
 // a byte-order mark is dropped, and CRLF of a text file is read as LF.
 class RecordReader {
  public:

@@ -78,7 +78,7 @@ def _nothing_left(q, v, dropout):
 
 
 def _new_gradients(q, k, v, bias, want_dbias):
-    # An operator returns tensors only: an empty one stands for no gradient of the bias.
+    # An operator returns tensors only: an empty one means no gradient of the bias.
     dbias = torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if want_dbias else q.new_empty((0,))
     return (*(_ordered_as(x, x.shape) for x in (q, k, v)), dbias)
 

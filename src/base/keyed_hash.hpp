@@ -45,9 +45,9 @@ class KeyedHash {
     if (!bytes.empty()) std::memcpy(&x, bytes.data(), bytes.size());
     return x;
   }
-  // Both halves of the 128-bit product, so that every bit of x reaches high and low bits of the result. The factors
-  // are fixed: a drawn one can be bad, and then keys in a row meet. One round leaves such keys in a pattern, two do
-  // not.
+  // The low and the high 64 bits of the product, so that every bit of x reaches high and low bits of the result. The
+  // factors are fixed: a drawn one can be bad, and then keys in a row meet. One round leaves such keys in a pattern,
+  // two do not.
   static constexpr std::uint64_t kFirst = 0xA0761D6478BD642FU, kSecond = 0xE7037ED1A0B428DBU;
   static std::uint64_t folded(std::uint64_t x, std::uint64_t factor) {
     __extension__ using Wide = unsigned __int128;

@@ -126,7 +126,7 @@ std::unique_ptr<Workspace> row_memory(const DeviceCall& on, bool terms, Backward
   return memory;
 }
 
-// Each query's numbers and zero to the turns, of rows with a large LSE those that are made again, and zero to the
+// Each query's numbers and zero to the turns, of rows with a large LSE those that are recomputed, and zero to the
 // gradient of a bias.
 void launch_begin(const DeviceCall& on, const BackwardArgs& a) {
   const std::int64_t rows = checked_product("rows", {a.B, a.H, a.padded});

@@ -10,7 +10,7 @@ struct BackwardShape {
   int query_stages;  // tiles of queries under way
   int dout_stages;   // tiles of the result's gradient
   int dq_buffers;    // tiles of the queries' gradients on their way out
-  // Blocks of keys of one head side by side, where each waits for the one before it. Each is a step behind, so fewer
+  // Blocks of keys of one head in parallel, where each waits for the one before it. Each runs one step later, so fewer
   // are better where a block has fewer steps than the one before it, as under a causal mask; but their heads share the
   // L2.
   int in_order, in_order_causal;

@@ -306,7 +306,7 @@ class ModelTest(GoldenModel):
             self.assertEqual([a["prompt"] for a in answers], prompts)
             self.assertEqual([a["line"] for a in answers], [1, 2, 3, *range(6, 26)])
             self.assertTrue(all(a["finish"] in ("length", "stop token") for a in answers))
-            # One token a letter; the token that ends an answer is none of its own.
+            # One token a letter; the token that ends an answer is not a separate one.
             self.assertEqual([a["tokens"] for a in answers], [len(a["text"]) for a in answers])
             self.assertTrue(all(a["tokens"] == 20 for a in answers if a["finish"] == "length"))
             self.assertIn("stop token", [a["finish"] for a in answers])

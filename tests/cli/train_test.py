@@ -271,7 +271,7 @@ class TrainTest(unittest.TestCase):
             result = self.attend("convert", "run", target)
             self.assertEqual((result.returncode, result.stdout), (1, ""), target)
             self.assertIn("holds NaN, expected finite values", result.stderr)
-            if target != "x.gguf":  # which has names of its own
+            if target != "x.gguf":  # which has other names
                 self.assertIn(f'the tensor "{last}"', result.stderr)
             self.assertNotIn(target, self.names())
 

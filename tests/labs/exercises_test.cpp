@@ -238,7 +238,7 @@ std::vector<Answer> right_answers(const Exercise& e, const std::vector<const Cas
   return answers;
 }
 
-// Five percent off everywhere, or off in the last element of the last case alone.
+// Five percent off everywhere, or only in the last element of the last case.
 TEST(LabExercises, AlmostRightIsWrong) {
   for (const Exercise& e : all_exercises()) {
     const auto cases = cases_of(e, false);
@@ -259,7 +259,7 @@ TEST(LabExercises, AlmostRightIsWrong) {
   }
 }
 
-// What is no answer decides before any number does, wherever it is; the first of several is told.
+// An invalid answer is reported before any wrong number, wherever it is; of several, the first.
 TEST(LabExercises, AnythingButAnAnswerIsNamed) {
   using Answered = Answer::Kind;
   using Judged = Verdict::Kind;

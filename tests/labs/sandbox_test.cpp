@@ -158,7 +158,7 @@ TEST_P(Sandboxed, InputOfAnySizeArrivesAndCannotBeChanged) {
 
 TEST_P(Sandboxed, MemoryIsBounded) {
   const Outcome outcome = run({"memory"});
-  EXPECT_EQ(outcome.end, End::signalled) << outcome.answers;  // of bad_alloc, which nobody catches
+  EXPECT_EQ(outcome.end, End::signalled) << outcome.answers;  // of bad_alloc, which is not caught
   EXPECT_EQ(outcome.answers, "");
 }
 

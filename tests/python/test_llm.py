@@ -331,7 +331,7 @@ def test_a_stream_that_ended_is_remembered_once(model):
     del first
     gc.collect()
     assert said(chat) == expected
-    # Read to its last piece and no further: whole, though nobody asked for the end.
+    # Read to its last piece and no further: complete, although the end was never requested.
     pieces = len(list(model.stream_chat([{"role": "user", "content": "hello"}], max_tokens=6)))
     chat = llm.Chat(model, max_tokens=6)
     stream = chat.stream("hello")
@@ -339,7 +339,7 @@ def test_a_stream_that_ended_is_remembered_once(model):
     third = chat.ask("three")
     assert said(chat) == [("user", "hello"), ("assistant", "".join(read)), ("user", "three"), ("assistant", third.text)]
     assert stream.completion.finish == "length"
-    # A list that was taken away is not changed behind its owner's back.
+    # A list that the caller took is not changed later.
     mine = chat.messages
     before = list(mine)
     chat.ask("four")

@@ -66,7 +66,7 @@ def visible(rule, shape=(B, H, M, N)):
 
 
 def test_a_mask_keeps_nothing_of_the_options_of_a_call():
-    """One mask in calls with and without other options, in turn: each is as with a mask of its own."""
+    """One mask in calls with and without other options, in turn: each is as with a separate mask."""
     q, k, v = qkv(2, 4, 2, 5, 9, 8, 8, dtype=np.float32)
     mask = attend.causal()
     slopes, bias = np.array([0.5, 1, 2, 4], np.float32), np.linspace(-1, 1, 9, dtype=np.float32).reshape(1, 1, 1, 9)

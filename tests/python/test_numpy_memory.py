@@ -271,7 +271,7 @@ def test_gil_is_released(operation):
         return steps
 
     previous = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # nobody is made to give up the GIL: only a release lets the other thread run
+    sys.setswitchinterval(1000)  # no thread is forced to give up the GIL: only a release lets the other thread run
     try:
         # On a loaded machine this thread may not run during one call. Without a release it runs during none.
         assert any(steps_meanwhile() > 3 for _ in range(100))

@@ -118,7 +118,7 @@ def test_what_a_fork_changes_is_its_own():
     expect(b, (0, 3), (290, 291), (4, 100), (200, 230))
     with pytest.raises(ValueError):
         cache.replace(a, 121, k[:, :, 240:250], v[:, :, 240:250])
-    # Whole pages in the middle: those behind move up.
+    # Whole pages in the middle: the later ones move up.
     cache.append(b, k[:, :, 130:260], v[:, :, 130:260])
     assert cache.length(b) == 260
     cache.forget(b, 64, 64)

@@ -333,7 +333,7 @@ std::string refusal_of_last(const Tensor& good, const Tensor& bad, const RingOpt
 }
 
 TEST(RingArguments, ShapesThatDifferAreRefusedOnAllRanks) {
-  if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  if (world_size() == 1) GTEST_SKIP() << "a single rank has no other rank to differ from";
   const std::string last = std::to_string(world_size() - 1), P = std::to_string(world_size());
   const Tensor good(DType::f32, {1, 2, 8, 4});
   EXPECT_EQ(refusal_of_last(good, Tensor(DType::f32, {1, 2, 7, 4})),
@@ -354,7 +354,7 @@ TEST(RingArguments, ShapesThatDifferAreRefusedOnAllRanks) {
 
 // Every option that the result hangs on, changed on the last rank.
 TEST(RingArguments, OptionsThatDifferAreRefused) {
-  if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  if (world_size() == 1) GTEST_SKIP() << "a single rank has no other rank to differ from";
   const Tensor x(DType::f32, {1, 2, 8, 4}), slopes = ops::random_tensor(DType::f32, {1, 2, 1, 1}, 1);
   const Tensor others = ops::random_tensor(DType::f32, {1, 2, 1, 1}, 2);
   const std::int64_t L = 8 * world_size();
@@ -392,7 +392,7 @@ TEST(RingArguments, OptionsThatDifferAreRefused) {
 }
 
 TEST(RingArguments, CallsThatDifferAreRefused) {
-  if (world_size() == 1) GTEST_SKIP() << "one rank differs from nobody";
+  if (world_size() == 1) GTEST_SKIP() << "a single rank has no other rank to differ from";
   const Tensor x(DType::f32, {1, 2, 8, 4}), lse(DType::f32, {1, 2, 8, 1});
   Tensor out(DType::f32, x.shape()), dk(DType::f32, x.shape()), dv(DType::f32, x.shape());
   std::string text;

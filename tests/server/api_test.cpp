@@ -140,7 +140,7 @@ TEST_F(ApiTest, WhatClientsSendIsTaken) {
   EXPECT_EQ(chat(R"(, "repetition_penalty": 1.2, "repeat_penalty": 1.3)").status, 400);
 }
 
-// -1 is no limit: the answer ends where it ends without one.
+// -1 means unlimited: the answer ends where it ends without a limit.
 TEST_F(ApiTest, AnAnswerWithoutALimit) {
   const auto text = [&](const char* path, const std::string& body) {
     const Response answer =

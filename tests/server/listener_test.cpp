@@ -299,7 +299,7 @@ TEST_F(ListenerTest, HeadOfTooLongARequestHasNoBody) {
 }
 
 TEST_F(ListenerTest, AHeadEndsAnEndlessAnswer) {
-  listen({.unread = 1});  // the handler is told that nobody reads, perhaps before the head is sent
+  listen({.unread = 1});  // the handler learns that the client does not read, perhaps before the head is sent
   const auto wire = connect();
   EXPECT_EQ(wire->ask(request("HEAD", "/endless")).status, 200);
   wait_for("endless ended");

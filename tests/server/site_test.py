@@ -82,7 +82,7 @@ class SiteTest(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_nginx_passes_events_on_as_they_come(self):
-        """The server behind it writes its second event once the client has read the first."""
+        """The upstream server writes its second event once the client has read the first."""
         first_is_read = threading.Event()
 
         def answer(listener):

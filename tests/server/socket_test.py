@@ -38,7 +38,7 @@ GO = {"type": "function", "function": {"name": "go", "parameters": {"type": "obj
 
 
 def sanitized():
-    """A sanitizer has memory of its own."""
+    """A sanitizer uses additional memory."""
     return any(mark in pathlib.Path(PROGRAM).read_bytes() for mark in (b"__asan_init", b"__tsan_init"))
 
 
@@ -794,7 +794,7 @@ class ManyTest(ServerTest):
     at_once = 64
 
     async def one(self, n):
-        """(status, headers): one request on a connection of its own, the body sent after the head as httpx does."""
+        """(status, headers): one request on a separate connection, the body sent after the head as httpx does."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
         data = json.dumps(chat(f"number {n}", max_tokens=2, seed=n)).encode()
         writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode())
@@ -994,7 +994,7 @@ class EndTest(unittest.TestCase):
                                  ([str(self.model), "--port", "70000"], "port"), ([str(self.model), str(self.model)], "two models"),
                                  ([str(self.model), "--context", "1000000000"], "memory"), ([str(self.model), "--host", "nonsense"], "no address"),
                                  ([str(self.model), "--host", "0.0.0.0", "--port", "80000"], "port"),
-                                 ([str(self.model), "--allow-origin", "*"], "no origin")):
+                                 ([str(self.model), "--allow-origin", "*"], "not an origin")):
             result = subprocess.run([PROGRAM, "serve", *arguments], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(words, result.stderr)

@@ -1,4 +1,4 @@
-// Thoughts and what is said after them, however the text is cut.
+// Thoughts and the answer after them, however the text is cut.
 #include "apps/server/thought_reader.hpp"
 
 #include <gtest/gtest.h>

@@ -204,7 +204,7 @@ TEST_F(CheckApart, EveryResultIsComparedWithEveryOther) {
   EXPECT_EQ(refusal(0, 20, 87), "op: c shares memory with x, expected a place of its own");
 }
 
-// Each size that must fit, changed alone.
+// Each size that must fit, changed one at a time.
 TEST(CheckFitting, NamesTheFirstThatDoesNotFit) {
   const std::vector<float> memory(1000);
   const auto view = [&](const Shape& shape, DType dtype = DType::f32) {

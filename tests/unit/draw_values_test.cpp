@@ -138,7 +138,7 @@ TEST(Pooling, TheLastCellsHoldTheRest) {
   ASSERT_EQ(mass.values.cols, 2);
   EXPECT_DOUBLE_EQ(mass.values.at(0, 0), 0);    // (1 − 1 + 2 − 2) / 2 queries
   EXPECT_DOUBLE_EQ(mass.values.at(0, 1), 1.5);  // (1 + 2) / 2
-  EXPECT_DOUBLE_EQ(mass.values.at(2, 1), 5);    // the last query alone, not half of it
+  EXPECT_DOUBLE_EQ(mass.values.at(2, 1), 5);    // only the last query, not half of it
   EXPECT_DOUBLE_EQ(peak.values.at(2, 0), 5);
   EXPECT_DOUBLE_EQ(peak.values.at(1, 0), 4);  // of 3, −3, 4, −4 the first of the largest
   EXPECT_EQ(mass.across.per_cell, 8);
@@ -237,7 +237,7 @@ TEST(Screens, ShadesHaveTheirPlaces) {
 TEST(Screens, TheLastRowOfAnOddMapIsShown) {
   const ColourScale scale{.scaling = Scaling::linear, .high = 1};
   const Grid grid{3, 2, {0, 1, 1, kMasked, 1, kEvicted}};
-  EXPECT_EQ(two_rows(grid, scale, {}, 0), "+@");  // means: 0.5, and 1 alone
+  EXPECT_EQ(two_rows(grid, scale, {}, 0), "+@");  // means: 0.5, and a single 1
   EXPECT_EQ(two_rows(grid, scale, {}, 2), "@x");
 }
 
@@ -258,7 +258,7 @@ TEST(Screens, NegativeBarsEndWhereOthersBegin) {
   EXPECT_EQ(less.rfind('#') + 1, more.find('#'));
   EXPECT_EQ(std::count(less.begin(), less.end(), '#'), std::count(more.begin(), more.end(), '#'));
   EXPECT_TRUE(less.ends_with(" -1"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // no line for what is no number
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // no line for NaN
 }
 
 TEST(Screens, LinesNameTheFourHeaviestKeysThatAreHeavyEnough) {

@@ -143,7 +143,7 @@ Worst walked(const std::shared_ptr<const ByteGrammar>& grammar, const TokenTrie&
   return worst;
 }
 
-// What one step may cost: TokenTrie::kMaxVisits, one state more, and each single byte behind that.
+// What one step may cost: TokenTrie::kMaxVisits, one state more, and each single byte after that.
 constexpr std::size_t kMaxStep =
     TokenTrie::kMaxVisits + 257 * (ByteAutomaton::kMaxVisits + ByteAutomaton::kMaxPositions);
 

@@ -65,7 +65,7 @@ std::string error_of(const fs::path& path, const std::string& text) {
   return "no error";
 }
 
-// What `call` gives in a child process that may not override permissions: started by root it becomes nobody.
+// The result of `call` in a child process without root's rights: started by root, it becomes the user nobody.
 template <class F>
 std::string without_roots_rights(const F& call) {
   int ends[2];

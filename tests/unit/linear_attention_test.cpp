@@ -272,7 +272,7 @@ TEST(LinearAttention, StepsOnANarrowStridedState) {
         EXPECT_EQ(load(state, 0, 0, f, e), load(packed, 0, 0, f, e)) << f << " " << e;
         memory[static_cast<std::size_t>(f * 7 + e * 3)] = 0;
       }
-    EXPECT_EQ(memory, std::vector<float>(60, 0.0F));  // nothing beside it was written
+    EXPECT_EQ(memory, std::vector<float>(60, 0.0F));  // nothing around it was written
   }
 }
 

@@ -1,4 +1,4 @@
-// Memory of weights and caches: pieces side by side in one stretch, or alone where they are large.
+// Memory of weights and caches: pieces next to each other in one block, or in a separate block where they are large.
 #include "base/long_lived_memory.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(LongLivedMemory, PiecesAreAlignedAndApart) {
     std::int64_t bytes;
   };
   std::vector<Piece> pieces;
-  // Around the alignment, more than a stretch of 32 MiB together, around a stretch alone, and small ones after it.
+  // Around the alignment, more than one block of 32 MiB together, around the size of a block, and small ones after it.
   for (const std::int64_t bytes :
        {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{64}, std::int64_t{65}, 20 * kMiB, 12 * kMiB,
         12 * kMiB, 32 * kMiB - 64, 32 * kMiB - 63, 32 * kMiB, 33 * kMiB, std::int64_t{65}, std::int64_t{1}})
@@ -44,7 +44,7 @@ TEST(LongLivedMemory, PiecesAreAlignedAndApart) {
 }
 
 TEST(LongLivedMemory, SmallPiecesShareAStretch) {
-  const std::shared_ptr<char> first = long_lived_memory(32 * kMiB - 64);  // fills one, or has one of its own
+  const std::shared_ptr<char> first = long_lived_memory(32 * kMiB - 64);  // fills a block, or has a separate one
   std::shared_ptr<char> a = long_lived_memory(100), b = long_lived_memory(100);
   EXPECT_EQ(b.get() - a.get(), 128);
   a.reset();

@@ -679,7 +679,7 @@ TEST(Look, TheProbeIsThatOfTheWeights) {
     EXPECT_NEAR(session.probe().induction[n], induction.sum / static_cast<double>(induction.rows), 1e-4);
     EXPECT_NEAR(session.probe().duplicate[n], duplicate.sum / static_cast<double>(duplicate.rows), 1e-4);
   }
-  // The second half begins behind its first token, which nothing before predicts.
+  // The second half begins after its first token, which nothing before predicts.
   HandMean first, second;
   for (std::int64_t i = std::max<std::int64_t>(1, probe.first); i < T; ++i) {
     double sum = 0;
@@ -815,7 +815,7 @@ TEST(Look, AStepSaysWhatItDrew) {
   EXPECT_TRUE(look.append(stops.back()).ends);
 }
 
-// A run that grows draws what generate() draws: each token with a number of its own from the seed.
+// A run that grows draws what generate() draws: each token with its own random number from the seed.
 TEST(Look, DrawsWhatGenerateDraws) {
   Looked looked("llama");
   const std::vector<Token> tokens = looked.tokens(12);

@@ -101,7 +101,7 @@ TEST(Patterns, BigBirdCausalAndBesideACache) {
   }
 }
 
-// The last query stands at the last key: where there are more queries, the first have no block of their own.
+// The last query is at the last key: with more queries than keys, the first ones have no block.
 TEST(Patterns, BigBirdWithMoreQueriesThanKeys) {
   for (const int64_t window : {1, 3, 5})
     for (const int64_t global : {0, 1, 2}) {

@@ -155,7 +155,7 @@ TEST(ResumedRun, ThatEndedEarlyStaysEnded) {
   EXPECT_TRUE(bits_of(job.run) == before);
 }
 
-// A pipe that nobody writes to holds up whoever opens it.
+// Opening a pipe without a writer blocks.
 TEST(ResumedRun, RefusesPipesInThePlaceOfFiles) {
   const TempFolder place;
   const TrainJob job = tiny_job(Stage::pretrain, place.path() / "run");

@@ -88,7 +88,7 @@ TEST_P(Threads, NoItemAndOneItem) {
   EXPECT_EQ(runs, 1);
 }
 
-// While a call has the pool, that of another thread does its work alone and waits for nothing.
+// While a call has the pool, a call of another thread does its own work and waits for nothing.
 TEST_P(Threads, ASecondCallerWorksAlone) {
   std::atomic<bool> begun{false}, done{false};
   std::thread second([&] {

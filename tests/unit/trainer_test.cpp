@@ -334,7 +334,7 @@ TEST_F(Training, AnEqualValidationIsNoBetter) {
   EXPECT_EQ(train_until(j).end, TrainEnd::done) << "0: never";
 }
 
-// 8 documents of 33 tokens, 32 predictions each, in steps of 2 rows of 32: what is held out is no part of an epoch.
+// 8 documents of 33 tokens, 32 predictions each, in steps of 2 rows of 32: what is held out is not part of an epoch.
 TEST_F(Training, AnEpochIsTheDocumentsThatAreNotHeldOut) {
   const fs::path same =
       data(std::vector<std::vector<std::int32_t>>(8, std::vector<std::int32_t>(33, 5)), DataKind::text);

@@ -59,7 +59,7 @@ struct EngineStats {
 };
 
 // For one thread, and the only user of its model while it runs; it keeps the model's weights alive. The same request
-// gives the same tokens whatever runs beside it.
+// gives the same tokens whatever else is in the batch.
 class ATTEND_API Engine {
  public:
   explicit Engine(Model& model, const EngineOptions& options = {});

@@ -155,7 +155,7 @@ def test_thoughts(client):
 
 
 def test_token_ids_are_no_text(client):
-    """As LangChain's OpenAIEmbeddings sends them unless it is told not to."""
+    """As LangChain's OpenAIEmbeddings sends them unless check_embedding_ctx_length is False."""
     for ids in ([5, 6], [[5, 6], [7]]):
         with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False") as error:
             client.embeddings.create(model="words", input=ids)
