@@ -5,6 +5,7 @@ usage: language_model.py MODEL.gguf [--rounds N] [--threads N] [--text FILE] [--
 
 import argparse
 import ctypes
+import importlib.metadata
 import json
 import math
 import os
@@ -151,6 +152,12 @@ class LlamaLoss:
         return float((total - scores[numpy.arange(len(tokens) - 1), tokens[1:]]).sum())
 
 
+def stored_format(model):
+    """The tensor types of a file and their sizes, as `attend info` prints them."""
+    lines = subprocess.run([BUILD / "bin/attend", "info", model], check=True, capture_output=True, text=True).stdout.splitlines()
+    return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("stored"))
+
+
 def compare_rates(attend, peers, rounds):
     rows = [("prefill of 1,024 tokens", 1024, lambda p: p.prefill(1024)),
             ("decode after 128", 32, lambda p: p.decode(128, 32)),
@@ -163,13 +170,12 @@ def compare_rates(attend, peers, rounds):
                 seconds = run(p)
                 if number > 0:  # the first warms up
                     times[p].append(seconds)
-        ours = tokens / statistics.median(times[attend])
         best = min(peers, key=lambda p: statistics.median(times[p]))
-        theirs = tokens / statistics.median(times[best])
+        rates = {p: tokens / statistics.median(times[p]) for p in (attend, best)}
         spread = [tokens / t for t in (max(times[attend]), min(times[attend]))]
-        print(f"{label:<26}{ours:9.1f} tokens/s ({spread[0]:.1f}-{spread[1]:.1f})   {theirs:9.1f} ({best.name()})"
-              f"   {ours / theirs:5.2f}x", flush=True)
-        results.append({"row": label, "attend": ours, "llama.cpp": theirs, "flags": best.name(), "ratio": ours / theirs})
+        print(f"{label:<26}{rates[attend]:9.1f} tokens/s ({spread[0]:.1f}-{spread[1]:.1f})   {rates[best]:9.1f} ({best.name()})",
+              flush=True)
+        results.append({"row": label, "attend": rates[attend], "llama.cpp": rates[best], "flags": best.name()})
     return results
 
 
@@ -214,7 +220,10 @@ def main():
     result = {}
     if not arguments.skip_rates:
         flash = LlamaCpp(arguments.model, arguments.threads, True, 4608)
-        print("tokens/s, median of", arguments.rounds, "rounds:", "attend, then llama.cpp's better setting")
+        print(f"{arguments.model.name} ({stored_format(arguments.model)}), {arguments.threads} threads; baseline: llama-cpp-python "
+              f"{importlib.metadata.version('llama-cpp-python')}")
+        print(f"tokens/s, median of {arguments.rounds} rounds: attend, then llama.cpp's better setting")
+        print("No ratio: the baseline is not llama-bench at its best flags.")
         result["rates"] = compare_rates(attend, [plain, flash], arguments.rounds)
     print("greedy answers of", arguments.tokens, "tokens")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,14 @@
-"""attend serve beside llama.cpp's server (llama_cpp.server of llama-cpp-python) on the same file, interleaved in one run.
+"""Measures attend serve and llama_cpp.server (of llama-cpp-python) on the same file, interleaved in one run.
 
 usage: serve.py MODEL.gguf [--rounds N] [--concurrency 1,4,8,16] [--tokens N] [--requests N] [--threads N] [--json FILE]
 
-Both are asked by `attend bench serve`: time to the first token, between tokens, tokens per second. llama_cpp.server answers
-one request after the other; it is told not to break off the one that runs (--interrupt_requests false).
+`attend bench serve` is the client of both: time to first token, inter-token latency, tokens per second. No ratio is printed:
+llama_cpp.server serves one request at a time, so it is not a baseline for concurrent chats (llama-server with parallel slots is).
+It runs with --interrupt_requests false, so that a new request does not cancel the one in progress.
 """
 
 import argparse
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -71,6 +73,8 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
+    print(f"{pathlib.Path(options.model).name}, {options.threads} threads; baseline: llama_cpp.server of llama-cpp-python "
+          f"{importlib.metadata.version('llama-cpp-python')}, one request at a time; no ratio", flush=True)
     servers = {name: start(name, options.model, options.threads) for name in ("attend", "llama.cpp")}
     results = []
     try:
@@ -87,8 +91,6 @@ def main():
                 print(f"{clients:3} clients  {name:10} {line['tokens_per_second']:8.1f} tokens/s   first token {line['first_token_ms_p50']:8.1f} ms"
                       f"   between tokens {line['between_tokens_ms_p50']:7.1f} ms (p95 {line['between_tokens_ms_p95']:.1f})   failed {line['failed']:.0f}",
                       flush=True)
-            ours, theirs = (statistics.median(row["tokens_per_second"] for row in rows[name]) for name in servers)
-            print(f"             attend has {ours / theirs:.2f} times the throughput" if theirs else "", flush=True)
     finally:
         for process, _ in servers.values():
             process.terminate()
