@@ -43,7 +43,7 @@ class Attend(Peer):
         if case.mask == "full":
             return attend.no_mask()
         if case.mask == "window":
-            return attend.causal() & attend.window(case.window - 1)
+            return attend.window(case.window - 1, 0)
         if case.mask == "packed":
             return attend.segments(offsets(case)) & attend.causal()
         return attend.causal()

@@ -111,7 +111,15 @@ ATTEND_API Mask except(const Mask& hidden);
 ATTEND_API Mask no_mask();
 ATTEND_API Mask causal(Diagonal diagonal = Align::last_key);
 // Inclusive on both sides: window(2, 0) sees the query's own key and the two before it.
-ATTEND_API Mask window(std::int64_t left, std::int64_t right = kUnlimited, Diagonal diagonal = Align::last_key);
+ATTEND_API Mask window(std::int64_t left, std::int64_t right, Diagonal diagonal = Align::last_key);
+// One side alone does not compile: it would leave open whether the keys after the query are seen.
+template <class Left>
+Mask window(Left) {
+  static_assert(sizeof(Left) == 0,
+                "window needs both sides: window(left, 0) for causal windows, window(left, kUnlimited) to see all keys "
+                "after the query");
+  return {};
+}
 // Keys from lengths[b] on are padding. One length per batch, or one for all.
 ATTEND_API Mask padding(std::vector<std::int64_t> lengths);
 // Keys before counts[b] are padding.

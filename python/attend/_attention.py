@@ -109,7 +109,7 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
     heads (GQA, MQA) and v another dim. float32, float16, bfloat16 or float64; NumPy, PyTorch (CPU), JAX (CPU), or
     anything with DLPack. No input is copied; the result is of q's library.
 
-    mask           attend.causal(), window(n), padding(lengths), ... composed with &
+    mask           attend.causal(), window(left, right), padding(lengths), ... composed with &
     scale          1/sqrt(dim) by default; 1.0 turns it off
     bias           added to the scores; broadcasts over batch, heads, queries and keys
     distance_bias  instead of bias, [queries + keys - 1] or [heads, queries + keys - 1]: element queries - 1 + j - i is
@@ -123,7 +123,7 @@ def attention(q: Any, k: Any, v: Any, mask: Optional[Mask] = None, *, scale: Opt
     return_statistics   also a RowStatistics, what each row of weights is like, gathered in the same sweep: True, or the
                         options of Observation.statistics as a dict, such as {"tokens": ids}
 
-    >>> out = attend.attention(q, k, v, mask=attend.causal() & attend.window(1023))
+    >>> out = attend.attention(q, k, v, mask=attend.window(1023, 0))
     """
     options = score_options(mask, scale, bias, softcap, alibi_slopes, alibi_align, sinks, dropout, seed, distance_bias)
     wanted = None

@@ -176,7 +176,7 @@ def _distance_rule(leaf: Callable, offset: int) -> Optional[masks.Mask]:
     if kind == "causal_mask_function":
         return masks.causal(offsets=offset)
     if kind == "sliding_window_overlay":
-        return masks.window(values["sliding_window"] - 1, offsets=offset)
+        return masks.window(values["sliding_window"] - 1, masks.UNLIMITED, offsets=offset)
     if kind == "sliding_window_bidirectional_overlay":
         return masks.window(values["sliding_window"], values["sliding_window"], offsets=offset)
     return masks.no_mask() if kind == "bidirectional_mask_function" else None
@@ -267,7 +267,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         if is_causal and query.shape[2] > 1:  # as PyTorch's is_causal; a lone query is a decoding step and sees all
             mask = masks.causal("first_key")
             if sliding_window is not None:
-                mask = mask & masks.window(sliding_window - 1, align="first_key")
+                mask = mask & masks.window(sliding_window - 1, masks.UNLIMITED, align="first_key")
     elif isinstance(attention_mask, RuleMask) and attention_mask.rule is not None:
         mask = attention_mask.rule
     elif attention_mask.dtype == torch.bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class Mask:
     ``a | b`` what one of them does, ``~a`` what a does not.
 
     >>> import attend
-    >>> mask = attend.causal() & attend.window(1024)
+    >>> mask = attend.window(1023, 0) & attend.padding([700, 1000])
     """
 
     __slots__ = ("_core", "_made", "_alone")
@@ -100,11 +100,14 @@ def causal(align: str = "last_key", offsets: Any = None) -> Mask:
     return rule("causal", diagonal(align, offsets))
 
 
-def window(left: int, right: int = UNLIMITED, align: str = "last_key", offsets: Any = None) -> Mask:
-    """Keys from ``left`` before a query's own to ``right`` after it, inclusive; -1 lifts a side.
+def window(left: int, right: Optional[int] = None, align: str = "last_key", offsets: Any = None) -> Mask:
+    """Keys from ``left`` before a query's own to ``right`` after it, inclusive; -1 lifts a side. Both are required.
 
-    >>> attend.causal() & attend.window(1023)     # the last 1,024 keys
+    >>> attend.window(1023, 0)     # causal: the last 1,024 keys
     """
+    if right is None:
+        raise TypeError(f"window needs both sides: window({left}, 0) for a causal window, window({left}, -1) to see all "
+                        "keys after the query")
     return rule("window", whole(left, "left"), whole(right, "right"), diagonal(align, offsets))
 
 

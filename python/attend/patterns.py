@@ -36,7 +36,7 @@ def columns(period: int, first: int, count: int = 1) -> Mask:
 def tokens(positions: Any) -> Mask:
     """Keys at these positions, and no others.
 
-    >>> attend.causal() & (attend.window(1023) | attend.tokens([0, 1, 2, 3]))
+    >>> attend.causal() & (attend.window(1023, 0) | attend.tokens([0, 1, 2, 3]))
     """
     return rule("tokens", _ints(positions, "positions"))
 

@@ -31,7 +31,10 @@ void bind_mask(nb::module_& m) {
 
   m.def("no_mask", &no_mask);
   m.def("causal", &causal, "diagonal"_a);
-  m.def("window", &window, "left"_a, "right"_a, "diagonal"_a);
+  m.def(
+      "window",
+      [](std::int64_t left, std::int64_t right, const Diagonal& diagonal) { return window(left, right, diagonal); },
+      "left"_a, "right"_a, "diagonal"_a);
   m.def("padding", &padding, "lengths"_a);
   m.def("left_padding", &left_padding, "counts"_a);
   m.def("prefix", &prefix, "lengths"_a, "diagonal"_a);

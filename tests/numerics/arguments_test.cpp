@@ -261,7 +261,7 @@ TEST(Arguments, Masks) {
       {"negative left padding", [](Call& c) { c.options.mask = left_padding({-4}); }, "-4"},
       {"prefix beyond", [](Call& c) { c.options.mask = prefix({12}); }, "12"},
       {"prefixes of another batch", [](Call& c) { c.options.mask = prefix({1, 1, 1, 1}); }, "4"},
-      {"window", [](Call& c) { c.options.mask = window(-2); }, "-2"},
+      {"window", [](Call& c) { c.options.mask = window(-2, kUnlimited); }, "-2"},
       {"window right", [](Call& c) { c.options.mask = window(0, -7); }, "-7"},
       {"offsets of another batch", [](Call& c) { c.options.mask = causal(Diagonal::at({0, 1, 2})); }, "3"},
       {"no offsets", [](Call& c) { c.options.mask = causal(Diagonal::at({})); }, "0 values"},

@@ -27,7 +27,7 @@ MASKS = {
     "causal_first_key": (lambda: attend.causal("first_key"), lambda b, h, i, j: j <= i),
     "causal_offsets": (lambda: attend.causal(offsets=[0, 3, -2]), lambda b, h, i, j: j <= i + (0, 3, -2)[b]),
     "window": (lambda: attend.window(2, 1), lambda b, h, i, j: last(i) - 2 <= j <= last(i) + 1),
-    "window_left": (lambda: attend.window(2), lambda b, h, i, j: last(i) - 2 <= j),
+    "window_left": (lambda: attend.window(2, -1), lambda b, h, i, j: last(i) - 2 <= j),
     "window_right": (lambda: attend.window(-1, 0, "first_key"), lambda b, h, i, j: j <= i),
     "window_offset": (lambda: attend.window(1, 0, offsets=2), lambda b, h, i, j: i + 1 <= j <= i + 2),
     "padding": (lambda: attend.padding([9, 4, 0]), lambda b, h, i, j: j < (9, 4, 0)[b]),
@@ -49,14 +49,14 @@ MASKS = {
                        lambda b, h, i, j: j < (1, 0, 3)[b] or j <= i + (0, 2, 1)[b]),
     "window_offsets": (lambda: attend.window(0, 1, offsets=[0, 1, 3]),
                        lambda b, h, i, j: i + (0, 1, 3)[b] <= j <= i + (0, 1, 3)[b] + 1),
-    "window_both_unlimited": (lambda: attend.window(-1) & attend.padding(8), lambda b, h, i, j: j < 8),
+    "window_both_unlimited": (lambda: attend.window(-1, -1) & attend.padding(8), lambda b, h, i, j: j < 8),
     "either": (lambda: attend.window(0, 0) | attend.padding([2, 0, 1]), lambda b, h, i, j: j == last(i) or j < (2, 0, 1)[b]),
     "hidden": (lambda: ~attend.causal(), lambda b, h, i, j: j > last(i)),
     "except": (lambda: attend.causal() & ~attend.window(1, 0), lambda b, h, i, j: j < last(i) - 1),
     "hidden_twice": (lambda: ~~attend.padding([9, 4, 1]), lambda b, h, i, j: j < (9, 4, 1)[b]),
     "segments_one_list": (lambda: attend.segments([0, 2, 6]), lambda b, h, i, j: j < 6 and (i < 2) == (j < 2)),
     "dense_heads": (lambda: attend.dense(np.array([True, False, True, True]).reshape(H, 1, 1)), lambda b, h, i, j: h != 1),
-    "composed": (lambda: attend.causal() & attend.window(3) & attend.padding([9, 7, 5]) & attend.dense(DENSE),
+    "composed": (lambda: attend.causal() & attend.window(3, -1) & attend.padding([9, 7, 5]) & attend.dense(DENSE),
                  lambda b, h, i, j: last(i) - 3 <= j <= last(i) and j < (9, 7, 5)[b] and DENSE[b, 0, i, j]),
 }
 
@@ -264,7 +264,7 @@ def test_backward_by_differences(name):
 # ---- Golden files ----
 
 GOLDEN_MASKS = {"full": lambda: None, "causal": attend.causal, "padding": lambda: attend.padding(golden.LENGTHS),
-                "window": lambda: attend.causal() & attend.window(golden.WINDOW)}
+                "window": lambda: attend.window(golden.WINDOW, 0)}
 
 
 @pytest.mark.parametrize("name", golden.CASES)

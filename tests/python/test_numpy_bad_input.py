@@ -90,7 +90,8 @@ BAD_MASKS = {
     "dense: rank": (lambda: attend.dense(np.ones((1,) * 5, bool)), ValueError, "dense mask has 5 dimensions"),
     "dense: None": (lambda: attend.dense(None), TypeError, "dense mask dtype is object"),
     "blocks": (lambda: attend.blocks(np.ones(3, bool), 1, 1), ValueError, "bits has 1 dimensions"),
-    "window": (lambda: attend.window("x"), TypeError, "left is 'x', expected a whole number"),
+    "window": (lambda: attend.window("x", -1), TypeError, "left is 'x', expected a whole number"),
+    "window of one side": (lambda: attend.window(3), TypeError, "window needs both sides: window(3, 0) for a causal window"),
     "and": (lambda: attend.causal() & True, TypeError, "unsupported operand"),
     "and, other side": (lambda: None & attend.causal(), TypeError, "unsupported operand"),
 }
@@ -104,7 +105,7 @@ def test_bad_masks(name):
 
 
 @pytest.mark.parametrize("make", [
-    lambda: attend.window(-5), lambda: attend.window(2, -7), lambda: attend.blocks(np.ones((1, 1), bool), 0, 7),
+    lambda: attend.window(-5, -1), lambda: attend.window(2, -7), lambda: attend.blocks(np.ones((1, 1), bool), 0, 7),
     lambda: attend.blocks(np.ones((1, 1), bool), -5, 7), lambda: attend.padding([-1, 2]), lambda: attend.padding([]),
     lambda: attend.left_padding([1, -1]), lambda: attend.segments([1, 3]), lambda: attend.segments([0, 3, 2]),
     lambda: attend.segments([]), lambda: attend.segments([0, 5], [0]), lambda: attend.prefix([-3]),

@@ -129,7 +129,7 @@ def test_step_by_step(name):
     cache.truncate(4)
     assert cache.length == 4 and (layer.step(x[:, 4:], cache) == whole[:, 4:]).all()
     cache.truncate(0)
-    windowed = layer.step(x, cache, attend.causal() & attend.window(2))
+    windowed = layer.step(x, cache, attend.window(2, 0))
     close(windowed, expected(layer, name, x, visible=CAUSAL & ~np.tril(np.ones((7, 7), bool), -3))[0], "f32")
 
 

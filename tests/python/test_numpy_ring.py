@@ -42,7 +42,7 @@ for sharding in ("contiguous", "zigzag"):
         got = attend.ring.attention_backward(comm, part(dout), part(q), part(k), part(v), out, lse, sharding=sharding, **options)
         whole = attend.causal() if options.get("causal") else attend.no_mask()
         if "window" in options:
-            whole = attend.window(5, 0) if options.get("causal") else attend.window(3)
+            whole = attend.window(5, 0) if options.get("causal") else attend.window(3, -1)
         o, l = attend.attention(q, k, v, mask=whole, return_lse=True)
         want = attend.attention_backward(dout, q, k, v, o, l, mask=whole)
         for a, b in zip(got, (want.dq, want.dk, want.dv)):

@@ -11,7 +11,7 @@ X = np.ones((1, 1, 4, 8), np.float32)
 TABLE = np.ones((32, 4), np.float32)
 LATENT = dict(kv_rank=8, nope_dim=8, rope_dim=4, value_dim=8)
 BAD = {
-    "window": ("left", lambda n: attend.window(n)),
+    "window": ("left", lambda n: attend.window(n, -1)),
     "window, right": ("right", lambda n: attend.window(1, n)),
     "padding": ("lengths", lambda n: attend.padding([n])),
     "blocks": ("block_queries", lambda n: attend.blocks(np.ones((2, 2)), n, 2)),
@@ -62,8 +62,8 @@ def test_fractions_are_refused_by_name(case, number):
 
 @pytest.mark.parametrize("number", [2, np.int32(2), np.uint8(2), np.array(2)])
 def test_whole_numbers_of_any_kind(number):
-    out = attend.attention(Q, K, V, attend.window(number), dropout=0.5, seed=number)
-    assert np.array_equal(out, attend.attention(Q, K, V, attend.window(2), dropout=0.5, seed=2))
+    out = attend.attention(Q, K, V, attend.window(number, -1), dropout=0.5, seed=number)
+    assert np.array_equal(out, attend.attention(Q, K, V, attend.window(2, -1), dropout=0.5, seed=2))
 
 
 def test_what_takes_memory_has_a_bound():

@@ -369,7 +369,7 @@ TEST(RingArguments, OptionsThatDifferAreRefused) {
       {{.alibi_slopes = slopes}, {.alibi_slopes = slopes, .alibi_diagonal = Diagonal::at({1})}},
       {{.mask = causal()}, {.mask = causal(Diagonal::at({1}))}},
       {{.mask = causal()}, {.mask = window(2, 0)}},
-      {{.mask = causal()}, {.mask = causal() & window(2)}},
+      {{.mask = causal()}, {.mask = window(2, 0)}},
       {{.mask = window(2, 1)}, {.mask = window(1, 1)}},
       {{.mask = window(2, 1)}, {.mask = window(2, 2)}},
       {{.mask = window(2, 1)}, {.mask = window(2, 1, Diagonal::at({1}))}},

@@ -210,7 +210,7 @@ void Problem::make_mask() {
       mask = causal(Align::last_key);
       break;
     case MaskKind::causal_window:
-      mask = causal() & attend::window(1 + N / 5);
+      mask = attend::window(1 + N / 5, 0);
       break;
     case MaskKind::padding:
       mask = attend::padding(falling(c.B, N - N / 3, N / 2));

@@ -188,7 +188,7 @@ void run_cache(Draw& draw, Hash& hash) {
   const Tensor q = draw.tensor(dtype, {B, Hk * G, M, D});
   Tensor out(dtype, {B, Hk * G, M, E}), lse(DType::f32, {B, Hk * G, M, 1});
   AttentionOptions options;
-  options.mask = draw.chance(3) ? no_mask() : draw.chance(2) ? causal() : causal() & window(100);
+  options.mask = draw.chance(3) ? no_mask() : draw.chance(2) ? causal() : window(100, 0);
   if (draw.chance(4)) options.mask = options.mask & (dilated(3) | columns(5, 0));
   if (draw.chance(4)) options.softcap = 3;
   attention(q, cache, sequences, out, options, {.lse = lse.view(), .weights = {}, .row_sums = {}});
@@ -219,13 +219,13 @@ Mask draw_mask(Draw& draw, int64_t length) {
     case 0:
       return no_mask();
     case 1:
-      return causal() & window(20);
+      return window(20, 0);
     case 2:
       return causal() & left_padding({1});
     case 3:
       return segments({0, length / 2, length}) & causal();
     case 4:
-      return causal() & (dilated(2) | window(2));
+      return causal() & (dilated(2) | window(2, kUnlimited));
     default:
       return causal();
   }

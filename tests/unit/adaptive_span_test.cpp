@@ -294,7 +294,7 @@ TEST(AdaptiveSpan, BadArgumentsAreTold) {
   EXPECT_NE(said([](auto& o) { o.ramp = std::nan(""); }).find("ramp is"), std::string::npos);
   EXPECT_NE(said([](auto& o) { o.ramp = 1e9; }).find("up to 2^20"), std::string::npos);
   EXPECT_NE(said([](auto& o) { o.max_span = -1; }).find("max_span is -1"), std::string::npos);
-  EXPECT_NE(said([](auto& o) { o.mask = window(3); }).find("the mask is a window, expected padding alone"),
+  EXPECT_NE(said([](auto& o) { o.mask = window(3, kUnlimited); }).find("the mask is a window, expected padding alone"),
             std::string::npos);
   EXPECT_NE(said([](auto& o) { o.diagonal = Diagonal::at({1, 2, 3}); }).find("3 values"), std::string::npos);
   EXPECT_EQ(said([](auto& o) { o.max_span = 1e18; }), "");

@@ -42,7 +42,7 @@ std::vector<AdditiveCase> cases() {
       {1, 2, 1, 65, 63, 16, 5, {no_mask(), 0.5}},
       {1, 4, 2, 70, 130, 33, 17, {causal()}},
       {2, 2, 2, 70, 130, 8, 4, {dense(kDense.data(), {2, 2, 70, 130})}},
-      {1, 2, 2, 70, 70, 20, 8, {causal(Align::first_key) & window(9)}},
+      {1, 2, 2, 70, 70, 20, 8, {causal(Align::first_key) & window(9, kUnlimited)}},
       {2, 2, 1, 67, 129, 24, 9, {padding({129, 3})}},
       {1, 2, 2, 70, 130, 8, 4, {blocks(30, 26, 2, 3, 5, bits)}},
       {1, 1, 1, 90, 90, 12, 4, {segments({0, 13, 80}) & causal()}},

@@ -104,7 +104,7 @@ TEST(Memory, AShapeSeenBeforeAllocatesNothing) {
       const Tensor q = drawn(1, {2, 4, M, 40}, dtype), k = drawn(2, {2, 2, 1300, 40}, dtype);
       Tensor out(dtype, q.shape()), lse(DType::f32, {2, 4, M, 1}), dq(dtype, q.shape()), dk(dtype, k.shape()),
           dv(dtype, k.shape());
-      const AttentionOptions options{.mask = causal() & window(900)};
+      const AttentionOptions options{.mask = window(900, 0)};
       const auto run = [&] {
         attention(q, k, k, out, options, {.lse = lse});
         attention_backward(out, q, k, k, out, lse, {dq, dk, dv}, options);

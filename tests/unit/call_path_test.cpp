@@ -31,7 +31,7 @@ struct Inputs {
 };
 
 std::vector<Mask> masks(std::int64_t N) {
-  return {no_mask(), causal(), causal() & window(5), padding({N, N / 2}), causal() & (window(3) | columns(7, 0))};
+  return {no_mask(), causal(), window(5, 0), padding({N, N / 2}), causal() & (window(3, kUnlimited) | columns(7, 0))};
 }
 
 TEST(CallPath, AttentionLowersItsMaskOnce) {
@@ -133,7 +133,7 @@ TEST(CallPath, LayersLowerTheirMaskOnce) {
     block.initialise(1);
     const Tensor x = random_tensor(dtype, {2, 1, 12, 16}, 7);
     AttentionOptions options;
-    options.mask = causal() & window(4);
+    options.mask = window(4, 0);
     EXPECT_EQ(lowered_by([&] { block.forward(x, options); }), 1);
     EXPECT_EQ(lowered_by([&] { block.backward(x, x, options); }), 1);
 

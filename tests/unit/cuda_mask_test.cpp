@@ -50,14 +50,14 @@ TEST(CudaMask, HasTheIntervalsOfThePlan) {
     expect_same("causal to the first key", causal(Align::first_key), 2, M, N);
     expect_same("causal at", causal(Diagonal::at({-5, 7})), 2, M, N);
     expect_same("window", window(9, 3), 2, M, N);
-    expect_same("window to the left", window(9), 2, M, N);
-    expect_same("window and causal", window(9) & causal(), 2, M, N);
+    expect_same("window to the left", window(9, kUnlimited), 2, M, N);
+    expect_same("window and causal", window(9, kUnlimited) & causal(), 2, M, N);
     expect_same("padding", padding({last, 3}), 2, M, N);
     expect_same("no keys", padding({0, last}), 2, M, N);
     expect_same("left padding and causal", left_padding({2, 20}) & causal(), 2, M, N);
     expect_same("prefix", prefix({11}), 2, M, N);
     expect_same("prefix by batch", prefix({11, 0}), 2, M, N);
-    expect_same("prefix and window", prefix({11}) & window(15), 2, M, N);
+    expect_same("prefix and window", prefix({11}) & window(15, kUnlimited), 2, M, N);
     expect_same("chunks", chunks(8, 1), 2, M, N);
   }
 }
@@ -72,7 +72,7 @@ TEST(CudaMask, CountsWithinSegments) {
 }
 
 TEST(CudaMask, TooManyRulesAreRefused) {
-  const MaskPlan plan(causal() & window(9) & padding({3}) & chunks(2) & left_padding({1}), 1, 1, 8, 8);
+  const MaskPlan plan(causal() & window(9, kUnlimited) & padding({3}) & chunks(2) & left_padding({1}), 1, 1, 8, 8);
   DeviceMask lowered{};
   std::vector<int> ints;
   EXPECT_THROW(lower_mask(plan, lowered, ints), InvalidArgument);

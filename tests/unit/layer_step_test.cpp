@@ -43,7 +43,7 @@ struct StepMask {
 std::vector<StepMask> step_masks() {
   return {{"causal", causal(), true},
           {"window", window(37, 0), true},
-          {"causal and wide window", causal() & window(530), true},
+          {"causal and wide window", window(530, 0), true},
           {"padding", causal() & left_padding({3}), false},
           {"prefix", prefix({5}), false}};
 }

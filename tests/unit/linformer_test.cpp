@@ -246,7 +246,7 @@ TEST(Linformer, BadArgumentsAreTold) {
   const char* why = "expected padding alone: each projected key mixes all positions";
   EXPECT_NE(said({causal(), {}}).find("linformer: the mask is causal, " + std::string(why)), std::string::npos);
   EXPECT_NE(said({causal(), {}}).find("the future"), std::string::npos);
-  EXPECT_NE(said({window(3), {}}).find("the mask is a window"), std::string::npos);
+  EXPECT_NE(said({window(3, kUnlimited), {}}).find("the mask is a window"), std::string::npos);
   EXPECT_NE(said({segments({0, 53}), {}}).find("segments"), std::string::npos);
   EXPECT_NE(said({padding({1, 2, 3}), {}}).find("3 values, expected 1 or 2"), std::string::npos);
   EXPECT_NE(said({{}, HUGE_VAL}).find("scale is inf"), std::string::npos);

@@ -62,7 +62,7 @@ TEST(MaskRules, WindowIsInclusiveOnBothSides) {
   EXPECT_EQ(draw(window(0, 1), 4, 4), "1100/0110/0011/0001");
   EXPECT_EQ(draw(window(0, 0), 3, 3), "100/010/001");
   EXPECT_EQ(draw(window(1, kUnlimited), 4, 4), "1111/1111/0111/0011");
-  EXPECT_EQ(draw(window(1), 4, 4), "1111/1111/0111/0011");
+  EXPECT_EQ(draw(window(1, kUnlimited), 4, 4), "1111/1111/0111/0011");
   EXPECT_EQ(draw(window(kUnlimited, 1), 4, 4), "1100/1110/1111/1111");
   EXPECT_EQ(draw(window(kUnlimited, kUnlimited), 2, 3), "111/111");
   EXPECT_EQ(draw(window(1, 1, Align::first_key), 2, 5), "11000/11100");
@@ -152,7 +152,7 @@ TEST(MaskRules, DenseRepeatsDimensionsOfSizeOne) {
 }
 
 TEST(MaskRules, AndKeepsWhatEveryRuleAllows) {
-  EXPECT_EQ(draw(causal() & window(1), 4, 4), "1000/1100/0110/0011");
+  EXPECT_EQ(draw(causal() & window(1, kUnlimited), 4, 4), "1000/1100/0110/0011");
   EXPECT_EQ(draw(causal() & padding({2}), 3, 3), "100/110/110");
   EXPECT_EQ(draw(causal() & left_padding({1}), 3, 3), "000/010/011");
   EXPECT_EQ(draw(no_mask() & causal(), 2, 2), "10/11");
@@ -167,7 +167,7 @@ TEST(MaskRules, AndKeepsWhatEveryRuleAllows) {
 // ---- What the factories refuse ----
 
 TEST(MaskErrors, SayWhatWasGotAndExpected) {
-  EXPECT_EQ(error_of([] { window(-2); }), "window: left is -2, expected >= 0, or kUnlimited (-1)");
+  EXPECT_EQ(error_of([] { window(-2, kUnlimited); }), "window: left is -2, expected >= 0, or kUnlimited (-1)");
   EXPECT_EQ(error_of([] { window(0, -7); }), "window: right is -7, expected >= 0, or kUnlimited (-1)");
   EXPECT_NE(error_of([] { window(kMin, 0); }), "");
   EXPECT_EQ(error_of([] { padding({}); }), "padding: lengths has 0 values, expected one per batch, or one for all");

@@ -420,7 +420,7 @@ TEST(OverlapMask, ADenseMaskIsReadWhereItLies) {
   const Tensor q = random_tensor(DType::f32, kShape, 1);
   std::vector<float> memory(64, 1.0F);
   const auto* bits = reinterpret_cast<const std::uint8_t*>(memory.data());
-  const Mask mask = causal() & (dense(bits, {1, 1, 4, 4}) | window(1));
+  const Mask mask = causal() & (dense(bits, {1, 1, 4, 4}) | window(1, kUnlimited));
   const MutableView out = view_of(memory.data(), kShape);
   const auto refusal_of = [](const auto& call) {
     try {

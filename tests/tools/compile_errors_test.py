@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Mistakes against the C++ headers that must not compile, and what the compiler says about them.
+
+usage: compile_errors_test.py COMPILER
+"""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COMPILER = "c++"
+PROGRAM = """#include "attend/mask.hpp"
+using namespace attend;
+int main() {{
+  {}
+}}
+"""
+
+
+def compiled(statement):
+    """Whether it compiles, and what the compiler says."""
+    run = subprocess.run([COMPILER, "-std=c++20", f"-I{ROOT / 'include'}", "-fsyntax-only", "-x", "c++", "-"],
+                         input=PROGRAM.format(statement), text=True, capture_output=True, timeout=120, check=False)
+    return run.returncode == 0, run.stderr
+
+
+class CompileErrors(unittest.TestCase):
+    def refused(self, wrong, right, text):
+        self.assertEqual(compiled(right), (True, ""))
+        ok, said = compiled(wrong)
+        self.assertFalse(ok, f"{wrong} compiles")
+        self.assertIn(text, said)
+
+    def test_a_window_of_one_side(self):
+        self.refused("(void)window(1);", "(void)window(1, 0);", "window needs both sides: window(left, 0)")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        COMPILER = sys.argv.pop(1)
+    unittest.main()
