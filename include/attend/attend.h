@@ -53,7 +53,8 @@ ATTEND_API int attend_threads(void); /* 0 on error */
 /* Constants travel as int32_t, so that a value from outside can be checked. */
 enum { ATTEND_F32 = 0, ATTEND_F16 = 1, ATTEND_BF16 = 2, ATTEND_F64 = 3 };
 
-/* A view of [batch, heads, length, dim]; owns nothing. Strides are in elements, any sign; 0 repeats.
+/* A view of [batch, heads, length, dim]; owns nothing. Strides are in elements, any sign; 0 repeats, but not all four
+   may be 0 where there is more than one element: attend_tensor_contiguous fills a tensor in.
    The library writes only through tensors named as results. */
 typedef struct attend_tensor {
   int32_t dtype;
@@ -62,7 +63,8 @@ typedef struct attend_tensor {
   int64_t strides[4];
 } attend_tensor;
 
-/* Fills `tensor` in with the strides of contiguous memory. */
+/* Fills `tensor` in with the strides of contiguous memory. A shape has four sizes; a matrix is {1, 1, rows, columns}.
+ */
 ATTEND_API attend_status attend_tensor_contiguous(int32_t dtype, void* data, const int64_t shape[4],
                                                   attend_tensor* tensor);
 

@@ -80,7 +80,8 @@ enum class CacheFormat { plain, int8, fp8 };  // fp8: e4m3, PyTorch's float8_e4m
 struct CachePages {
   void* data = nullptr;  // written by append() alone
   Shape shape{};         // [pages, KV heads, tokens of a page, dim]
-  Strides strides{};     // in elements; the last is 1, the others are multiples of 16 bytes
+  // In elements; the last is 1, the others are multiples of 16 bytes.
+  Strides strides = default_strides(shape);
   // f32 [1|pages, 1|KV heads, 1|tokens of a page, 1], a dimension of size 1 is repeated. int8 has one for each row, as
   // PagedKvCache has: the largest of the row / 127; fp8 may have one for each row, for each head, or none: 1.
   std::optional<MutableView> scales{};

@@ -59,10 +59,10 @@ struct BlocksRule {  // block (i / block_queries, j / block_keys) is set
   std::int64_t cols;                                      // blocks along the keys
   std::shared_ptr<const std::vector<std::uint8_t>> bits;  // [heads, rows, cols], nonzero: visible
 };
-struct DenseRule {           // element (b, h, i, j) is nonzero; a dimension of size 1 is repeated
-  const std::uint8_t* data;  // the caller's memory, not copied
-  Shape shape;               // [1|B, 1|H, 1|M, 1|N]
-  Strides strides;           // in bytes
+struct DenseRule {                           // element (b, h, i, j) is nonzero; a dimension of size 1 is repeated
+  const std::uint8_t* data;                  // the caller's memory, not copied
+  Shape shape;                               // [1|B, 1|H, 1|M, 1|N]
+  Strides strides = default_strides(shape);  // in bytes
 };
 
 struct ChunksRule {  // p(i) / size - back <= j / size <= p(i) / size, each rounded down

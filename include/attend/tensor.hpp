@@ -1,11 +1,17 @@
 // Views over anyone's memory, and a small tensor that owns its own.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "attend's C++ headers need C++20 or later: compile with -std=c++20"
+#endif
+
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <tuple>
+#include <type_traits>
 
 #include "attend/export.h"
 
@@ -47,22 +53,42 @@ struct DTypeOf<BFloat16> {
   static constexpr DType value = DType::bf16;
 };
 
-using Shape = std::array<std::int64_t, 4>;    // [batch, heads, length, dim]
-using Strides = std::array<std::int64_t, 4>;  // in elements, any sign; 0 repeats
+// [batch, heads, length, dim]. All four sizes are given: a matrix is {1, 1, rows, columns}, and {rows, columns} does
+// not compile.
+struct Shape : std::array<std::int64_t, 4> {
+  constexpr Shape() : array{} {}
+  constexpr Shape(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim)
+      : array{batch, heads, length, dim} {}
+};
+
+inline constexpr std::int64_t kUnsetStride = -(std::int64_t{1} << 62);
+
+// In elements, any sign; 0 repeats. Strides that were not given are kUnsetStride: no operation reads through them.
+struct Strides : std::array<std::int64_t, 4> {
+  constexpr Strides() : array{kUnsetStride, kUnsetStride, kUnsetStride, kUnsetStride} {}
+  constexpr Strides(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim)
+      : array{batch, heads, length, dim} {}
+};
 
 ATTEND_API Strides contiguous_strides(const Shape& shape);
+// Of a view that was given a shape and no strides. Without a shape they stay unset: fields that are assigned later, one
+// by one, must include the strides.
+inline Strides default_strides(const Shape& shape) {
+  return shape == Shape() ? Strides() : contiguous_strides(shape);
+}
 
 // What an operation writes must share no memory with what it reads, nor with anything else that it writes: it throws
 // InvalidArgument before touching either. "y may be x" beside an operation allows the one thing: the very same view,
 // with the same strides.
 
-// A view owns nothing. The logical order is always [batch, heads, length, dim]; other layouts are strides.
+// A view owns nothing. The logical order is always [batch, heads, length, dim]; other layouts are strides. A view that
+// is given by dtype, data and shape is contiguous: View{DType::f32, data, {1, 8, 4096, 64}}.
 template <class Void>
 struct BasicView {
   DType dtype = DType::f32;
   Void* data = nullptr;
   Shape shape{};
-  Strides strides{};
+  Strides strides = default_strides(shape);
 
   std::int64_t batch() const { return shape[0]; }
   std::int64_t heads() const { return shape[1]; }
@@ -131,3 +157,11 @@ class ATTEND_API Tensor {
 };
 
 }  // namespace attend
+
+// So that `const auto [B, H, M, D] = shape` works.
+template <>
+struct std::tuple_size<attend::Shape> : std::integral_constant<std::size_t, 4> {};
+template <std::size_t N>
+struct std::tuple_element<N, attend::Shape> {
+  using type = std::int64_t;
+};

@@ -343,7 +343,7 @@ ArrayView Array::view(const Order& order) const {
 }
 
 ArrayView Array::view_at(std::span<const std::size_t> places) const {
-  ArrayView result{{dtype, address, {1, 1, 1, 1}, {}}, writable};
+  ArrayView result{{dtype, address, {1, 1, 1, 1}, {0, 0, 0, 0}}, writable};
   for (std::size_t i = 0; i < places.size(); ++i) {
     result.view.shape.at(places[i]) = shape.at(i);
     result.view.strides.at(places[i]) = strides.at(i);

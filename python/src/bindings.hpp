@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,6 +41,15 @@ inline std::optional<View> in(const std::optional<ArrayView>& array) {
 inline std::optional<MutableView> out(const char* what, const std::optional<ArrayView>& array) {
   if (!array) return std::nullopt;
   return array->out(what);
+}
+
+// What nanobind gives for four numbers: it converts to std::array, not to what derives from it.
+using FourNumbers = std::array<std::int64_t, 4>;
+inline Shape shape_of(const FourNumbers& n) {
+  return {n[0], n[1], n[2], n[3]};
+}
+inline Strides strides_of(const FourNumbers& n) {
+  return {n[0], n[1], n[2], n[3]};
 }
 
 DType dtype_named(const std::string& text);  // TypeError unless it is one of the four

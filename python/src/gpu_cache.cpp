@@ -51,7 +51,12 @@ Array four(nb::handle x, const char* name) {
 
 void bind_gpu_cache(nb::module_& m) {
   nb::class_<Side>(m, "GpuCacheSide")
-      .def(nb::init<std::uintptr_t, Shape, Strides>(), "address"_a, "shape"_a, "strides"_a);
+      .def(
+          "__init__",
+          [](Side* self, std::uintptr_t address, const FourNumbers& shape, const FourNumbers& strides) {
+            new (self) Side{address, shape_of(shape), strides_of(strides)};
+          },
+          "address"_a, "shape"_a, "strides"_a);
   nb::class_<GpuCache>(m, "GpuCache", "A view of a cache in a GPU's memory: [pages, KV heads, tokens, dim].")
       .def(
           "__init__",

@@ -52,8 +52,8 @@ void bind_mask(nb::module_& m) {
   // The array must outlive the mask: the Python wrapper keeps a reference to it.
   m.def(
       "dense",
-      [](std::uintptr_t address, const Shape& shape, const Strides& strides) {
-        return dense(reinterpret_cast<const std::uint8_t*>(address), shape, strides);
+      [](std::uintptr_t address, const FourNumbers& shape, const FourNumbers& strides) {
+        return dense(reinterpret_cast<const std::uint8_t*>(address), shape_of(shape), strides_of(strides));
       },
       "address"_a, "shape"_a, "strides"_a);
 }

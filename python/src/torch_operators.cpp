@@ -107,7 +107,7 @@ void check_rank(const char* name, const Tensor& x, bool valid, const char* expec
 MutableView view_at(const Tensor& x, const char* name, std::initializer_list<std::size_t> dims) {
   const std::optional<DType> dtype = engine_dtype(x.dtype());
   if (!dtype) throw InvalidArgument(std::string(name) + ": expected float32, float16, bfloat16 or float64");
-  MutableView view{*dtype, x.data(), {1, 1, 1, 1}, {}};
+  MutableView view{*dtype, x.data(), {1, 1, 1, 1}, {0, 0, 0, 0}};
   const std::int64_t *sizes = x.sizes(), *strides = x.strides();
   for (const std::size_t to : dims) view.shape.at(to) = *sizes++, view.strides.at(to) = *strides++;
   return view;

@@ -1,6 +1,7 @@
 // What the files of the C ABI share: error text, conversions; and the calls about library and machine.
 #include "abi/abi.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -14,8 +15,8 @@ namespace {
 
 thread_local std::array<char, 1024> last_error{};
 
-template <class Array>
-Shape four(const Array& values) {
+template <class Four>
+Four four(const std::int64_t* values) {
   return {values[0], values[1], values[2], values[3]};
 }
 
@@ -73,23 +74,34 @@ std::size_t checked_struct_size(const char* op, const char* type, const void* fr
        got + "the size of the struct in bytes, " + std::to_string(known) + " or less (call " + type + "_init first)");
 }
 
+void check_strides_given(const char* op, const char* what, const std::int64_t* shape, const std::int64_t* strides,
+                         const char* instead) {
+  const bool has_elements = std::all_of(shape, shape + 4, [](std::int64_t size) { return size > 0; });
+  const bool is_one = std::all_of(shape, shape + 4, [](std::int64_t size) { return size == 1; });
+  const bool is_given = std::any_of(strides, strides + 4, [](std::int64_t stride) { return stride != 0; });
+  if (!has_elements || is_one || is_given) return;
+  fail(op, std::string(what) + " shape is " + to_string(four<Shape>(shape)) +
+               " and all its strides are 0: every element would be the first; " + instead);
+}
+
 View view(const char* op, const char* what, const attend_tensor* tensor) {
   return mutable_view(op, what, tensor);
 }
 
 MutableView mutable_view(const char* op, const char* what, const attend_tensor* tensor) {
   const attend_tensor& t = require(op, what, tensor);
-  return {static_cast<DType>(t.dtype), t.data, four(t.shape), four(t.strides)};
+  check_strides_given(op, what, t.shape, t.strides, "fill the tensor in with attend_tensor_contiguous");
+  return {static_cast<DType>(t.dtype), t.data, four<Shape>(t.shape), four<Strides>(t.strides)};
 }
 
-std::optional<View> optional_view(const attend_tensor* tensor) {
+std::optional<View> optional_view(const char* op, const char* what, const attend_tensor* tensor) {
   if (tensor == nullptr) return std::nullopt;
-  return view("", "", tensor);
+  return view(op, what, tensor);
 }
 
-std::optional<MutableView> optional_mutable_view(const attend_tensor* tensor) {
+std::optional<MutableView> optional_mutable_view(const char* op, const char* what, const attend_tensor* tensor) {
   if (tensor == nullptr) return std::nullopt;
-  return mutable_view("", "", tensor);
+  return mutable_view(op, what, tensor);
 }
 
 attend_tensor tensor_of(const MutableView& v) {
@@ -203,14 +215,14 @@ AttentionOptions options_of(const char* op, const attend_attention_options* opti
   if (given.has_scale != 0) result.scale = given.scale;
   result.softcap = given.softcap;
   result.rule = rule_of(op, given.rule, dtype, backward);
-  result.bias = optional_view(given.bias);
-  result.distance_bias = optional_view(given.distance_bias);
-  result.alibi_slopes = optional_view(given.alibi_slopes);
+  result.bias = optional_view(op, "bias", given.bias);
+  result.distance_bias = optional_view(op, "distance_bias", given.distance_bias);
+  result.alibi_slopes = optional_view(op, "alibi_slopes", given.alibi_slopes);
   result.alibi_diagonal = align_of(op, given.alibi_align);
   if (given.alibi_offset_count != 0) {
     result.alibi_diagonal = Diagonal::at(integers(op, "alibi_offsets", given.alibi_offsets, given.alibi_offset_count));
   }
-  result.sinks = optional_view(given.sinks);
+  result.sinks = optional_view(op, "sinks", given.sinks);
   result.dropout = {given.dropout_probability, given.dropout_seed};
   return result;
 }
@@ -249,6 +261,10 @@ attend_status attend_tensor_contiguous(int32_t dtype, void* data, const int64_t 
     attend_tensor& result = attend::abi::require(op, "tensor", tensor);
     const int64_t* s = &attend::abi::require(op, "shape", shape);
     const attend::Shape sizes{s[0], s[1], s[2], s[3]};
+    if (sizes.back() == 0 && sizes.front() > 0)
+      attend::fail(op, "shape is " + attend::to_string(sizes) +
+                           ", expected four sizes, [batch, heads, length, dim], and " +
+                           "a dim of at least 1: a matrix is {1, 1, rows, columns}");
     result =
         attend::abi::tensor_of({static_cast<attend::DType>(dtype), data, sizes, attend::contiguous_strides(sizes)});
   });

@@ -102,10 +102,14 @@ T read_struct(const char* op, const char* type, const T& from, T defaults) {
   return defaults;
 }
 
+// C leaves fields that are not given at 0: strides of 0 alone, over more than one element, are rejected as forgotten.
+void check_strides_given(const char* op, const char* what, const std::int64_t* shape, const std::int64_t* strides,
+                         const char* instead);
 ATTEND_FOR_RING View view(const char* op, const char* what, const attend_tensor* tensor);
 ATTEND_FOR_RING MutableView mutable_view(const char* op, const char* what, const attend_tensor* tensor);
-std::optional<View> optional_view(const attend_tensor* tensor);
-ATTEND_FOR_RING std::optional<MutableView> optional_mutable_view(const attend_tensor* tensor);
+std::optional<View> optional_view(const char* op, const char* what, const attend_tensor* tensor);
+ATTEND_FOR_RING std::optional<MutableView> optional_mutable_view(const char* op, const char* what,
+                                                                 const attend_tensor* tensor);
 attend_tensor tensor_of(const MutableView& view);
 
 std::vector<std::int64_t> integers(const char* op, const char* what, const std::int64_t* data, std::int64_t count);

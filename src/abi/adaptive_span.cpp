@@ -49,7 +49,7 @@ attend_status attend_adaptive_span(const attend_tensor* q, const attend_tensor* 
   const char* op = "attend_adaptive_span";
   return guard([&] {
     attend::adaptive_span(view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "span", span),
-                          mutable_view(op, "out", out), options_of(op, options), optional_mutable_view(lse));
+                          mutable_view(op, "out", out), options_of(op, options), optional_mutable_view(op, "lse", lse));
   });
 }
 
@@ -76,7 +76,7 @@ attend_status attend_adaptive_span_penalty(const attend_tensor* span, double los
   return guard([&] {
     double& result = attend::abi::require(op, "penalty", penalty);
     result = attend::adaptive_span_penalty(view(op, "span", span), loss_weight, options_of(op, options),
-                                           optional_mutable_view(dspan));
+                                           optional_mutable_view(op, "dspan", dspan));
   });
 }
 

@@ -35,7 +35,8 @@ Aligned alignment_of(const char* op, const attend_alignment* given) {
   if (alignment.score < ATTEND_ALIGN_DOT || alignment.score > ATTEND_ALIGN_CONCAT)
     attend::fail(op, "score is " + std::to_string(alignment.score) + ", expected one of ATTEND_ALIGN_* (0-2)");
   return {static_cast<attend::Alignment>(alignment.score),
-          {optional_view(alignment.wq), optional_view(alignment.wk), optional_view(alignment.w)}};
+          {optional_view(op, "wq", alignment.wq), optional_view(op, "wk", alignment.wk),
+           optional_view(op, "w", alignment.w)}};
 }
 
 }  // namespace
@@ -62,7 +63,8 @@ attend_status attend_additive_attention(const attend_tensor* a, const attend_ten
   const char* op = "attend_additive_attention";
   return guard([&] {
     attend::additive_attention(view(op, "a", a), view(op, "b", b), view(op, "w", w), view(op, "v", v),
-                               mutable_view(op, "out", out), options_of(op, options), optional_mutable_view(lse));
+                               mutable_view(op, "out", out), options_of(op, options),
+                               optional_mutable_view(op, "lse", lse));
   });
 }
 
@@ -90,7 +92,8 @@ attend_status attend_aligned_attention(const attend_alignment* alignment, const 
   return guard([&] {
     const Aligned aligned = alignment_of(op, alignment);
     attend::aligned_attention(aligned.score, view(op, "q", q), view(op, "k", k), view(op, "v", v), aligned.weights,
-                              mutable_view(op, "out", out), options_of(op, options), optional_mutable_view(lse));
+                              mutable_view(op, "out", out), options_of(op, options),
+                              optional_mutable_view(op, "lse", lse));
   });
 }
 
@@ -104,12 +107,12 @@ attend_status attend_aligned_attention_backward(const attend_alignment* alignmen
     const Aligned aligned = alignment_of(op, alignment);
     const attend_alignment_gradients g =
         read_struct(op, "attend_alignment_gradients", require(op, "gradients", gradients), {});
-    attend::aligned_attention_backward(
-        aligned.score, view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v), aligned.weights,
-        view(op, "out", out), view(op, "lse", lse),
-        {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
-         optional_mutable_view(g.dwq), optional_mutable_view(g.dwk), optional_mutable_view(g.dw)},
-        options_of(op, options));
+    attend::aligned_attention_backward(aligned.score, view(op, "dout", dout), view(op, "q", q), view(op, "k", k),
+                                       view(op, "v", v), aligned.weights, view(op, "out", out), view(op, "lse", lse),
+                                       {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk),
+                                        mutable_view(op, "dv", g.dv), optional_mutable_view(op, "dwq", g.dwq),
+                                        optional_mutable_view(op, "dwk", g.dwk), optional_mutable_view(op, "dw", g.dw)},
+                                       options_of(op, options));
   });
 }
 

@@ -8,8 +8,12 @@ namespace attend::abi {
 AttentionGradients gradients_of(const char* op, const attend_attention_gradients* given) {
   const attend_attention_gradients g =
       read_struct(op, "attend_attention_gradients", require(op, "gradients", given), {});
-  return {mutable_view(op, "dq", g.dq),   mutable_view(op, "dk", g.dk),    mutable_view(op, "dv", g.dv),
-          optional_mutable_view(g.dbias), optional_mutable_view(g.dsinks), optional_mutable_view(g.ddistance_bias)};
+  return {mutable_view(op, "dq", g.dq),
+          mutable_view(op, "dk", g.dk),
+          mutable_view(op, "dv", g.dv),
+          optional_mutable_view(op, "dbias", g.dbias),
+          optional_mutable_view(op, "dsinks", g.dsinks),
+          optional_mutable_view(op, "ddistance_bias", g.ddistance_bias)};
 }
 
 }  // namespace attend::abi
@@ -32,7 +36,7 @@ attend_status attend_attention(const attend_tensor* q, const attend_tensor* k, c
     const attend::View q_view = view(op, "q", q);
     attend::attention(q_view, view(op, "k", k), view(op, "v", v), mutable_view(op, "out", out),
                       options_of(op, options, q->dtype, false),
-                      {optional_mutable_view(lse), optional_mutable_view(weights)});
+                      {optional_mutable_view(op, "lse", lse), optional_mutable_view(op, "weights", weights)});
   });
 }
 

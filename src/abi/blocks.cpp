@@ -42,8 +42,8 @@ attend_status attend_layer_norm(const attend_tensor* x, const attend_tensor* wei
                                 const attend_tensor* y, double eps) {
   const char* op = "attend_layer_norm";
   return guard([&] {
-    attend::layer_norm(view(op, "x", x), view(op, "weight", weight), optional_view(bias), mutable_view(op, "y", y),
-                       eps);
+    attend::layer_norm(view(op, "x", x), view(op, "weight", weight), optional_view(op, "bias", bias),
+                       mutable_view(op, "y", y), eps);
   });
 }
 
@@ -54,7 +54,8 @@ attend_status attend_layer_norm_backward(const attend_tensor* dy, const attend_t
   return guard([&] {
     attend::layer_norm_backward(
         view(op, "dy", dy), view(op, "x", x), view(op, "weight", weight),
-        {mutable_view(op, "dx", dx), mutable_view(op, "dweight", dweight), optional_mutable_view(dbias)}, eps);
+        {mutable_view(op, "dx", dx), mutable_view(op, "dweight", dweight), optional_mutable_view(op, "dbias", dbias)},
+        eps);
   });
 }
 
@@ -153,7 +154,8 @@ attend_status attend_cross_entropy_backward(const attend_tensor* dloss, const at
     attend::cross_entropy_backward(
         view(op, "dloss", dloss), view(op, "hidden", hidden), view(op, "weight", weight),
         integers(op, "targets", targets, count),
-        {optional_mutable_view(of.dhidden), optional_mutable_view(of.dweight), optional_mutable_view(of.loss)},
+        {optional_mutable_view(op, "dhidden", of.dhidden), optional_mutable_view(op, "dweight", of.dweight),
+         optional_mutable_view(op, "loss", of.loss)},
         loss_options_of(op, options));
   });
 }

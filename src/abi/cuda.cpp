@@ -8,9 +8,14 @@ using namespace attend::abi;
 
 namespace {
 
-attend::cuda::CachePages pages_of(const attend_cuda_pages& given) {
-  const auto four = [](const int64_t(&x)[4]) { return attend::Shape{x[0], x[1], x[2], x[3]}; };
-  return {given.data, four(given.shape), four(given.strides), optional_mutable_view(given.scales)};
+attend::cuda::CachePages pages_of(const char* op, const char* what, const attend_cuda_pages& given) {
+  check_strides_given(op, what, given.shape, given.strides, "set them, in elements; the last is 1");
+  const auto& size = given.shape;
+  const auto& step = given.strides;
+  return {given.data,
+          {size[0], size[1], size[2], size[3]},
+          {step[0], step[1], step[2], step[3]},
+          optional_mutable_view(op, "scales", given.scales)};
 }
 
 attend::cuda::CacheView cache_of(const char* op, const attend_cuda_cache* cache) {
@@ -19,8 +24,8 @@ attend::cuda::CacheView cache_of(const char* op, const attend_cuda_cache* cache)
     attend::fail(op, "the format of a cache is " + std::to_string(given.format) +
                          ", expected ATTEND_CUDA_CACHE_PLAIN, _INT8 or _FP8 (0-2)");
   return {static_cast<attend::cuda::CacheFormat>(given.format),
-          pages_of(given.k),
-          pages_of(given.v),
+          pages_of(op, "k", given.k),
+          pages_of(op, "v", given.v),
           given.lengths,
           given.table,
           given.table_pages,
@@ -51,7 +56,7 @@ attend_status attend_cuda_attention(const attend_tensor* q, const attend_tensor*
   return guard([&] {
     const char* op = "attend_cuda_attention";
     const attend::View q_view = view(op, "q", q);
-    attend::AttentionExtras extras{.lse = optional_mutable_view(lse)};
+    attend::AttentionExtras extras{.lse = optional_mutable_view(op, "lse", lse)};
     if (statistics != nullptr) extras.statistics = statistics_of(op, statistics);
     attend::cuda::attention(q_view, view(op, "k", k), view(op, "v", v), mutable_view(op, "out", out),
                             options_of(op, options, q->dtype, false), extras, stream);
@@ -82,7 +87,7 @@ attend_status attend_cuda_map(const attend_tensor* q, const attend_tensor* k, co
     const char* op = "attend_cuda_map";
     const attend::View q_view = view(op, "q", q);
     attend::cuda::map(q_view, view(op, "k", k), view(op, "lse", lse), {batch, head},
-                      {area_of(area), mutable_view(op, "mass", mass), optional_mutable_view(peak)},
+                      {area_of(area), mutable_view(op, "mass", mass), optional_mutable_view(op, "peak", peak)},
                       options_of(op, options, q->dtype, false), stream);
   });
 }
@@ -102,8 +107,8 @@ attend_status attend_cuda_cached_attention(const attend_tensor* q, const attend_
     const char* op = "attend_cuda_cached_attention";
     const attend::View q_view = view(op, "q", q);
     attend::cuda::attention(q_view, cache_of(op, cache), mutable_view(op, "out", out),
-                            options_of(op, options, q->dtype, false), {.lse = optional_mutable_view(lse)}, stream,
-                            {memory, bytes});
+                            options_of(op, options, q->dtype, false), {.lse = optional_mutable_view(op, "lse", lse)},
+                            stream, {memory, bytes});
   });
 }
 

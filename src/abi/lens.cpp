@@ -91,7 +91,7 @@ attend_status attend_attention_statistics(const attend_tensor* q, const attend_t
   return guard([&] {
     const attend::View q_view = view(op, "q", q);
     attend::AttentionExtras extras;
-    extras.lse = optional_mutable_view(lse);
+    extras.lse = optional_mutable_view(op, "lse", lse);
     extras.statistics = statistics_of(op, statistics);
     attend::attention(q_view, view(op, "k", k), view(op, "v", v), mutable_view(op, "out", out),
                       options_of(op, options, q->dtype, false), extras);
@@ -106,7 +106,7 @@ attend_status attend_paged_attention_statistics(const attend_tensor* q, const at
   return guard([&] {
     const attend::View q_view = view(op, "q", q);
     attend::AttentionExtras extras;
-    extras.lse = optional_mutable_view(lse);
+    extras.lse = optional_mutable_view(op, "lse", lse);
     extras.statistics = statistics_of(op, statistics);
     attend::attention(q_view, require(op, "cache", cache).cache, sequences_of(op, sequences, sequence_count),
                       mutable_view(op, "out", out), options_of(op, options, q->dtype, false), extras);
@@ -120,7 +120,7 @@ attend_status attend_lens_create(const attend_tensor* q, const attend_tensor* k,
   return attend::abi::make(op, lens, [&] {
     const attend::View q_view = view(op, "q", q);
     return attend_lens{attend::Lens(q_view, view(op, "k", k), options_of(op, options, q->dtype, false),
-                                    {optional_view(lse), optional_view(v)})};
+                                    {optional_view(op, "lse", lse), optional_view(op, "v", v)})};
   });
 }
 
@@ -132,7 +132,7 @@ attend_status attend_lens_create_paged(const attend_tensor* q, const attend_page
     const attend::View q_view = view(op, "q", q);
     return attend_lens{attend::Lens(q_view, require(op, "cache", cache).cache,
                                     sequences_of(op, sequences, sequence_count),
-                                    options_of(op, options, q->dtype, false), {optional_view(lse), {}})};
+                                    options_of(op, options, q->dtype, false), {optional_view(op, "lse", lse), {}})};
   });
 }
 

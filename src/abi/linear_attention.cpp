@@ -59,10 +59,10 @@ attend::LinearAttentionOptions linear_options_of(const char* op, const attend_li
   result.normalise = given.normalise != 0;
   result.scale = given.scale;
   result.eps = given.eps;
-  result.log_decay = optional_view(given.log_decay);
-  result.beta = optional_view(given.beta);
+  result.log_decay = optional_view(op, "log_decay", given.log_decay);
+  result.beta = optional_view(op, "beta", given.beta);
   result.lengths = attend::abi::integers(op, "lengths", given.lengths, given.length_count);
-  result.initial_state = optional_view(given.initial_state);
+  result.initial_state = optional_view(op, "initial_state", given.initial_state);
   return result;
 }
 
@@ -93,7 +93,7 @@ attend_status attend_linear_attention(const attend_tensor* q, const attend_tenso
   return guard([&] {
     const char* op = "attend_linear_attention";
     attend::linear_attention(view(op, "q", q), view(op, "k", k), view(op, "v", v), mutable_view(op, "out", out),
-                             linear_options_of(op, options), optional_mutable_view(final_state));
+                             linear_options_of(op, options), optional_mutable_view(op, "final_state", final_state));
   });
 }
 
@@ -109,8 +109,10 @@ attend_status attend_linear_attention_backward(const attend_tensor* dout, const 
     attend::linear_attention_backward(
         view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v),
         {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
-         optional_mutable_view(g.dlog_decay), optional_mutable_view(g.dbeta), optional_mutable_view(g.dinitial_state)},
-        linear_options_of(op, options), optional_view(dfinal_state), optional_view(final_state));
+         optional_mutable_view(op, "dlog_decay", g.dlog_decay), optional_mutable_view(op, "dbeta", g.dbeta),
+         optional_mutable_view(op, "dinitial_state", g.dinitial_state)},
+        linear_options_of(op, options), optional_view(op, "dfinal_state", dfinal_state),
+        optional_view(op, "final_state", final_state));
   });
 }
 

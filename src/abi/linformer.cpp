@@ -33,9 +33,10 @@ attend_status attend_linformer(const attend_tensor* q, const attend_tensor* k, c
                                const attend_tensor* keys, const attend_tensor* values) {
   const char* op = "attend_linformer";
   return guard([&] {
-    attend::linformer(view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e), optional_view(f),
+    attend::linformer(view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e), optional_view(op, "f", f),
                       mutable_view(op, "out", out), options_of(op, options),
-                      {optional_mutable_view(lse), optional_mutable_view(keys), optional_mutable_view(values)});
+                      {optional_mutable_view(op, "lse", lse), optional_mutable_view(op, "keys", keys),
+                       optional_mutable_view(op, "values", values)});
   });
 }
 
@@ -50,10 +51,10 @@ attend_status attend_linformer_backward(const attend_tensor* dout, const attend_
                                                                   attend::abi::require(op, "gradients", gradients), {});
     attend::linformer_backward(
         view(op, "dout", dout), view(op, "q", q), view(op, "k", k), view(op, "v", v), view(op, "e", e),
-        optional_view(f), view(op, "out", out), view(op, "lse", lse),
+        optional_view(op, "f", f), view(op, "out", out), view(op, "lse", lse),
         {mutable_view(op, "dq", g.dq), mutable_view(op, "dk", g.dk), mutable_view(op, "dv", g.dv),
-         mutable_view(op, "de", g.de), optional_mutable_view(g.df)},
-        options_of(op, options), {optional_view(keys), optional_view(values)});
+         mutable_view(op, "de", g.de), optional_mutable_view(op, "df", g.df)},
+        options_of(op, options), {optional_view(op, "keys", keys), optional_view(op, "values", values)});
   });
 }
 

@@ -77,6 +77,7 @@ attend_status attend_mask_dense(const uint8_t* data, const int64_t shape[4], con
     const int64_t* s = &require(op, "shape", shape);
     const Shape sizes{s[0], s[1], s[2], s[3]};
     if (strides == nullptr) return attend::dense(data, sizes);
+    check_strides_given(op, "mask", shape, strides, "give NULL for contiguous bytes");
     return attend::dense(data, sizes, {strides[0], strides[1], strides[2], strides[3]});
   });
 }

@@ -30,7 +30,7 @@ attend_status attend_attention_row_sums(const attend_tensor* q, const attend_ten
     const attend::View q_view = view(op, "q", q);
     attend::attention(q_view, view(op, "k", k), view(op, "v", v), mutable_view(op, "out", out),
                       options_of(op, options, q->dtype, false),
-                      {optional_mutable_view(lse), optional_mutable_view(weights),
+                      {optional_mutable_view(op, "lse", lse), optional_mutable_view(op, "weights", weights),
                        attend::abi::row_sums_of(op, require(op, "row_sums", row_sums))});
   });
 }

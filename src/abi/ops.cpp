@@ -115,7 +115,8 @@ attend_status attend_linear(const attend_tensor* x, const attend_tensor* weight,
                             const attend_tensor* y) {
   const char* op = "attend_linear";
   return guard([&] {
-    attend::linear(view(op, "x", x), view(op, "weight", weight), optional_view(bias), mutable_view(op, "y", y));
+    attend::linear(view(op, "x", x), view(op, "weight", weight), optional_view(op, "bias", bias),
+                   mutable_view(op, "y", y));
   });
 }
 
@@ -125,6 +126,7 @@ attend_status attend_linear_backward(const attend_tensor* dy, const attend_tenso
   const char* op = "attend_linear_backward";
   return guard([&] {
     attend::linear_backward(view(op, "dy", dy), view(op, "x", x), view(op, "weight", weight),
-                            {optional_mutable_view(dx), optional_mutable_view(dweight), optional_mutable_view(dbias)});
+                            {optional_mutable_view(op, "dx", dx), optional_mutable_view(op, "dweight", dweight),
+                             optional_mutable_view(op, "dbias", dbias)});
   });
 }

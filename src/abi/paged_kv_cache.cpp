@@ -107,7 +107,7 @@ attend_status attend_paged_attention(const attend_tensor* q, const attend_paged_
   const char* op = "attend_paged_attention";
   return guard([&] {
     const attend::View q_view = view(op, "q", q);
-    attend::AttentionExtras extras{.lse = optional_mutable_view(lse)};
+    attend::AttentionExtras extras{.lse = optional_mutable_view(op, "lse", lse)};
     if (row_sums != nullptr) extras.row_sums = attend::abi::row_sums_of(op, *row_sums);
     attend::attention(q_view, require(op, "cache", cache).cache,
                       attend::abi::integers(op, "sequences", sequences, sequence_count), mutable_view(op, "out", out),

@@ -44,7 +44,7 @@ attend_status attend_reformer(const attend_tensor* q, const attend_tensor* v, co
   const char* op = "attend_reformer";
   return guard([&] {
     attend::reformer(view(op, "q", q), view(op, "v", v), mutable_view(op, "out", out), options_of(op, options),
-                     optional_mutable_view(lse));
+                     optional_mutable_view(op, "lse", lse));
   });
 }
 

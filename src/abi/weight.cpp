@@ -85,7 +85,8 @@ attend_status attend_project(const attend_tensor* x, const attend_projection* pr
     const attend_projection* given = count == 0 ? nullptr : &require(op, "projections", projections);
     std::vector<attend::Projection> all;
     for (int64_t n = 0; n < count; ++n) {
-      all.push_back({&require(op, "weight", given[n].weight).weight, attend::abi::optional_view(given[n].bias),
+      all.push_back({&require(op, "weight", given[n].weight).weight,
+                     attend::abi::optional_view(op, "bias", given[n].bias),
                      attend::abi::mutable_view(op, "y", given[n].y)});
     }
     attend::project(attend::abi::view(op, "x", x), all);

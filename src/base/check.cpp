@@ -120,6 +120,11 @@ void check_layout(std::string_view op, std::string_view what, const void* data, 
   }
   if (bytes == 0) return;
 
+  for (std::size_t d = 0; d < 4; ++d)
+    if (shape[d] > 1 && strides[d] == kUnsetStride)
+      fail(op, std::string(what) + " shape is " + to_string(shape) +
+                   " and its strides are not set; give the strides, " +
+                   "or make the view by dtype, data and shape: it is then contiguous");
   std::int64_t reach = 0;
   for (std::size_t d = 0; d < 4; ++d) {
     std::int64_t step = 0;
@@ -205,9 +210,9 @@ void check_result_dtype(std::string_view op, std::string_view what, DType got, D
   fail(op, std::string(what) + " dtype is " + name(got) + ", expected " + name(inputs) + " or f32");
 }
 
-std::string to_string(const Shape& shape) {
+std::string to_string(const std::array<std::int64_t, 4>& values) {
   std::string text = "[";
-  for (std::size_t d = 0; d < 4; ++d) text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
+  for (std::size_t d = 0; d < 4; ++d) text += (d == 0 ? "" : ", ") + std::to_string(values[d]);
   return text + "]";
 }
 

@@ -1,6 +1,7 @@
 // Argument checks: each throws InvalidArgument saying what was got and what was expected.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -70,6 +71,6 @@ void check_fitting(std::string_view op, const Named& q, const Named& k, const Na
 void check_results(std::string_view op, const View& dout, const View& out, const View& lse, const Shape& shape,
                    DType dtype);
 
-std::string to_string(const Shape& shape);  // "[1, 8, 4096, 64]"
+std::string to_string(const std::array<std::int64_t, 4>& values);  // of a shape or strides: "[1, 8, 4096, 64]"
 
 }  // namespace attend

@@ -61,14 +61,15 @@ BFloat16 to_bfloat16(float x) {
 
 Strides contiguous_strides(const Shape& shape) {
   const auto [B, H, M, D] = shape;
-  if (checked_product("elements of a contiguous tensor", {B, H, M, D}) == 0) return {};  // nobody takes a step
+  if (checked_product("elements of a contiguous tensor", {B, H, M, D}) == 0)
+    return {0, 0, 0, 0};  // no element is reached
   const char* what = "stride of a contiguous tensor";
   return {checked_product(what, {H, M, D}), checked_product(what, {M, D}), D, 1};
 }
 
 Strides length_major_strides(const Shape& shape) {
   const auto [B, H, M, D] = shape;
-  if (checked_product("elements of a length-major tensor", {B, H, M, D}) == 0) return {};
+  if (checked_product("elements of a length-major tensor", {B, H, M, D}) == 0) return {0, 0, 0, 0};
   const char* what = "stride of a length-major tensor";
   return {checked_product(what, {M, H, D}), D, checked_product(what, {H, D}), 1};
 }

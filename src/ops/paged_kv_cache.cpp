@@ -115,7 +115,7 @@ std::vector<std::int64_t> lengths_of(const PagedKvCache& cache, std::span<const 
 View described(const PagedKvCache& cache, const std::vector<std::int64_t>& lengths, std::int64_t dim) {
   const CacheAccess::State& s = CacheAccess::state(cache);
   const std::int64_t N = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  return {s.options.dtype, s.memory.get(), {std::ssize(lengths), s.options.kv_heads, N, dim}, {}};
+  return {s.options.dtype, s.memory.get(), {std::ssize(lengths), s.options.kv_heads, N, dim}, {0, 0, 0, 0}};
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ attend_status attend_ring_attention(int comm, const attend_tensor* q, const atte
                        view(op, "k", k),
                        view(op, "v", v),
                        mutable_view(op, "out", out),
-                       optional_mutable_view(lse),
+                       optional_mutable_view(op, "lse", lse),
                        options_of(op, options, q->dtype, false)};
     });
     timed(options, a.options,

@@ -309,7 +309,7 @@ std::shared_ptr<InnerAttention> adaptive_span_inner(const AdaptiveSpanConfig& co
     fail(op, "initial_span is " + std::to_string(config.initial_span) + ", expected 0 to " +
                  std::to_string(config.options.max_span) + " (max_span)");
   if (!config.options.mask.rules.empty()) fail(op, "the options have a mask, expected none: padding belongs to a call");
-  check_span(op, View{DType::f32, nullptr, {1, 0, 1, 1}, {}}, 0, config.options);
+  check_span(op, View{DType::f32, nullptr, {1, 0, 1, 1}}, 0, config.options);
   return std::make_shared<AdaptiveSpanInner>(config);
 }
 

@@ -40,8 +40,8 @@ struct Projected {
   View k, v;
 };
 Projected projected_views(const View& k, const View& v, std::int64_t rank) {
-  return {{k.dtype, k.data, {k.batch(), k.heads(), rank, k.dim()}, {}},
-          {v.dtype, v.data, {v.batch(), v.heads(), rank, v.dim()}, {}}};
+  return {{k.dtype, k.data, {k.batch(), k.heads(), rank, k.dim()}, {0, 0, 0, 0}},
+          {v.dtype, v.data, {v.batch(), v.heads(), rank, v.dim()}, {0, 0, 0, 0}}};
 }
 
 void check_projection(const char* op, const char* what, const View& p, const View& k) {

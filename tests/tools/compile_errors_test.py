@@ -12,8 +12,11 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMPILER = "c++"
 PROGRAM = """#include "attend/mask.hpp"
+#include "attend/tensor.hpp"
 using namespace attend;
 int main() {{
+  float data[32] = {{}};
+  (void)data;
   {}
 }}
 """
@@ -35,6 +38,13 @@ class CompileErrors(unittest.TestCase):
 
     def test_a_window_of_one_side(self):
         self.refused("(void)window(1);", "(void)window(1, 0);", "window needs both sides: window(left, 0)")
+
+    def test_shapes_and_strides_of_fewer_than_four(self):
+        self.refused("Tensor x(DType::f32, {4, 8});", "Tensor x(DType::f32, {1, 1, 4, 8});", "Shape")
+        self.refused("View x{DType::f32, data, {4, 8}};", "View x{DType::f32, data, {1, 1, 4, 8}};", "Shape")
+        self.refused("View x{DType::f32, data, {1, 1, 4, 8}, {8, 1}};",
+                     "View x{DType::f32, data, {1, 1, 4, 8}, {32, 32, 8, 1}};", "Strides")
+        self.refused("Shape x = Strides();", "Shape x = Shape();", "Strides")
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ TEST(Check, WritableViewsHaveNoTwoElementsInOnePlace) {
   EXPECT_NE(writable({1, 1, 4, 5}, {0, 0, -4, 1}), "");
   EXPECT_NE(writable({2, 3, 4, 5}, {59, 20, 5, 1}), "");
   EXPECT_NE(writable({1, 2, 2, 1}, {0, 7, 7, 1}), "");
-  EXPECT_NE(error_of([] { check_writable("op", "out", MutableView{DType::f32, nullptr, {1, 1, 1, 1}, {}}); }), "");
+  EXPECT_NE(error_of([] { check_writable("op", "out", MutableView{DType::f32, nullptr, {1, 1, 1, 1}}); }), "");
 }
 
 // ---- The half formats ----

@@ -384,6 +384,48 @@ TEST(CAbiTensor, ContiguousStridesAndBadShapes) {
   EXPECT_TRUE(is_refused(attend_tensor_contiguous(ATTEND_F32, &data, shape, nullptr), "tensor is null"));
 }
 
+// {4, 8} in C is {4, 8, 0, 0}: the rank, not the size, is what is wrong.
+TEST(CAbiTensor, AShapeOfTwoSizesIsRefused) {
+  float data[32] = {};
+  attend_tensor tensor;
+  const std::int64_t two[4] = {4, 8}, three[4] = {1, 4, 8}, none[4] = {0, 1, 4, 8}, no_rows[4] = {1, 1, 0, 8};
+  EXPECT_TRUE(is_refused(attend_tensor_contiguous(ATTEND_F32, data, two, &tensor),
+                         "shape is [4, 8, 0, 0], expected four sizes, [batch, heads, length, dim]"));
+  EXPECT_TRUE(
+      is_refused(attend_tensor_contiguous(ATTEND_F32, data, three, &tensor), "a matrix is {1, 1, rows, columns}"));
+  EXPECT_TRUE(is_ok(attend_tensor_contiguous(ATTEND_F32, data, none, &tensor)));
+  EXPECT_TRUE(is_ok(attend_tensor_contiguous(ATTEND_F32, data, no_rows, &tensor)));
+}
+
+TEST(CAbiTensor, StridesThatWereLeftOutAreRefused) {
+  Tensor x = drawn(1, {1, 1, 4, 8}), y(DType::f32, {1, 1, 4, 8}), bias = drawn(2, {1, 1, 4, 4});
+  attend_tensor without = seen(x), one = seen(x);
+  std::fill_n(without.strides, 4, 0);
+  const attend_tensor cx = seen(x), cy = seen(y);
+  const char* advice =
+      "all its strides are 0: every element would be the first; fill the tensor in with "
+      "attend_tensor_contiguous";
+  EXPECT_TRUE(is_refused(attend_softmax(&without, &cy), advice));
+  EXPECT_TRUE(is_refused(attend_attention(&without, &cx, &cx, &cy, nullptr, nullptr, nullptr), advice));
+  EXPECT_TRUE(is_refused(attend_attention(&without, &cx, &cx, &cy, nullptr, nullptr, nullptr), "attend_attention: q"));
+  EXPECT_TRUE(is_refused(attend_attention(&cx, &cx, &without, &cy, nullptr, nullptr, nullptr), "attend_attention: v"));
+  EXPECT_TRUE(is_refused(attend_attention(&cx, &cx, &cx, &without, nullptr, nullptr, nullptr), advice));
+  attend_tensor cbias = seen(bias);
+  std::fill_n(cbias.strides, 4, 0);
+  attend_attention_options options = fresh_options();
+  options.bias = &cbias;
+  EXPECT_TRUE(is_refused(attend_attention(&cx, &cx, &cx, &cy, &options, nullptr, nullptr), "attend_attention: bias"));
+  // One element needs no step, and some strides of 0 repeat.
+  std::fill_n(cbias.shape, 4, 1);
+  EXPECT_TRUE(is_ok(attend_attention(&cx, &cx, &cx, &cy, &options, nullptr, nullptr)));
+  std::fill_n(one.strides, 3, 0);
+  EXPECT_TRUE(is_ok(attend_attention(&cx, &one, &one, &cy, nullptr, nullptr, nullptr)));
+  const std::uint8_t bits[16] = {1};
+  const std::int64_t shape[4] = {1, 1, 4, 4}, strides[4] = {};
+  attend_mask* mask = nullptr;
+  EXPECT_TRUE(is_refused(attend_mask_dense(bits, shape, strides, &mask), "give NULL for contiguous bytes"));
+}
+
 TEST(CAbiErrors, EveryExceptionBecomesAStatus) {
   EXPECT_EQ(abi::guard([] {}), ATTEND_OK);
   EXPECT_EQ(abi::guard([] { throw InvalidArgument("a"); }), ATTEND_INVALID_ARGUMENT);

@@ -250,13 +250,13 @@ TEST(CrossEntropy, EmptyAndHuge) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   double unused = 0;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    const MutableView hidden{dtype, &unused, {1, 1, 0, 0}, {}}, weight{dtype, &unused, {1, 1, kHuge, 0}, {}};
-    const MutableView loss{dtype, &unused, {1, 1, 0, 1}, {}};
+    const MutableView hidden{dtype, &unused, {1, 1, 0, 0}}, weight{dtype, &unused, {1, 1, kHuge, 0}};
+    const MutableView loss{dtype, &unused, {1, 1, 0, 1}};
     cross_entropy(hidden, weight, {}, loss);
     cross_entropy_backward(loss, hidden, weight, {}, {hidden, weight, {}});
   }
-  const MutableView hidden{DType::f64, &unused, {1, 1, 1, 0}, {}}, weight{DType::f64, &unused, {1, 1, kHuge, 0}, {}};
-  const MutableView loss{DType::f64, &unused, {1, 1, 1, 1}, {}};
+  const MutableView hidden{DType::f64, &unused, {1, 1, 1, 0}}, weight{DType::f64, &unused, {1, 1, kHuge, 0}};
+  const MutableView loss{DType::f64, &unused, {1, 1, 1, 1}};
   EXPECT_NE(error_of([&] { cross_entropy(hidden, weight, Targets{3}, loss); }).find("bytes of a row's logits"),
             std::string::npos);
 }

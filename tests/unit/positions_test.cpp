@@ -181,7 +181,7 @@ std::vector<DistanceCase> distance_cases() {
 TEST(Positions, T5WithoutHeadsReturnsAtOnce) {
   const std::int64_t huge = std::int64_t{1} << 52;
   float unused = 0;
-  const MutableView biases{DType::f32, &unused, {1, 0, 1, huge}, {}}, table{DType::f32, &unused, {1, 1, 32, 0}, {}};
+  const MutableView biases{DType::f32, &unused, {1, 0, 1, huge}}, table{DType::f32, &unused, {1, 1, 32, 0}};
   t5_bias(table, biases, 0);
   t5_bias_backward(biases, table, 0);
 }

@@ -212,8 +212,8 @@ TEST(Project, EmptySizes) {
   p = {.weight = &none, .y = view_of(y.data(), {1, 1, 1, 0})};
   project(view_of(x.data(), {1, 1, 1, 0}), {&p, 1});
   const Weight weight = TestWeight(WeightFormat::q8_0, 3, 64, 56).make();
-  p = {.weight = &weight, .y = {DType::f32, nullptr, {1, 1, 0, 3}, {}}};
-  project({DType::f32, nullptr, {1, 1, 0, 64}, {}}, {&p, 1});
+  p = {.weight = &weight, .y = {DType::f32, nullptr, {1, 1, 0, 3}}};
+  project({DType::f32, nullptr, {1, 1, 0, 64}}, {&p, 1});
   EXPECT_EQ(y, bias);
 }
 
