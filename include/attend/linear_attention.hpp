@@ -26,7 +26,7 @@ class ATTEND_API FeatureMap {
   //   value(x, y)            writes y = phi(x)
   //   gradient(x, dy, dx)    writes dx = (d phi(x) / dx)^T dy
   // Generic callables over spans, e.g. [](auto x, auto y) {...}: called with double for f64 inputs and with float for
-  // all others, from several threads at once. They must not throw.
+  // all others, from several threads at once. What they throw ends the call, which throws it.
   template <class Value, class Gradient>
   FeatureMap(Value value, Gradient gradient, std::int64_t count = 0)
       : kind(Kind::given),

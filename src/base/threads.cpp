@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,21 +33,31 @@ struct Job {
   void* context = nullptr;
   std::atomic<std::int64_t> next{0};
   std::atomic<bool> stops{false};
-  std::exception_ptr reason{};  // what the caller's InterruptScope threw
+  std::mutex failing{};
+  std::exception_ptr reason{};       // what the caller's InterruptScope threw, or an item
+  std::int64_t failed_item = kNone;  // that threw it; `items` for the InterruptScope
 
   void work(int worker);
-  // The caller alone. Asked to stop, it hands out no more items; those that are running end: an item waits for earlier
-  // ones alone, and those have been handed out.
+  // Hands out no more items; those that are running end: an item waits for earlier ones alone, and those have been
+  // handed out. Of several that throw, the first item's exception is kept: it has been handed out by then, so which one
+  // that is does not depend on the threads.
+  void stop(std::int64_t item) {
+    const std::lock_guard lock(failing);
+    if (item < failed_item) reason = std::current_exception(), failed_item = item;
+    stops.store(true, std::memory_order_relaxed);
+    next.store(items, std::memory_order_relaxed);
+  }
+  // The caller alone.
   void check() {
     if (stops.load(std::memory_order_relaxed)) return;
     try {
       check_interrupt();
     } catch (...) {
-      reason = std::current_exception();
-      stops.store(true, std::memory_order_relaxed);
-      next.store(items, std::memory_order_relaxed);
+      stop(items);
     }
   }
+
+  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 };
 
 thread_local bool inside_job = false;       // of the pool: no other may be started
@@ -56,13 +67,17 @@ thread_local Job* asking = nullptr;         // the same, on the thread that call
 void Job::work(int worker) {
   running = this;
   for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) {
-    run(context, item, worker);
+    try {
+      run(context, item, worker);
+    } catch (...) {
+      stop(item);
+    }
     if (asking == this) check();
   }
   running = nullptr;
 }
 
-// A job of the calling thread: the one that is asked, unless it stands inside another's item, which must not throw.
+// A job of the calling thread: the one that is asked, unless it runs inside another job's item.
 class Leading {
  public:
   explicit Leading(Job& job) : outer_(running) {
@@ -232,6 +247,7 @@ void stop_if_asked() {
 }
 
 void parallel_items(std::int64_t items, int max_workers, void (*run)(void*, std::int64_t, int), void* context) {
+  if (run == nullptr) fail("parallel_items", "run is null, expected a function");
   const int count = thread_count();
   Job job;
   job.items = items;

@@ -2,6 +2,7 @@
 #include "attend/linear_attention.hpp"
 
 #include <limits>
+#include <stdexcept>
 
 #include "unit/error_of.hpp"
 #include "unit/linear_attention_cases.hpp"
@@ -582,6 +583,16 @@ TEST(LinearAttention, BadArguments) {
   full.causal = false;
   EXPECT_EQ(error_of([&] { linear_attention_step(in.q, in.k, in.v, out, state, full); }),
             "linear_attention_step: causal is off, expected it on: decoding has no later keys");
+}
+
+// What the functions of a map throw comes out of the call, from whichever thread.
+TEST(LinearAttention, AFeatureMapMayThrow) {
+  const Tensor x = random_tensor(DType::f32, {1, 2, 130, 8}, 1);
+  Tensor out(DType::f32, {1, 2, 130, 8});
+  const auto fails = [](auto, auto) { throw std::runtime_error("no features"); };
+  const LinearAttentionOptions options{.map = FeatureMap(fails, [](auto, auto, auto) {})};
+  EXPECT_THROW(linear_attention(x, x, x, out, options), std::runtime_error);
+  EXPECT_NO_THROW(linear_attention(x, x, x, out));
 }
 
 }  // namespace

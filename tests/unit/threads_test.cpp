@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -147,6 +149,45 @@ TEST_P(Threads, AForkedChildCanWork) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// The exception of the first item that throws, whichever thread was faster; no item runs when the call has ended.
+TEST_P(Threads, AnItemMayThrow) {
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    std::atomic<int> running{0};
+    std::string text;
+    try {
+      parallel_for(64, [&](std::int64_t item, int) {
+        running.fetch_add(1);
+        if (item < 7) std::this_thread::yield();
+        running.fetch_sub(1);
+        if (item >= 5) throw std::runtime_error("item " + std::to_string(item));
+      });
+    } catch (const std::runtime_error& error) {
+      text = error.what();
+    }
+    EXPECT_EQ(text, "item 5");
+    EXPECT_EQ(running.load(), 0);
+  }
+  std::atomic<int> items{0};  // and the pool is ready for the next call
+  parallel_for(64, [&](std::int64_t, int) { items.fetch_add(1); });
+  EXPECT_EQ(items.load(), 64);
+}
+
+TEST_P(Threads, AnItemOfANestedCallMayThrow) {
+  std::atomic<int> caught{0};
+  const auto inner = [](std::int64_t item, int) {
+    if (item == 3) throw 3;
+  };
+  parallel_for(6, [&](std::int64_t, int) {
+    try {
+      parallel_for(5, inner);
+    } catch (int) {
+      caught.fetch_add(1);
+    }
+  });
+  EXPECT_EQ(caught.load(), 6);
+  EXPECT_THROW(parallel_for(6, [&](std::int64_t, int) { parallel_for(5, inner); }), int);
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, Threads, ::testing::Values(1, 2, 3, 7, 16));
