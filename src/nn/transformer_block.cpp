@@ -411,9 +411,7 @@ TransformerBlockGradients TransformerBlock::backward(View dout, View x, const At
   check_shape(kOp, "dout", dout.shape, x.shape);
   check_dtype(kOp, "dout", dout.dtype, x.dtype);
   const bool f64 = x.dtype == DType::f64;
-  if (options.rule &&
-      !(f64 ? static_cast<bool>(options.rule.backward_f64) : static_cast<bool>(options.rule.backward_f32)))
-    fail(kOp, "the score rule has no gradient; give ScoreRule a backward callable");
+  check_rule(kOp, options.rule, x.dtype, true);
   if (f64)
     return reference::transformer_block_backward(config_, attention_.parameters(), parameters_, dout, x, options);
   return BackwardPass(*this, call, dout, x, blockwise).run();

@@ -41,6 +41,7 @@ void check_finite(const char* what, double value, DType dtype) {
 
 void check_options(const Shape& scores, DType dtype, const AttentionOptions& options) {
   const auto& [B, H, M, N] = scores;
+  check_rule(kOp, options.rule, dtype, false);
   if (options.scale) check_finite("scale", *options.scale, dtype);
   check_finite("softcap", options.softcap, dtype);
   if (options.softcap < 0) fail(kOp, "softcap is " + std::to_string(options.softcap) + ", expected 0 (off) or more");
@@ -87,6 +88,19 @@ void check_inputs(const View& q, const View& k, const View& v, const AttentionOp
 }
 
 }  // namespace
+
+void check_rule(const char* op, const ScoreRule& rule, DType dtype, bool backward) {
+  if (!rule && !rule.backward_f32 && !rule.backward_f64) return;
+  const bool f64 = dtype == DType::f64;
+  const bool has_forward = f64 ? static_cast<bool>(rule.forward_f64) : static_cast<bool>(rule.forward_f32);
+  const bool has_backward = f64 ? static_cast<bool>(rule.backward_f64) : static_cast<bool>(rule.backward_f32);
+  const std::string suffix = f64 ? "f64" : "f32";
+  const std::string instead = "; make the rule of generic callables, ScoreRule([](auto tile) {...}), or set ";
+  if (!has_forward)
+    fail(op,
+         "the score rule has no function for " + std::string(name(dtype)) + " inputs" + instead + "forward_" + suffix);
+  if (backward && !has_backward) fail(op, "the score rule has no gradient; give ScoreRule a backward callable");
+}
 
 void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written) {
   for (const MaskRule& rule : mask.rules) {
@@ -204,10 +218,7 @@ void check_backward(const AttentionCall& call, const View& dout, const View& out
                    {"ALiBi slopes", options.alibi_slopes},
                    {"sinks", options.sinks}});
   check_apart_from_mask(kBackwardOp, options.mask, written);
-  const bool f64 = q.dtype == DType::f64;
-  if (options.rule &&
-      !(f64 ? static_cast<bool>(options.rule.backward_f64) : static_cast<bool>(options.rule.backward_f32)))
-    fail(kBackwardOp, "the score rule has no gradient; give ScoreRule a backward callable");
+  check_rule(kBackwardOp, options.rule, q.dtype, true);
 }
 
 Operand operand_of(const View& view) {

@@ -92,6 +92,8 @@ ATTEND_FOR_RING void check_outputs(const View& q, const View& k, const View& v, 
                                    const MutableView& out, const AttentionExtras& extras);
 ATTEND_FOR_RING void check_backward(const AttentionCall& call, const View& dout, const View& out, const View& lse,
                                     const AttentionGradients& gradients);
+// That a rule has the functions that inputs of this dtype need: a missing one would only be noticed inside a kernel.
+void check_rule(const char* op, const ScoreRule& rule, DType dtype, bool backward);
 // A dense mask is read where it lies: nothing may be written there.
 void check_apart_from_mask(const char* op, const Mask& mask, std::initializer_list<Written> written);
 
