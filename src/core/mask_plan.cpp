@@ -148,22 +148,6 @@ struct Lowering {
   }
 };
 
-// A window narrower than a dilation shows a query nothing but its own key: nobody means that.
-void check_dilation(const Mask& mask) {
-  for (const MaskRule& rule : mask.rules) {
-    const auto* dilated = std::get_if<DilatedRule>(&rule);
-    if (dilated == nullptr || dilated->step == 1) continue;
-    for (const MaskRule& other : mask.rules) {
-      const auto* window = std::get_if<WindowRule>(&other);
-      if (window == nullptr || window->left == kUnlimited || window->right == kUnlimited) continue;
-      if (std::max(window->left, window->right) < dilated->step)
-        fail("mask", "dilated step is " + std::to_string(dilated->step) + " in a window of (" +
-                         std::to_string(window->left) + ", " + std::to_string(window->right) +
-                         "): it skips every key but a query's own; expected a step within the window");
-    }
-  }
-}
-
 }  // namespace
 
 PositionPlan lower_diagonal(const Diagonal& diagonal, const char* what, std::int64_t B) {
@@ -214,7 +198,6 @@ MaskPlan::MaskPlan(const Mask& mask, const MaskPlan& around, std::int64_t heads,
 MaskPlan::~MaskPlan() = default;
 
 void MaskPlan::lower(const Mask& mask, std::int64_t H, Nesting& nesting) {
-  check_dilation(mask);
   bool own_segments = false;
   for (const MaskRule& rule : mask.rules) std::visit(Lowering{*this, H, own_segments}, rule);
   for (const MaskRule& rule : mask.rules) {

@@ -30,6 +30,7 @@ struct Named {
 std::vector<Named> masks() {
   return {
       {"dilated alone", dilated(3), 530, 530},
+      {"a window narrower than the step", dilated(3) & window(2, 0), 530, 530},
       {"dilated, causal, window", dilated(4) & causal() & window(201, 50), 530, 601},
       {"dilated, padding by batch", dilated(5, Align::first_key) & padding({601, 333}) & left_padding({7}), 530, 601},
       {"more queries than keys", dilated(3) & window(91, 20), 601, 530},
