@@ -196,7 +196,8 @@ void run(DeviceCall& on, const MutableView& out, const AttentionExtras& extras) 
   a.out = tensor_map("out", View(out), {packed, tokens});
   // Terms are added to scaled scores; with statistics, kernels for holes or few rows have them always.
   if (on.has_terms || (watched && (few || on.has_bits))) a.scale2 = kLog2E;
-  a.counter = take_counter(on.device, on.stream);
+  const CounterLease lease = take_counter(on.device, on.stream);
+  a.counter = lease.counter;
   const std::string dim = std::to_string(shape.D);
   const std::string image = (watched ? "attention_watched_" : "attention_forward_") + dim;
   const int shared = shared_bytes(shape, watched);

@@ -168,7 +168,8 @@ int query_section(const BackwardArgs& a, int dims) {
 
 // dQ, where it has a kernel to itself.
 void launch_queries(const DeviceCall& on, BackwardArgs& a, const BackwardShape& shape) {
-  a.counter = take_counter(on.device, on.stream);
+  const CounterLease lease = take_counter(on.device, on.stream);
+  a.counter = lease.counter;
   a.query_section = query_section(a, shape.D);
   const std::int64_t items = checked_product("tiles", {a.B, a.H, (a.steps + 1) / 2});
   launch_behind(
@@ -211,17 +212,20 @@ void run(DeviceCall& on, const View& dout, const View& out, const View& lse, con
   };
   if (order == Order::fixed && !apart) a.turns = all_turns;                   // the first kernel clears them
   if (!apart && (a.turns == nullptr || on.has_bits)) clear(a.dq_sums, sums);  // with holes a step may see no keys
-  a.counter = take_counter(on.device, on.stream);
 
   launch_begin(on, a);
   const std::string dim = std::to_string(shape.D);
   const int shared = shared_bytes(shape);
   const std::int64_t items = checked_product("items", {p.B, p.Hk, a.key_blocks});
-  launch_behind(on.device.kernels,
-                kernel(("attention_backward_" + dim).c_str(),
-                       "backward_" + kernel_kind(kind, holes) + dim + "_" + name(on.call.q.dtype), shared),
-                static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared, on.stream,
-                &a);
+  {
+    const CounterLease lease = take_counter(on.device, on.stream);
+    a.counter = lease.counter;
+    launch_behind(on.device.kernels,
+                  kernel(("attention_backward_" + dim).c_str(),
+                         "backward_" + kernel_kind(kind, holes) + dim + "_" + name(on.call.q.dtype), shared),
+                  static_cast<int>(std::min<std::int64_t>(on.device.multiprocessors, items)), kThreads, shared,
+                  on.stream, &a);
+  }
   const std::string end = "backward_end_" + dim + (shape.D == 64 && shape.queries == 64 ? "_halves" : "");
   if (apart)
     launch_queries(on, a, shape);

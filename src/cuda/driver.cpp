@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@
 namespace attend::cuda {
 namespace {
 
-constexpr int kCounters = 2048;          // more than there are streams with work under way at once
+constexpr int kCounters = 1 << 16;       // of streams: one that comes after so many others waits for all work
 constexpr int kGraphCounters = 1 << 18;  // more than launches in all the graphs that live at once
 
 template <class F>
@@ -41,6 +42,7 @@ Driver find_driver() {
   find(library, "cuCtxGetCurrent", d.current_context, d.missing);
   find(library, "cuCtxSetCurrent", d.set_context, d.missing);
   find(library, "cuCtxGetDevice", d.context_device, d.missing);
+  find(library, "cuCtxSynchronize", d.synchronize, d.missing);
   find(library, "cuGetErrorString", d.error_string, d.missing);
   find(library, "cuLibraryLoadData", d.load_library, d.missing);
   find(library, "cuLibraryGetKernel", d.library_kernel, d.missing);
@@ -225,35 +227,60 @@ int* take_graph_counter(DeviceState& device, CUgraph graph) {
   return counter;
 }
 
-// One for each stream, whose launches run one after another. A stream's number is no other's, ever. When there are more
-// streams than counters, the one that came first gives its own to the last, and gets another if it comes again.
-int* take_stream_counter(DeviceState& device, CUstream stream) {
-  struct Streams {
-    std::map<unsigned long long, int> places;
-    std::array<unsigned long long, kCounters> holders{};
-    int next = 0;
-  };
-  static std::map<int, Streams> all;
+// One counter for each stream, whose launches run one after another. A stream's number is no other's, ever. When all
+// counters are taken, the call waits until the device is idle and no launch is being made: then all of them are free.
+struct StreamCounters {
+  std::shared_mutex leases;  // shared: between taking a counter and launching with it
+  std::mutex mutex;          // of `places`
+  std::map<unsigned long long, int> places;
+
+  // -1: all are taken.
+  int place_of(unsigned long long stream) {
+    const std::lock_guard lock(mutex);
+    const auto known = places.find(stream);
+    if (known != places.end()) return known->second;
+    if (std::ssize(places) >= kCounters) return -1;
+    const int place = static_cast<int>(places.size());
+    return places[stream] = place;
+  }
+  void free_all() {
+    const std::unique_lock exclusive(leases);
+    const std::lock_guard lock(mutex);
+    if (std::ssize(places) < kCounters) return;  // another thread was first
+    if (driver().synchronize() != CUDA_SUCCESS)
+      throw std::runtime_error("CUDA: attention has run on " + std::to_string(kCounters) +
+                               " streams, and the device could not be waited for to run it on another one; use fewer " +
+                               "streams, or end the capture that is under way");
+    places.clear();
+  }
+};
+
+StreamCounters& stream_counters(int device) {
+  static auto* all = new std::map<int, StreamCounters>;  // threads may launch until the process ends
+  const std::lock_guard lock(lists());
+  return (*all)[device];
+}
+
+CounterLease take_stream_counter(DeviceState& device, CUstream stream) {
   unsigned long long number = 0;
   check(driver().stream_id(stream, &number), "cuStreamGetId");
-  const std::lock_guard lock(lists());
-  Streams& streams = all[device.number];
-  const auto known = streams.places.find(number);
-  if (known != streams.places.end()) return device.counters + known->second;
-  const int place = streams.next++ % kCounters;
-  unsigned long long& holder = streams.holders[static_cast<std::size_t>(place)];
-  if (streams.next > kCounters) streams.places.erase(holder);
-  holder = number, streams.places[number] = place;
-  return device.counters + place;
+  StreamCounters& counters = stream_counters(device.number);
+  for (;;) {
+    std::shared_lock held(counters.leases);
+    const int place = counters.place_of(number);
+    if (place >= 0) return {device.counters + place, std::move(held)};
+    held.unlock();
+    counters.free_all();
+  }
 }
 
 }  // namespace
 
-int* take_counter(DeviceState& device, CUstream stream) {
+CounterLease take_counter(DeviceState& device, CUstream stream) {
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
   CUgraph graph = nullptr;
   check(driver().capture_info(stream, &capturing, nullptr, &graph, nullptr, nullptr), "cuStreamGetCaptureInfo");
-  if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) return take_graph_counter(device, graph);
+  if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) return {take_graph_counter(device, graph), {}};
   return take_stream_counter(device, stream);
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <shared_mutex>
 #include <string>
 
 #include "attend/cuda.hpp"
@@ -23,6 +24,7 @@ struct Driver {
   decltype(&::cuCtxGetCurrent) current_context = nullptr;
   decltype(&::cuCtxSetCurrent) set_context = nullptr;
   decltype(&::cuCtxGetDevice) context_device = nullptr;
+  decltype(&::cuCtxSynchronize) synchronize = nullptr;
   decltype(&::cuGetErrorString) error_string = nullptr;
   decltype(&::cuLibraryLoadData) load_library = nullptr;
   decltype(&::cuLibraryGetKernel) library_kernel = nullptr;
@@ -67,8 +69,13 @@ struct DeviceState {
 DeviceState& device_state();
 
 // A counter for one launch: its stream's. A graph's launch has its own as long as the graph, or what was made of it,
-// lives.
-int* take_counter(DeviceState& device, CUstream stream);
+// lives. Hold the lease until the launch is made, and take no second one meanwhile: a thread that waits for all leases
+// to end lets no new one begin.
+struct CounterLease {
+  int* counter;
+  std::shared_lock<std::shared_mutex> held;
+};
+CounterLease take_counter(DeviceState& device, CUstream stream);
 
 // A kernel of one of the images, with as much shared memory as it asks for.
 CUfunction kernel(const char* image, const std::string& name, int shared_bytes);

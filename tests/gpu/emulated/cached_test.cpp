@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include "cuda/driver.hpp"
 
 extern "C" int emulated_allocations();
+extern "C" int emulated_synchronizations();
 extern "C" void emulated_capture(bool on);
 extern "C" void emulated_drop_graph();
 
@@ -442,16 +444,27 @@ void hostile() {
   refused("append without lengths", [&] { cuda::append(k.view(), v.view(), bad); });
 }
 
-// One for each stream: no launches on another get it, as many as there may be.
+// One for each stream: no launches on another get it before the device was waited for, as many as there may be.
 void stream_counters() {
   cuda::DeviceState& device = cuda::device_state();
-  const auto of = [&](std::uintptr_t n) { return cuda::take_counter(device, reinterpret_cast<CUstream>(n)); };
+  const auto of = [&](std::uintptr_t n) { return cuda::take_counter(device, reinterpret_cast<CUstream>(n)).counter; };
   int* const first = of(0x1000);
   bool apart = true;
   for (int n = 0; n < 5000; ++n) apart = apart && of(0x2000) != first;
   check(apart && of(0x1000) == first, "a counter for each stream");
   for (std::uintptr_t n = 0; n < 5000; ++n) apart = apart && of(0x10000 + 16 * n) != of(0x10000 + 16 * n + 16);
-  check(apart && of(0x1000) != of(0x2000), "more streams than counters");
+  check(apart && of(0x1000) != of(0x2000), "many streams");
+  // Streams beyond all counters: since the device was last waited for, no two of them have the same one.
+  std::map<int*, std::uintptr_t> holders;
+  const int before = emulated_synchronizations();
+  int waited = before;
+  for (std::uintptr_t n = 0; n < 200'000; ++n) {
+    int* const counter = of(0x1000000 + 16 * n);
+    if (emulated_synchronizations() != waited) waited = emulated_synchronizations(), holders.clear();
+    apart = apart && holders.emplace(counter, n).second;
+  }
+  check(apart, "a counter is no other stream's until the device has been waited for");
+  check(waited - before == 3, "it is waited for once in 65,536 streams");
 }
 
 // Launches in graphs: each has a counter of its own as long as the graph lives, and any number of graphs may come.
@@ -460,7 +473,7 @@ void counters() {
   emulated_capture(true);
   for (int graph = 0; graph < 1000; ++graph) {
     std::vector<int*> taken;
-    for (int n = 0; n < 300; ++n) taken.push_back(cuda::take_counter(device, nullptr));
+    for (int n = 0; n < 300; ++n) taken.push_back(cuda::take_counter(device, nullptr).counter);
     std::sort(taken.begin(), taken.end());
     check(std::adjacent_find(taken.begin(), taken.end()) == taken.end(), "a counter for each launch");
     check(*taken.front() == 0 && *taken.back() == 0, "counters begin at zero");
@@ -474,7 +487,7 @@ void counters() {
   }
   check(live == 1 << 18, "262,144 launches in graphs that live");
   emulated_drop_graph();
-  check(cuda::take_counter(device, nullptr) != nullptr, "counters are given back");
+  check(cuda::take_counter(device, nullptr).counter != nullptr, "counters are given back");
   emulated_drop_graph();
   emulated_capture(false);
 }

@@ -66,6 +66,13 @@ EXPORT cuCtxSetCurrent(CUcontext) {
 EXPORT cuCtxGetDevice(CUdevice* device) {
   return *device = 0, CUDA_SUCCESS;
 }
+static int synchronizations = 0;
+SHOWN int emulated_synchronizations() {
+  return synchronizations;
+}
+EXPORT cuCtxSynchronize() {
+  return ++synchronizations, CUDA_SUCCESS;
+}
 EXPORT cuGetErrorString(CUresult, const char** text) {
   return *text = "emulated", CUDA_SUCCESS;
 }
