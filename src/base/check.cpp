@@ -223,16 +223,32 @@ void check_at_least(std::string_view op, std::string_view what, std::int64_t got
 
 void check_fitting(std::string_view op, const Named& q, const Named& k, const Named& v) {
   for (const Named* x : {&q, &k, &v}) check_readable(op, x->name, x->view);
+  const bool all_empty = q.view.shape == Shape() && k.view.shape == Shape() && v.view.shape == Shape();
+  for (const Named* x : {&q, &k, &v})
+    if (!all_empty && x->view.shape == Shape())
+      fail(op, std::string(x->name) + " is an empty tensor, expected one of [batch, heads, length, dim]");
   for (const Named* x : {&k, &v}) check_dtype(op, x->name, x->view.dtype, q.view.dtype);
   const auto check = [&](const Named& x, const Named& like, const char* what, std::int64_t got, std::int64_t expected) {
     if (got == expected) return;
-    check_equal(op, std::string(x.name) + " " + what, got, expected, (std::string(like.name) + " " + what).c_str());
+    const std::string of_x = std::string(x.name) + " " + what, of_like = std::string(like.name) + " " + what;
+    if (expected == 0)
+      check_equal(op, of_like, expected, got, of_x.c_str());  // the one without elements is the mistake
+    check_equal(op, of_x, got, expected, of_like.c_str());
   };
   check(k, q, "batch", k.view.batch(), q.view.batch());
   check(v, q, "batch", v.view.batch(), q.view.batch());
   check(v, k, "heads", v.view.heads(), k.view.heads());
   check(v, k, "length", v.view.length(), k.view.length());
   check(k, q, "dim", k.view.dim(), q.view.dim());
+}
+
+void check_lse(std::string_view op, const View& lse, const Shape& rows, DType inputs) {
+  const Shape expected = {rows[0], rows[1], rows[2], 1};
+  if (lse.shape == Shape() && !is_empty(expected))
+    fail(op, "lse is empty, expected " + to_string(expected) + ", what forward gave; ask for it: {.lse = true}");
+  check_readable(op, "lse", lse);
+  check_shape(op, "lse", lse.shape, expected);
+  check_dtype(op, "lse", lse.dtype, inputs == DType::f64 ? DType::f64 : DType::f32);
 }
 
 void check_results(std::string_view op, const View& dout, const View& out, const View& lse, const Shape& shape,
@@ -242,9 +258,7 @@ void check_results(std::string_view op, const View& dout, const View& out, const
     check_shape(op, x.name, x.view.shape, shape);
     check_dtype(op, x.name, x.view.dtype, dtype);
   }
-  check_readable(op, "lse", lse);
-  check_shape(op, "lse", lse.shape, {shape[0], shape[1], shape[2], 1});
-  check_dtype(op, "lse", lse.dtype, dtype == DType::f64 ? DType::f64 : DType::f32);
+  check_lse(op, lse, shape, dtype);
 }
 
 }  // namespace attend

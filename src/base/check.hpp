@@ -67,6 +67,8 @@ struct Named {
   const View& view;
 };
 void check_fitting(std::string_view op, const Named& q, const Named& k, const Named& v);
+// The LSE that forward gave for inputs of this dtype and queries [B, H, M, any].
+void check_lse(std::string_view op, const View& lse, const Shape& rows, DType inputs);
 // What backward reads of forward's results: `dout` and `out` of `shape` and of q's dtype, an LSE beside them.
 void check_results(std::string_view op, const View& dout, const View& out, const View& lse, const Shape& shape,
                    DType dtype);

@@ -35,9 +35,7 @@ std::int64_t part_queries(std::int64_t M) {
 
 void check_map(const DeviceCall& on, const View& lse, const LensArea& area, const MapView& map) {
   const View& q = on.call.q;
-  check_readable(kOp, "lse", lse);
-  check_dtype(kOp, "lse", lse.dtype, DType::f32);
-  check_shape(kOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  check_lse(kOp, lse, q.shape, q.dtype);
   check_on_device(kOp, "lse", lse.data);
   const auto check_cells_of = [&](const char* what, const MutableView& cells) {
     check_writable(kOp, what, cells);

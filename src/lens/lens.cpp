@@ -32,11 +32,7 @@ Lens::State::State(const View& q, const PagedKvCache& keys, std::span<const std:
 
 void Lens::State::check_lens_options() const {
   const View &q = call().q, &k = call().k;
-  if (lens.lse) {
-    check_readable(kLensOp, "lse", *lens.lse);
-    check_dtype(kLensOp, "lse", lens.lse->dtype, accumulator_dtype(q.dtype));
-    check_shape(kLensOp, "lse", lens.lse->shape, {q.batch(), q.heads(), q.length(), 1});
-  }
+  if (lens.lse) check_lse(kLensOp, *lens.lse, q.shape, q.dtype);
   if (lens.v) check_fitting(kLensOp, {"q", q}, {"k", k}, {"v", *lens.v});
 }
 

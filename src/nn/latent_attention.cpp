@@ -136,6 +136,8 @@ DType wide(DType dtype) {
 
 // A saved state that no forward of this layer filled is refused.
 void check_saved(const LatentAttentionConfig& c, const LatentAttentionSaved& s) {
+  if (s.x.empty())
+    fail(kOp, "saved x shape is [0, 0, 0, 0]: saved is empty; let forward fill it: forward(x, options, &saved)");
   const std::int64_t B = s.x.shape()[0], L = s.x.shape()[2];
   const auto check = [&](const char* what, const Tensor& tensor, std::int64_t dim) {
     check_shape(kOp, what, tensor.shape(), {B, 1, L, dim});

@@ -191,6 +191,9 @@ Tensor run_forward(const MultiHeadAttention& layer, const View& x, const std::op
 
 // A saved state that no forward of this layer filled is refused.
 void check_saved(const MultiHeadAttentionConfig& c, const MultiHeadAttentionSaved& s, const View& source) {
+  if (s.x.empty())
+    fail(kOp,
+         "saved x shape is [0, 0, 0, 0]: saved is empty; let forward fill it: forward(x, options, {.saved = &saved})");
   const std::int64_t B = s.x.shape()[0], M = s.x.shape()[2], N = source.length();
   const auto check = [&](const char* what, const Tensor& tensor, std::int64_t length, std::int64_t dim) {
     check_shape(kOp, what, tensor.shape(), {B, 1, length, dim});

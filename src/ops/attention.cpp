@@ -245,9 +245,7 @@ void check_visit(const AttentionCall& call, const View& lse, const WeightVisitor
   constexpr const char* kVisitOp = "visit_weights";
   const View& q = call.q;
   if (q.dtype == DType::f64) fail(kVisitOp, "visits weights of f32, bf16 and f16, got f64");
-  check_readable(kVisitOp, "lse", lse);
-  check_dtype(kVisitOp, "lse", lse.dtype, DType::f32);
-  check_shape(kVisitOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  check_lse(kVisitOp, lse, q.shape, q.dtype);
   if (!visitor) fail(kVisitOp, "the visitor is empty");
 }
 

@@ -117,8 +117,11 @@ std::optional<MutableView> saved_lse(const View& q, std::vector<Tensor>* saved) 
   return saved->emplace_back(accumulator_dtype(q.dtype), Shape{q.batch(), q.heads(), q.length(), 1}).view();
 }
 
-void check_saved_lse(const char* op, const std::vector<Tensor>& saved) {
-  check_equal(op, "number of saved tensors", static_cast<std::int64_t>(saved.size()), 1, "what forward saves");
+void check_saved(const char* op, const std::vector<Tensor>& saved, std::int64_t count) {
+  const std::int64_t got = std::ssize(saved);
+  if (got == count) return;
+  fail(op, "saved has " + std::to_string(got) + (got == 1 ? " tensor" : " tensors") + ", expected the " +
+               std::to_string(count) + " of forward; pass the same `saved` to forward first");
 }
 
 DType accumulator_dtype(DType dtype) {
@@ -178,13 +181,11 @@ void check_backward(const AttentionCall& call, const View& dout, const View& out
   const Shape out_shape = {q.batch(), q.heads(), q.length(), v.dim()};
   check_readable(kBackwardOp, "dout", dout);
   check_readable(kBackwardOp, "out", out);
-  check_readable(kBackwardOp, "lse", lse);
   check_shape(kBackwardOp, "dout", dout.shape, out_shape);
   check_shape(kBackwardOp, "out", out.shape, out_shape);
-  check_shape(kBackwardOp, "lse", lse.shape, {q.batch(), q.heads(), q.length(), 1});
+  check_lse(kBackwardOp, lse, q.shape, q.dtype);
   check_dtype(kBackwardOp, "dout", dout.dtype, q.dtype);
   check_result_dtype(kBackwardOp, "out", out.dtype, q.dtype);
-  check_dtype(kBackwardOp, "lse", lse.dtype, accumulator_dtype(q.dtype));
   const auto check_gradient = [&](const char* what, const MutableView& gradient, const View& of) {
     check_writable(kBackwardOp, what, gradient);
     check_result_dtype(kBackwardOp, what, gradient.dtype, q.dtype);

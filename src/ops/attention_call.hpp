@@ -115,7 +115,7 @@ Operand operand_of(const MutableView& view);
 // What an inner attention keeps whose backward needs the LSE alone: `saved` becomes one tensor for it, where it is
 // asked for.
 std::optional<MutableView> saved_lse(const View& q, std::vector<Tensor>* saved);
-void check_saved_lse(const char* op, const std::vector<Tensor>& saved);
+void check_saved(const char* op, const std::vector<Tensor>& saved, std::int64_t count);  // as many as forward saves
 
 // The dtype that an LSE, a bias gradient or the weights have beside q: f64 for f64, else f32.
 DType accumulator_dtype(DType dtype);

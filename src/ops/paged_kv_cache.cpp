@@ -105,7 +105,12 @@ namespace {
 
 constexpr const char* kCachedOp = "attention over a cache";
 
-std::vector<std::int64_t> lengths_of(const PagedKvCache& cache, std::span<const std::int64_t> sequences) {
+std::vector<std::int64_t> lengths_of(const PagedKvCache& cache, std::span<const std::int64_t> sequences,
+                                     std::int64_t batch) {
+  if (std::ssize(sequences) != batch)
+    fail(kCachedOp, "sequences has " + std::to_string(sequences.size()) +
+                        (sequences.size() == 1 ? " number" : " numbers") + ", expected " + std::to_string(batch) +
+                        ", one for each batch of q");
   std::vector<std::int64_t> lengths;
   for (const std::int64_t sequence : sequences)
     lengths.push_back(CacheAccess::state(cache).at(sequence, kCachedOp).length);
@@ -297,7 +302,7 @@ void PagedKvCache::replace(std::int64_t sequence, std::int64_t at, View k, View 
 
 CachedCall::CachedCall(const View& q, const PagedKvCache& cache, std::span<const std::int64_t> sequences,
                        const AttentionOptions& options)
-    : lengths(lengths_of(cache, sequences)),
+    : lengths(lengths_of(cache, sequences, q.batch())),
       call(q, described(cache, lengths, CacheAccess::state(cache).shape.D),
            described(cache, lengths, CacheAccess::state(cache).shape.E), options) {
   const CacheAccess::State& s = CacheAccess::state(cache);

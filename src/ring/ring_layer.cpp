@@ -112,6 +112,7 @@ void check_saved(const Config& c, const MultiHeadAttentionSaved& s, const View& 
     check_shape(kBackwardOp, what, tensor.shape(), {B, 1, M, dim});
     check_dtype(kBackwardOp, what, tensor.dtype(), c.dtype);
   };
+  if (s.x.empty()) fail(kOp, "saved x shape is [0, 0, 0, 0]: saved is empty; let ring_multi_head_attention fill it");
   check("saved x", s.x, c.width);
   check("saved q", s.q, c.heads * c.head_dim);
   check("saved k", s.k, c.kv_heads * c.head_dim);

@@ -288,7 +288,7 @@ class AdaptiveSpanInner final : public InnerAttention {
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_saved_lse(name(), saved);
+    check_saved(name(), saved, 1);
     std::vector<Tensor> result;
     result.emplace_back(accumulator_dtype(q.dtype), span_.shape());
     adaptive_span_backward(dout, q, k, v, span_, out, saved[0], {dq, dk, dv, result[0]}, options_);

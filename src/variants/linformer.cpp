@@ -344,7 +344,7 @@ class LinformerInner final : public InnerAttention {
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_equal(name(), "number of saved tensors", static_cast<std::int64_t>(saved.size()), 3, "what forward saves");
+    check_saved(name(), saved, 3);
     std::vector<Tensor> result;
     for (std::size_t n = 0; n < (f_.empty() ? 1 : 2); ++n) result.emplace_back(accumulator_dtype(q.dtype), e_.shape());
     LinformerGradients gradients{dq, dk, dv, result[0], {}};

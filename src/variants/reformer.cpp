@@ -430,7 +430,7 @@ class ReformerInner final : public InnerAttention {
 
   std::vector<Tensor> backward(View dout, View q, View k, View v, View out, const std::vector<Tensor>& saved,
                                MutableView dq, MutableView dk, MutableView dv) const override {
-    check_saved_lse(name(), saved);
+    check_saved(name(), saved, 1);
     check_writable(name(), "dk", dk);
     check_shape(name(), "dk", dk.shape, k.shape);
     reformer_backward(dout, q, v, out, saved[0], {dq, dv}, options_);

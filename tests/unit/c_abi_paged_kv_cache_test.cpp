@@ -196,7 +196,7 @@ TEST_F(CAbiPagedKvCache, BadArgumentsAreRefused) {
   EXPECT_TRUE(is_refused(attend_paged_attention(&cq, cache, none, -1, &cout, nullptr, nullptr, nullptr),
                          "number of sequences is -1"));
   EXPECT_TRUE(is_refused(attend_paged_attention(&cq, cache, none, 0, &cout, nullptr, nullptr, nullptr),
-                         "k batch is 0, expected 1"));
+                         "sequences has 0 numbers, expected 1"));
   EXPECT_TRUE(is_refused(attend_paged_attention(&cq, nullptr, &sequence, 1, &cout, nullptr, nullptr, nullptr),
                          "cache is null"));
   EXPECT_EQ(length(sequence), 70);
