@@ -73,7 +73,10 @@ target_include_directories(attend
   PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_compile_features(attend PUBLIC cxx_std_20)
 target_compile_definitions(attend PRIVATE ATTEND_VERSION="${PROJECT_VERSION}")
-target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads ${CMAKE_DL_LIBS})
+# As flags: by name they would be targets of the user's project that are called so.
+set(ATTEND_DL_FLAGS ${CMAKE_DL_LIBS})
+list(TRANSFORM ATTEND_DL_FLAGS PREPEND "-l")
+target_link_libraries(attend PRIVATE $<BUILD_INTERFACE:attend_options> Threads::Threads ${ATTEND_DL_FLAGS})
 attend_library(attend)
 set_source_files_properties(${ATTEND_ISA_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # each has flags of its own
 attend_precompile(attend)

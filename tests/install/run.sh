@@ -6,7 +6,8 @@
 #        run.sh fetched <source folder> <folder to build in> <options of cmake>...: the example that has CMake fetch and build
 #        attend
 set -euo pipefail
-examples=$(cd -- "$(dirname -- "$0")/../../examples" && pwd)
+here=$(cd -- "$(dirname -- "$0")" && pwd)
+examples=$(cd -- "$here/../../examples" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -60,9 +61,21 @@ cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$examples/c/main.c" -o "$work/c_pc
   $(pkg-config --cflags --libs attend-c)
 "$work/c_pc"
 # shellcheck disable=SC2046
-c++ -Wall -Wextra -Wpedantic -Werror "$examples/cpp/main.cpp" -o "$work/cpp_pc" -Wl,-rpath,"$library" \
+c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror "$examples/cpp/main.cpp" -o "$work/cpp_pc" -Wl,-rpath,"$library" \
   $(pkg-config --cflags --libs attend)
 "$work/cpp_pc"
+# The flags leave the user's standard as it is, and an older one is an error that says what is needed.
+for package in attend attend-llm; do
+  # shellcheck disable=SC2046
+  printf '#include <attend/attend.hpp>\nstatic_assert(__cplusplus > 202002L);\n' |
+    c++ -std=c++23 -Werror $(pkg-config --cflags $package) -fsyntax-only -x c++ -
+done
+# shellcheck disable=SC2046
+if echo '#include <attend/attend.hpp>' | c++ -std=c++17 $(pkg-config --cflags attend) -fsyntax-only -x c++ - 2>"$work/log"; then
+  echo "C++17 is accepted"
+  exit 1
+fi
+grep -q 'need C++20 or later: compile with -std=c++20' "$work/log" || { head -n 5 "$work/log"; exit 1; }
 
 # Each C header stands alone, and the core does not bring the variants.
 for header in attend.h attend_cuda.h attend_variants.h; do
@@ -79,11 +92,31 @@ for language in c cpp; do
   "$work/$language/attend_from_$language"
 done
 
+echo "--- a C project with targets called m and dl; components that are not there ($1)"
+quietly cmake -S "$here/names" -B "$work/names" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DEXAMPLES="$examples"
+quietly cmake --build "$work/names"
+"$work/names/from_c"
+# component <name> <text>: asking for it fails with the text; an optional one is not found
+component() {
+  local flags=(-S "$here/component" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" "-DCOMPONENT=$1")
+  if cmake "${flags[@]}" -B "$work/$1" -DKIND=COMPONENTS >"$work/log" 2>&1; then
+    echo "component $1 is there"
+    exit 1
+  fi
+  tr -s ' \n' ' ' <"$work/log" | grep -qF "$2" || { cat "$work/log"; exit 1; }
+  quietly cmake "${flags[@]}" -B "$work/optional_$1" -DKIND=OPTIONAL_COMPONENTS
+}
+component tensors 'attend has no component "tensors", expected cuda, llm or ring'
+config=$library/cmake/attend/attendConfig.cmake
+if grep -q 'ATTEND_HAS_cuda "OFF"' "$config"; then
+  component cuda 'was built without kernels for NVIDIA GPUs: install nvcc'
+fi
+
 echo "--- language models, pkg-config and find_package ($1)"
 tests=$(dirname "$examples")/tests
 python3 "$tests/install/golden_model.py" "$work/model"
 # shellcheck disable=SC2046
-c++ -Wall -Wextra -Wpedantic -Werror "$examples/llm/main.cpp" -o "$work/llm_pc" -Wl,-rpath,"$library" \
+c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror "$examples/llm/main.cpp" -o "$work/llm_pc" -Wl,-rpath,"$library" \
   $(pkg-config --cflags --libs attend-llm)
 example llm -DCMAKE_PREFIX_PATH="$prefix"
 # Without /proc, as in a bare chroot, the loader can't tell where a program lies, which its path to the library needs.

@@ -1,6 +1,10 @@
 // Which token comes next: rules that people know, the same choice for the same seed.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "attend's C++ headers need C++20 or later: compile with -std=c++20"
+#endif
+
 #include <cstdint>
 #include <span>
 #include <utility>
