@@ -16,9 +16,10 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 # Files and folders at the sdist's root: what there may be, and of these what there must be.
-MAY_HOLD = {"CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "apps", "cmake",
-            "include", "io", "llm", "python", "src"}
-MUST_HOLD = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "pyproject.toml", "apps", "cmake", "include", "io", "llm", "python", "src"}
+MAY_HOLD = {"CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "THIRD_PARTY_NOTICES", "pyproject.toml",
+            "apps", "cmake", "include", "io", "llm", "python", "src"}
+MUST_HOLD = MAY_HOLD - {"CHANGELOG.md", "CITATION.cff", "README.md"}
+NOTICES = "attend/licenses/THIRD_PARTY_NOTICES"
 LARGEST_SDIST = 5 << 20  # the model inside is most of it
 # The only libraries that every Linux with glibc has.
 MAY_NEED = re.compile(r"lib(c|m|gcc_s|pthread|dl|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d")
@@ -57,6 +58,8 @@ def check_wheel(path, folders):
     if "manylinux" not in path.name:
         yield f"{path.name} is for this machine alone, expected a manylinux wheel"
     with zipfile.ZipFile(path) as archive:
+        if NOTICES not in archive.namelist():
+            yield f"{path.name} lacks {NOTICES}: the licences of what is linked in"
         for name in archive.namelist():
             data = archive.read(name)
             if not re.match(r"attend/|attend_engine-[\d.]+\.dist-info/", name):

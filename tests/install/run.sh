@@ -137,7 +137,9 @@ if [[ -n $(find "$prefix" -name attendRingTargets.cmake) ]]; then
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$work/ring/attend_over_mpi"
 fi
 
-find "$prefix" -name LICENSE | grep -q . || { echo "the licence is not installed"; exit 1; }
+for notice in LICENSE THIRD_PARTY_NOTICES; do
+  find "$prefix" -path "*/doc/*" -name $notice | grep -q . || { echo "$notice is not installed"; exit 1; }
+done
 [[ $1 == static ]] || exit 0
 
 echo "--- the installed program"
