@@ -201,8 +201,16 @@ Array answer_attention(const Case& c, const Mistakes& made) {
   const auto found = c.arrays.find("mask");
   const Array* mask = found == c.arrays.end() ? nullptr : &found->second;
   if (mask == nullptr) rules.masking = Masking::ignore;
+  const auto visible = [&](std::int64_t i, std::int64_t j) { return mask == nullptr || at(*mask, i * s.N + j) != 0; };
+  // float64 holds score − 1e9 exactly enough: a row that is all hidden keeps the differences of its scores.
+  const bool added = made.contains("minus_billion_added");
+  const auto row_is_hidden = [&](std::int64_t i) {
+    for (std::int64_t j = 0; j < s.N; ++j)
+      if (visible(i, j)) return false;
+    return true;
+  };
   return attend_rows(q, k, v, s, rules,
-                     [&](std::int64_t i, std::int64_t j) { return mask == nullptr || at(*mask, i * s.N + j) != 0; });
+                     [&](std::int64_t i, std::int64_t j) { return visible(i, j) || (added && row_is_hidden(i)); });
 }
 
 Array answer_multi_head(const Case& c, const Mistakes& made) {

@@ -29,29 +29,48 @@ Text in_case(const Case& c, const Text& text) {
   return {fmt::format("case \"{}\": {}", c.what.en, text.en), fmt::format("用例“{}”：{}", c.what.zh, text.zh)};
 }
 
+// float64 is right too: under NumPy 2 a float32 array divided by np.sqrt(d) becomes one.
+bool accepts_dtype(const Exercise& exercise, const std::string& dtype) {
+  return exercise.name == "causal_mask" ? dtype == "bool" : dtype == "float32" || dtype == "float64";
+}
+
+Text dtype_words(const Exercise& exercise, const std::string& dtype) {
+  if (exercise.name == "causal_mask")
+    return say("the numbers are right, but they come back as {}, expected bool: True where a query may look.",
+               "数是对的，但返回的是 {}，应为 bool：True 表示可以看。", dtype);
+  return say("the numbers are right, but they come back as {}, expected float32 (float64 counts as right too).",
+             "数是对的，但返回的是 {}，应为 float32（float64 也算对）。", dtype);
+}
+
+Text right_words(const std::vector<Answer>& answers) {
+  if (std::none_of(answers.begin(), answers.end(), [](const Answer& a) { return a.dtype == "float64"; }))
+    return say("right, on all cases.", "正确，所有用例都通过了。");
+  return say(
+      "right, on all cases. It returns float64, which takes twice the memory: in NumPy 2 a float32 array divided "
+      "by np.sqrt(d) becomes float64; divided by math.sqrt(d) it stays float32.",
+      "正确，所有用例都通过了。返回的是 float64，内存多占一倍：NumPy 2 中 float32 数组除以 np.sqrt(d) 会变成 "
+      "float64，除以 math.sqrt(d) 则仍是 float32。");
+}
+
 // What is wrong besides the numbers: other dtypes, inputs that were written to.
 void judge_manners(const Exercise& exercise, const std::vector<Answer>& answers, Verdict& verdict) {
   for (const Answer& a : answers)
     if (!a.changed.empty()) {
       verdict.mistakes = {"mutated_input"};
       verdict.text =
-          say("the answers are right, but the input {} is changed: whoever called still needs it. Work on a copy.",
+          say("the answers are right, but the input {} is changed: the caller still needs it. Work on a copy.",
               "答案是对的，但改动了输入 {}：调用者还要用它。请在副本上操作。", a.changed.front());
       return;
     }
-  const std::string expected = exercise.name == "causal_mask" ? "bool" : "float32";
   for (const Answer& a : answers)
-    if (a.dtype != expected) {
+    if (!accepts_dtype(exercise, a.dtype)) {
       verdict.mistakes = {"wrong_dtype"};
-      verdict.text =
-          say("the numbers are right, but they come back as {} where {} is expected: twice the memory, or half the "
-              "precision.",
-              "数是对的，但返回的是 {}，应为 {}：要么多占一倍内存，要么精度减半。", a.dtype, expected);
+      verdict.text = dtype_words(exercise, a.dtype);
       return;
     }
   verdict.kind = Verdict::Kind::right;
   verdict.lab.clear();
-  verdict.text = say("right, on all cases.", "正确，所有用例都通过了。");
+  verdict.text = right_words(answers);
 }
 
 // The first number that differs, for a mistake that nobody has a name for.

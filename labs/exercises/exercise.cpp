@@ -46,7 +46,7 @@ Exercise softmax_exercise() {
   for (float& x : e.cases.back().arrays["x"].data) x += 1000;
   e.cases.push_back({.what = say("rows of very different size, [3, 3]", "各行大小悬殊，[3, 3]"),
                      .arrays = {{"x", random_array({3, 3}, 3)}}});
-  for (std::size_t n = 0; n < 3; ++n) e.cases.back().arrays["x"].data[n] -= 200;
+  for (std::size_t n = 0; n < 3; ++n) e.cases.back().arrays["x"].data[n] -= 2000;  // exp of it is 0 in float64 too
   e.cases.push_back(
       {.what = say("a row of −inf, [3, 3]", "有一行全是 −inf，[3, 3]"), .arrays = {{"x", random_array({3, 3}, 4)}}});
   for (std::size_t n = 3; n < 6; ++n) e.cases.back().arrays["x"].data[n] = -kInfinity;
@@ -88,10 +88,9 @@ Exercise attention_exercise() {
              {},
              {},
              answer_attention};
-  const auto inputs = [](std::uint64_t seed, std::int64_t M, std::int64_t N, std::int64_t D, std::int64_t E,
-                         double size = 1) {
-    return std::map<std::string, Array>{{"q", random_array({2, 2, M, D}, seed, size)},
-                                        {"k", random_array({2, 2, N, D}, seed + 1, size)},
+  const auto inputs = [](std::uint64_t seed, std::int64_t M, std::int64_t N, std::int64_t D, std::int64_t E) {
+    return std::map<std::string, Array>{{"q", random_array({2, 2, M, D}, seed)},
+                                        {"k", random_array({2, 2, N, D}, seed + 1)},
                                         {"v", random_array({2, 2, N, E}, seed + 2)}};
   };
   e.cases.push_back(
@@ -103,7 +102,13 @@ Exercise attention_exercise() {
   e.cases.push_back(
       {.what = say("a query that may look nowhere", "有一个查询哪里都不能看"), .arrays = inputs(40, 3, 4, 6, 6)});
   e.cases.back().arrays["mask"] = truths(3, 4, {1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0});
-  e.cases.push_back({.what = say("scores in the hundreds", "得分上百"), .arrays = inputs(50, 3, 5, 16, 4, 12)});
+  // Query i matches key i: exp of that score overflows in float64 too, with √d or without.
+  e.cases.push_back({.what = say("scores in the thousands", "分数上千"), .arrays = inputs(50, 3, 5, 16, 4)});
+  for (const char* name : {"q", "k"}) {
+    Array& a = e.cases.back().arrays[name];
+    for (std::int64_t row = 0; row < a.size() / 16; ++row)
+      a.data[static_cast<std::size_t>(row * 16 + row % a.shape[2])] += 120;
+  }
   e.mistakes = {
       {"no_scaling", say("the scores are not divided by √d.", "得分没有除以 √d。")},
       {"scaled_by_d", say("the scores are divided by d instead of √d.", "得分除以了 d，应除以 √d。")},
@@ -127,6 +132,10 @@ Exercise attention_exercise() {
       {"minus_billion",
        say("hidden scores get −1e9: a row that may look nowhere becomes uniform. It should give zeros.",
            "被屏蔽的得分用了 −1e9：哪里都不能看的行变成了均匀分布，应输出全零。")},
+      {"minus_billion_added",
+       say("−1e9 is added to hidden scores in float64: a row that may look nowhere gets the softmax of its scores. It "
+           "should give zeros.",
+           "在 float64 下给被屏蔽的分数加了 −1e9：哪里都不能看的行得到了分数本来的 softmax，应输出全零。")},
       {"nan_row",
        say("a row that may look nowhere gives NaN. It should give zeros.", "哪里都不能看的行得到了 NaN，应输出全零。")},
       {"no_max", say("the maximum is not subtracted: large scores overflow.", "没有减去最大值：得分大时会溢出。")},

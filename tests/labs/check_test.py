@@ -56,9 +56,26 @@ def words(report):
     return " ".join([v["text"]["en"] for v in report["verdicts"]] + [report.get("failure", {}).get("en", "")])
 
 
+# NumPy 1.24 to 2.1 can promote as NumPy 2 does, which makes x / np.sqrt(d) float64; later ones do nothing else.
+AS_NUMPY_2 = 'import numpy\ngetattr(numpy, "_set_promotion_state", lambda state: None)("weak")\n'
+
+
+def as_numpy_2(folder, kind):
+    """Copies of the Python files of right/ or wrong/ that promote as NumPy 2 does."""
+    for path in HERE.glob(f"{kind}/*.py"):
+        (pathlib.Path(folder) / path.name).write_text(AS_NUMPY_2 + path.read_text())
+    return sorted(pathlib.Path(folder).glob("*"))
+
+
 class CheckTest(unittest.TestCase):
     def test_wrong_files_are_diagnosed_as_themselves(self):
-        files = sorted(HERE.glob("wrong/*"))
+        self.each_is_its_mistake(sorted(HERE.glob("wrong/*")))
+
+    def test_wrong_files_are_diagnosed_with_the_promotion_of_numpy_2(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.each_is_its_mistake(as_numpy_2(folder, "wrong"))
+
+    def each_is_its_mistake(self, files):
         self.assertGreaterEqual(len(files), 60)
         for path, (code, report) in check_all(files):
             with self.subTest(path.name):
@@ -70,7 +87,13 @@ class CheckTest(unittest.TestCase):
                 self.assertTrue(verdict["text"]["zh"] and verdict["lab"], verdict)
 
     def test_right_files_are_right(self):
-        files = sorted(HERE.glob("right/*"))
+        self.each_is_right(sorted(HERE.glob("right/*")))
+
+    def test_right_files_are_right_with_the_promotion_of_numpy_2(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.each_is_right(as_numpy_2(folder, "right"))
+
+    def each_is_right(self, files):
         self.assertGreaterEqual(len(files), 10)
         for path, (code, report) in check_all(files):
             with self.subTest(path.name):

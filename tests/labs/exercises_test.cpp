@@ -301,13 +301,25 @@ TEST(LabExercises, RightNumbersInTheWrongMannerAreNamed) {
     const auto cases = cases_of(e, false);
     for (const std::size_t place : {std::size_t{0}, cases.size() - 1}) {
       std::vector<Answer> answers = right_answers(e, cases);
-      answers[place].dtype = e.name == "softmax" ? "float64" : "int64";
+      answers[place].dtype = e.name == "softmax" ? "float16" : "float64";
       EXPECT_EQ(judge_answers(e, cases, answers).mistakes, std::vector<std::string>{"wrong_dtype"});
       answers[place].changed = {"x"};  // the worse of the two
       EXPECT_EQ(judge_answers(e, cases, answers).mistakes, std::vector<std::string>{"mutated_input"});
       answers[place].value.data.back() += 1;  // numbers come first
       EXPECT_NE(judge_answers(e, cases, answers).mistakes, std::vector<std::string>{"mutated_input"});
     }
+  }
+}
+
+TEST(LabExercises, Float64IsRightAndSaidWhereNumbersAreAsked) {
+  for (const Exercise& e : all_exercises()) {
+    const auto cases = cases_of(e, false);
+    std::vector<Answer> answers = right_answers(e, cases);
+    answers.back().dtype = "float64";
+    const Verdict verdict = judge_answers(e, cases, answers);
+    EXPECT_EQ(verdict.kind == Verdict::Kind::right, e.name != "causal_mask") << e.name;
+    EXPECT_NE(verdict.text.en.find("float64"), std::string::npos) << verdict.text.en;
+    EXPECT_NE(verdict.text.zh.find("float64"), std::string::npos) << verdict.text.zh;
   }
 }
 

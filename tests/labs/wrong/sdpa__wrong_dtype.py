@@ -10,4 +10,4 @@ def scaled_dot_product_attention(q, k, v, mask=None):
     weights = np.exp(scores - top)
     total = weights.sum(axis=-1, keepdims=True)
     weights = weights / np.where(total == 0, 1, total)
-    return (weights @ v).astype(np.float64)
+    return (weights @ v).astype(np.float16)
