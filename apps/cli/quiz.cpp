@@ -128,9 +128,9 @@ class Quiz {
       while (grade == labs::Grade::unreadable) {
         print(labs::say("{}, or q to stop: ", "请输入{}，或输入 q 结束：", expected(*q).in(language_)));
         (void)std::fflush(stdout);
-        if (!std::getline(std::cin, line) || line == "q" || line == "Q") return summary(right, asked);
-        line.erase(0, std::min(line.find_first_not_of(" \t\r"), line.size()));
-        while (!line.empty() && std::string_view(" \t\r").find(line.back()) != std::string_view::npos) line.pop_back();
+        if (!std::getline(std::cin, line)) return summary(right, asked);
+        const std::string plain = labs::plain_answer(line);
+        if (plain == "q" || plain == "Q") return summary(right, asked);
         grade = labs::grade(*q, line);
       }
       ++asked;

@@ -74,6 +74,13 @@ inline Question compute(std::string name, std::string lab, Text text, double ans
           .computed = true};
 }
 
+inline Question compute_percent(std::string name, std::string lab, Text text, double answer, double tolerance,
+                                Text why) {
+  Question q = compute(std::move(name), std::move(lab), std::move(text), answer, tolerance, std::move(why));
+  q.percent = true;
+  return q;
+}
+
 // The same for what a run prints.
 inline Question predict(std::string name, std::string lab, Text text, double printed, double tolerance, Text why) {
   Question q = compute(std::move(name), std::move(lab), std::move(text), printed, tolerance, std::move(why));

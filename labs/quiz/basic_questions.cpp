@@ -137,12 +137,12 @@ void about_scale(std::vector<Question>& list) {
                          say("q and k are standard normal, d = 512. What is the variance of q·k / √d?",
                              "q、k 为标准正态，d = 512。q·k / √d 的方差是多少？"),
                          512.0 / 512.0, 0.01, say("d / (√d)² = 1.", "d / (√d)² = 1。")));
-  list.push_back(compute("outside-one", "scale",
-                         say("About what percentage of the scores lies beyond ±1 after ÷√d (taken as normal)?",
-                             "除以 √d 之后的得分（视为正态分布）大约有百分之几超出 ±1？"),
-                         100 * (1 - std::erf(1 / std::sqrt(2.0))), 2,
-                         say("Variance 1 is no range: 31.7 % lie beyond one deviation.",
-                             "方差为 1 不是范围：有 31.7 % 超出一个标准差。")));
+  list.push_back(compute_percent("outside-one", "scale",
+                                 say("About what percentage of the scores lies beyond ±1 after ÷√d (taken as normal)?",
+                                     "除以 √d 之后的得分（视为正态分布）大约有百分之几超出 ±1？"),
+                                 100 * (1 - std::erf(1 / std::sqrt(2.0))), 2,
+                                 say("Variance 1 is no range: 31.7 % lie beyond one deviation.",
+                                     "方差为 1 不是范围：有 31.7 % 超出一个标准差。")));
   list.push_back(choose(
       "why-root", "scale", say("Why √d and not d?", "为什么除以 √d 而不是 d？"),
       {say("d would make the variance 1/d: weights nearly uniform", "除以 d 方差变成 1/d，权重几乎均匀"),

@@ -98,16 +98,18 @@ void about_gqa(std::vector<Question>& list) {
                   "8 个查询头、2 个 KV 头：3 号查询头（从 0 数）读哪个 KV 头？"),
               kv_head_of(8, 2, 3), 0.1,
               say("Heads 0 to 3 share KV head 0; they are not interleaved.", "0 到 3 号头共用 KV 头 0，不是交错的。")));
-  list.push_back(compute("gqa-qkv", "gqa",
-                         say("Hidden 512, GQA 8/2: what percentage of the QKV parameters is saved?",
-                             "hidden 512、GQA 8/2：QKV 参数省百分之几？"),
-                         100 - 100 * qkv(512, 8, 2) / qkv(512, 8, 8), 0.5,
-                         say("512·(8 + 4)·64 against 512·24·64: half.", "512·(8 + 4)·64 比 512·24·64：省一半。")));
-  list.push_back(compute("gqa-kv", "gqa",
-                         say("Hidden 512, GQA 8/2: what percentage of the parameters of K and V alone is saved?",
-                             "hidden 512、GQA 8/2：只看 K 和 V，参数省百分之几？"),
-                         100 - 100 * kv(512, 8, 2) / kv(512, 8, 8), 0.5,
-                         say("A quarter of the KV heads is left.", "KV 头只剩四分之一。")));
+  list.push_back(
+      compute_percent("gqa-qkv", "gqa",
+                      say("Hidden 512, GQA 8/2: what percentage of the QKV parameters is saved?",
+                          "hidden 512、GQA 8/2：QKV 参数省百分之几？"),
+                      100 - 100 * qkv(512, 8, 2) / qkv(512, 8, 8), 0.5,
+                      say("512·(8 + 4)·64 against 512·24·64: half.", "512·(8 + 4)·64 比 512·24·64：省一半。")));
+  list.push_back(
+      compute_percent("gqa-kv", "gqa",
+                      say("Hidden 512, GQA 8/2: what percentage of the parameters of K and V alone is saved?",
+                          "hidden 512、GQA 8/2：只看 K 和 V，参数省百分之几？"),
+                      100 - 100 * kv(512, 8, 2) / kv(512, 8, 8), 0.5,
+                      say("A quarter of the KV heads is left.", "KV 头只剩四分之一。")));
   list.push_back(choose("repeat-kv", "gqa", say("repeat_kv by expand and reshape…", "repeat_kv 用 expand 加 reshape……"),
                         {say("is a view", "是视图"), say("copies", "会复制"),
                          say("shares memory until written", "写入前共享内存"), say("depends on the device", "看设备")},

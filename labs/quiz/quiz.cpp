@@ -3,9 +3,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "attend/error.hpp"
+#include "base/utf8.hpp"
 #include "io/atomic_file.hpp"
 #include "io/environment.hpp"
 #include "io/json.hpp"
@@ -14,15 +16,38 @@
 namespace attend::labs {
 namespace {
 
-// "1,048,576", "22.6", "1e-3", "50%", "50 %"; false: it is no number.
-bool read_number(const std::string& typed, double& value) {
+// ASCII for a character that stands for it: full-width forms, spaces of other widths, minus signs; else none.
+std::optional<char> ascii_of(char32_t c) {
+  if (c < 0x80) return static_cast<char>(c);
+  if (c >= 0xFF01 && c <= 0xFF5E) return static_cast<char>(c - 0xFF01 + '!');
+  if (c == 0x3000 || c == 0xA0 || c == 0x202F || (c >= 0x2000 && c <= 0x200A)) return ' ';
+  if (c == 0x2212 || c == 0x2013 || c == 0xFE63) return '-';
+  return {};
+}
+
+struct TypedNumber {
+  double value = 0;
+  bool percent = false;
+};
+
+// "1,048,576", "22.6", "1e-3", "50%", "50 %".
+std::optional<TypedNumber> read_number(const std::string& typed) {
   std::string text;
   for (const char c : typed)
     if (c != ',' && c != ' ' && c != '_') text += c;
-  if (text.ends_with('%')) text.pop_back();
+  TypedNumber number;
+  number.percent = text.ends_with('%');
+  if (number.percent) text.pop_back();
   if (text.starts_with('+') && !text.starts_with("+-")) text.erase(0, 1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number.value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (text.empty() || !whole || !std::isfinite(number.value)) return {};
+  return number;
+}
+
+int choice_of(const std::string& text) {
+  const char c = text.size() == 1 || (text.size() == 2 && text.back() == ')') ? text.front() : '\0';
+  return c >= 'a' && c <= 'z' ? c - 'a' : c >= 'A' && c <= 'Z' ? c - 'A' : c >= '1' && c <= '9' ? c - '1' : -1;
 }
 
 std::string json_of(const Text& text) {
@@ -40,16 +65,32 @@ const Question* find_question(std::string_view name) {
   return nullptr;
 }
 
+std::string plain_answer(const std::string& typed) {
+  const std::string whole = utf8_repaired(typed);
+  std::string text;
+  for (std::size_t place = 0; place < whole.size();) {
+    const CodePoint c = code_point(whole, place);
+    if (const std::optional<char> ascii = ascii_of(c.value))
+      text += *ascii;
+    else
+      text.append(whole, place, c.bytes);
+    place += c.bytes;
+  }
+  constexpr const char* kSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
 Grade grade(const Question& q, const std::string& typed) {
+  const std::string text = plain_answer(typed);
   if (q.kind == Question::Kind::choice) {
-    if (typed.size() != 1) return Grade::unreadable;
-    const char c = typed.front();
-    const int n = c >= 'a' && c <= 'z' ? c - 'a' : c >= 'A' && c <= 'Z' ? c - 'A' : c >= '1' && c <= '9' ? c - '1' : -1;
+    const int n = choice_of(text);
     if (n < 0 || n >= static_cast<int>(q.choices.size())) return Grade::unreadable;
     return static_cast<std::size_t>(n) == q.right ? Grade::right : Grade::wrong;
   }
-  double value = 0;
-  if (!read_number(typed, value)) return Grade::unreadable;
+  const std::optional<TypedNumber> number = read_number(text);
+  if (!number) return Grade::unreadable;
+  const double value = number->percent && !q.percent ? number->value / 100 : number->value;
   return std::abs(value - q.answer) <= q.tolerance ? Grade::right : Grade::wrong;
 }
 

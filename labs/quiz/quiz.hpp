@@ -25,14 +25,17 @@ struct Question {
   double tolerance = 0;         // that counts as right, absolute
   Text why;
   bool computed = false;  // the answer was computed here, not written down
+  bool percent = false;   // the answer is a percentage: 75 for three quarters
 };
 
 const std::vector<Question>& all_questions();  // in the order of the course
 const Question* find_question(std::string_view name);
 
 enum class Grade { right, wrong, unreadable };
-// "b", "2" or a number such as "617,558,016", "1e3" or "50 %".
+// "b", "b)", "2" or a number such as "617,558,016", "1e3" or "75 %", which is 0.75 where no percentage is asked.
+// Full-width characters and the minus sign U+2212 count as their ASCII forms.
 Grade grade(const Question& question, const std::string& typed);
+std::string plain_answer(const std::string& typed);  // with those ASCII forms, without spaces at its ends
 std::string right_answer(const Question& question, Language language);
 
 struct Tally {

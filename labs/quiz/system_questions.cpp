@@ -123,7 +123,7 @@ void about_models(std::vector<Question>& list) {
       say("How many parameters are in all of GPT-3's query matrices?", "GPT-3 所有查询矩阵共有多少参数？"),
       {150994944, 1207959552, 14495514624, 57982058496}, static_cast<double>(gpt3.queries),
       say("96 layers · 12,288 · 96 · 128.", "96 层 · 12,288 · 96 · 128。")));
-  list.push_back(compute(
+  list.push_back(compute_percent(
       "gpt3-attention", "gpt3",
       say("What percentage of GPT-3 is attention (whole number)?", "注意力占 GPT-3 的百分之几（整数）？"),
       100 * static_cast<double>(gpt3.attention()) / static_cast<double>(gpt3.total()), 1,

@@ -187,12 +187,41 @@ TEST(Quiz, EveryChoiceButTheRightOneIsWrong) {
 TEST(Quiz, NumbersAreReadAsPeopleWriteThem) {
   Question q = *find_question("gpt3-embedding");
   q.tolerance = 0;
-  for (const char* same : {"617558016", "617,558,016", "617 558 016", "617_558_016", "+617558016", "6.17558016e8",
-                           "617558016.0", "617558016 %"})
+  for (const char* same :
+       {"617558016", "617,558,016", "617 558 016", "617_558_016", "+617558016", "6.17558016e8", "617558016.0"})
     EXPECT_EQ(grade(q, same), Grade::right) << same;
   EXPECT_EQ(grade(q, "-617558016"), Grade::wrong);
   for (const char* bad : {"", " ", "%", "+", "--5", "+-5", "5 5 x", "inf", "-inf", "nan", "0x10", "1e400", "5%%"})
     EXPECT_EQ(grade(q, bad), Grade::unreadable) << bad;
+}
+
+TEST(Quiz, APercentSignMeansHundredths) {
+  const Question &share = *find_question("two-keys"), &percentage = *find_question("gqa-kv");
+  for (const char* same : {"0.75", ".75", "75 %", "75%", "75.0 %", "７５％", "７５　％", "０．７５"})
+    EXPECT_EQ(grade(share, same), Grade::right) << same;
+  for (const char* other : {"75", "0.75 %"}) EXPECT_EQ(grade(share, other), Grade::wrong) << other;
+  for (const char* same : {"75", "75 %", "７５％"}) EXPECT_EQ(grade(percentage, same), Grade::right) << same;
+  EXPECT_EQ(grade(percentage, "0.75 %"), Grade::wrong);
+  for (const Question& q : all_questions())
+    EXPECT_EQ(q.percent, q.text.en.find("percentage") != std::string::npos) << q.name;
+}
+
+// What the quiz prints itself, what other keyboards type.
+TEST(Quiz, UnicodeFormsCountAsTheirAsciiForms) {
+  const Question& cosine = *find_question("rope-run");
+  ASSERT_NE(cosine.why.en.find("−0.42"), std::string::npos);
+  for (const char* same : {"-0.42", "−0.42", "–0.42", "－0.42", "－０．４２", "−\u00a00.42", "　-0.42　"})
+    EXPECT_EQ(grade(cosine, same), Grade::right) << same;
+  EXPECT_EQ(grade(cosine, "0.42"), Grade::wrong);
+  const Question& count = *find_question("gpt3-embedding");
+  for (const char* same : {"６１７，５５８，０１６", "617\u202f558\u202f016", "＋617558016"})
+    EXPECT_EQ(grade(count, same), Grade::right) << same;
+  const Question& choice = *find_question("equivariant");
+  for (const char* same : {"ｃ", "Ｃ", "３", " c ", "c)", "ｃ）"}) EXPECT_EQ(grade(choice, same), Grade::right) << same;
+  for (const char* bad : {"—", "七十五", "e\u00e9", "c))", ")", "\xef\xbc", "½"}) {
+    EXPECT_EQ(grade(choice, bad), Grade::unreadable) << bad;
+    EXPECT_EQ(grade(cosine, bad), Grade::unreadable) << bad;
+  }
 }
 
 TEST(Quiz, ProgressComesBackAndABrokenFileIsRefused) {
