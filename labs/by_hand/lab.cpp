@@ -1,6 +1,7 @@
 // Lab: attention by hand, on "The cat sat on the mat", every step with its shape.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "attend/attention.hpp"
 #include "attend/error.hpp"
@@ -50,6 +51,20 @@ double outside_of_values(const Rows& out, const Rows& v) {
   return most;
 }
 
+// The embedding of each word, [1, 1, words, dim]: a word has the same vector wherever it is, "The" and "the" too.
+Tensor embed(const std::vector<std::string>& words, std::int64_t dim, std::uint64_t seed) {
+  Tensor x = random_tensor({1, 1, std::ssize(words), dim}, seed);
+  std::map<std::string, const float*> rows;
+  for (std::size_t n = 0; n < words.size(); ++n) {
+    std::string word = words[n];
+    std::transform(word.begin(), word.end(), word.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    float* row = x.data<float>() + static_cast<std::int64_t>(n) * dim;
+    const auto [known, fresh] = rows.try_emplace(word, row);
+    if (!fresh) std::copy_n(known->second, dim, row);
+  }
+  return x;
+}
+
 // A dictionary of `count` entries asked for one of them: how far the answer is from the entry, by sharpness.
 double lookup_error(std::int64_t count, double sharpness) {
   Tensor q(DType::f32, {1, 1, 1, count}), k(DType::f32, {1, 1, count, count});
@@ -69,7 +84,7 @@ Results measure(const Arguments& arguments, const Progress&) {
   const auto L = static_cast<std::int64_t>(words.size());
   const std::int64_t D = arguments["dim"];
   const auto seed = static_cast<std::uint64_t>(arguments["seed"]);
-  const Tensor x = random_tensor({1, 1, L, D}, seed);
+  const Tensor x = embed(words, D, seed);
   Tensor projected[3];
   for (std::size_t n = 0; n < 3; ++n) {
     projected[n] = Tensor(DType::f32, {1, 1, L, D});
@@ -82,10 +97,12 @@ Results measure(const Arguments& arguments, const Progress&) {
 
   Rows scores = product(Q, K, true);
   results.add(
-      say("Each word is a vector of {} random numbers (an embedding that has learnt nothing yet). Three "
-          "matrices make of each a query (what it looks for), a key (what it offers to be found by) and a "
+      say("Each word is a vector of {} random numbers (an embedding that has learnt nothing yet), the same one "
+          "wherever the word is. Three matrices make of each a query (what it looks for), a key (what it offers to be "
+          "found by) and a "
           "value (what it hands over): Q, K and V are [{}, {}].",
-          "每个词先变成 {} 个随机数组成的向量（还没有学过任何东西的词嵌入）。三个矩阵把它分别变成查询（我想找"
+          "每个词先变成 {} "
+          "个随机数组成的向量（还没有学过任何东西的词嵌入），同一个词的向量处处相同。三个矩阵把它分别变成查询（我想找"
           "什么）、键（别人凭什么找到我）和值（找到以后我交出什么）：Q、K、V 的形状都是 [{}, {}]。",
           D, L, D));
   results.add(matrix("scores", title_with_shape("1. Q·Kᵀ", scores), scores, labels, labels));

@@ -219,6 +219,23 @@ INSTANTIATE_TEST_SUITE_P(Labs, EachLab, ::testing::ValuesIn(names_of_labs()), []
   return name;
 });
 
+// By hand: rows and columns of the scores of a word that comes twice are equal, "The" and "the" too.
+TEST(Labs, AWordHasOneVectorWhereverItIs) {
+  const Lab& lab = lab_called("by-hand");
+  const Report report = run_lab(lab, Arguments(lab.parameters, {{"words", "The cat saw the dog"}}));
+  const auto scores = std::find_if(report.results.blocks.begin(), report.results.blocks.end(), [](const Block& block) {
+    const auto* map = std::get_if<MapFigure>(&block);
+    return map != nullptr && map->name == "scores";
+  });
+  ASSERT_NE(scores, report.results.blocks.end());
+  const Rows& values = std::get<MapFigure>(*scores).values;
+  EXPECT_EQ(values[0], values[3]);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(values[i][0], values[i][3]);
+    EXPECT_NE(values[i][0], values[i][1]);
+  }
+}
+
 TEST(Labs, ThereAreEighteenWithNamesOfTheirOwn) {
   std::set<std::string> names;
   for (const Lab& lab : all_labs()) names.insert(lab.name);
