@@ -65,13 +65,15 @@ int text_columns(const draw::Screen& screen) {
 }
 
 // The headings of a report.
-enum class Part { question, lesson, guess, results, conclusions, why, parameters };
+enum class Part { question, guess, results, conclusions, lesson, why, parameters };
 const std::string& heading(Part part, Language language) {
-  static const std::array<Text, 7> kHeadings = {
-      say("The question", "问题"),      say("What lessons say", "常见教程的说法"),
-      say("Guess first", "先猜一猜"),   say("What came out", "实验结果"),
-      say("Conclusions", "结论"),       say("Why", "为什么"),
-      say("Parameters", "可以调的参数")};
+  static const std::array<Text, 7> kHeadings = {say("The question", "问题"),
+                                                say("Guess first", "先猜一猜"),
+                                                say("What came out", "实验结果"),
+                                                say("Conclusions", "结论"),
+                                                say("What lessons say", "常见教程的说法"),
+                                                say("Why", "为什么"),
+                                                say("Parameters", "可以调的参数")};
   return kHeadings[static_cast<std::size_t>(part)].in(language);
 }
 
@@ -145,7 +147,6 @@ std::string to_terminal(const Table& table, Language language, const draw::Scree
 std::string introduction(const Lab& lab, const Arguments& arguments, Language language, const draw::Screen& screen) {
   std::string text = draw::emphasised(screen, lab.title.in(language)) + "\n";
   text += titled(screen, heading(Part::question, language)) + paragraph(lab.question, language, screen);
-  text += titled(screen, heading(Part::lesson, language)) + paragraph(lab.lesson, language, screen);
   text += titled(screen, heading(Part::guess, language)) + paragraph(lab.guess, language, screen);
   return text + parameters_of(lab, arguments, language, screen);
 }
@@ -174,6 +175,7 @@ std::string outcome(const Report& report, Language language, const draw::Screen&
                     text_columns(screen), 2) +
             "\n";
   }
+  text += titled(screen, heading(Part::lesson, language)) + paragraph(report.lab->lesson, language, screen);
   text += titled(screen, heading(Part::why, language));
   for (const Text& why : report.lab->why) text += paragraph(why, language, screen);
   return text;

@@ -37,6 +37,7 @@ function conclusion(one) {
 function outcome(report) {
   const parts = [el("h2", {}, t("labs_results")), ...report.blocks.map(figure), el("h2", {}, t("labs_conclusions")),
     el("p", {class: "about"}, t("labs_computed", {seconds: report.seconds.toFixed(1)})), el("ul", {class: "conclusions"}, ...report.conclusions.map(conclusion)),
+    el("h2", {}, t("labs_lesson")), el("p", {class: "lesson"}, say(report.lesson)),  // it often holds the answer
     el("h2", {}, t("labs_why")), ...report.why.map((text) => el("p", {}, say(text)))];
   return parts;
 }
@@ -102,7 +103,6 @@ export function showLab(content, course, {name, parameters}) {
   content.append(el("article", {class: "lab"},
     el("h1", {}, say(lab.title)),
     el("h2", {}, t("labs_question")), el("p", {}, say(lab.question)),
-    el("h2", {}, t("labs_lesson")), el("p", {class: "lesson"}, say(lab.lesson)),
     el("h2", {}, t("labs_guess")), el("p", {}, say(lab.guess)), el("label", {class: "spoken", for: "guess"}, t("labs_guess_hint")), guess,
     el("h2", {}, t("labs_try")), el("p", {class: "about"}, t("labs_about_seconds", {n: lab.about_seconds})), form, results));
   if (reports.has(name)) show(reports.get(name));

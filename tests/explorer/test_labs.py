@@ -51,6 +51,8 @@ def test_a_lab_concludes_as_at_the_terminal(labs, locale, language):
     report = at_the_terminal("by-hand", "--dim", "8", "--words", "the dog saw the cat")
     page = labs(locale=locale).open("lab=by-hand&dim=8&words=the+dog+saw+the+cat")
     assert page.page.input_value("#parameter-dim") == "8"
+    before = page.page.inner_text("#content")
+    assert report["guess"][language] in before and report["lesson"][language] not in before, "lessons often hold the answer"
     page.run(quick=False)
     wanted = [("holds" if c["holds"] else "fails", c["text"][language]) for c in report["conclusions"]]
     assert page.conclusions() == wanted

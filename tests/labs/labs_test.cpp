@@ -187,6 +187,24 @@ TEST_P(EachLab, RunsInBothLanguages) {
   EXPECT_NO_THROW(io::parse_json(to_json(lab), lab.name));
 }
 
+// What lessons say often holds the answer: the learner guesses before reading it.
+TEST_P(EachLab, TheGuessComesBeforeWhatLessonsSay) {
+  const Lab& lab = lab_called(GetParam());
+  const Report& report = quick_report(lab);
+  const draw::Screen screen{draw::Colours::none, 80};
+  for (const Language language : {Language::en, Language::zh}) {
+    const auto without_space = [](std::string text) {
+      std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+      return text;
+    };
+    const std::string before = without_space(introduction(lab, report.arguments, language, screen)),
+                      after = without_space(outcome(report, language, screen));
+    EXPECT_NE(before.find(without_space(lab.guess.in(language))), std::string::npos);
+    EXPECT_EQ(before.find(without_space(lab.lesson.in(language))), std::string::npos);
+    EXPECT_NE(after.find(without_space(lab.lesson.in(language))), std::string::npos);
+  }
+}
+
 TEST_P(EachLab, EveryConclusionGivesWayToNumbersThatContradictIt) {
   const Lab& lab = lab_called(GetParam());
   const Report& report = quick_report(lab);
