@@ -126,6 +126,7 @@ std::string to_json(const Report& report) {
                io::JsonObject one;
                one.string("name", conclusion.name);
                one.truth("holds", conclusion.holds);
+               one.truth("decided", conclusion.decided);
                one.put("text", json_of(conclusion.text));
                return one.text();
              }));

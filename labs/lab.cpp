@@ -35,8 +35,8 @@ double Numbers::at(std::string_view name) const {
   return found->second;
 }
 
-Arguments::Arguments(std::span<const Parameter> parameters, const std::map<std::string, std::string>& given,
-                     bool quick) {
+Arguments::Arguments(std::span<const Parameter> parameters, const std::map<std::string, std::string>& given, bool quick)
+    : quick_(quick) {
   for (const Parameter& p : parameters) {
     if (p.words)
       words_[p.name] = p.preset_words;
@@ -95,6 +95,7 @@ Report run_lab(const Lab& lab, const Arguments& arguments, const Progress& progr
   const auto start = std::chrono::steady_clock::now();
   Results results = lab.measure(arguments, progress ? progress : [](double) {});
   std::vector<Conclusion> conclusions = lab.judge(results.numbers);
+  for (Conclusion& one : conclusions) one.decided = one.holds || !arguments.quick();
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
   return {&lab, arguments, std::move(results), std::move(conclusions), passed.count()};
 }

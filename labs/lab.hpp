@@ -18,7 +18,7 @@ namespace attend::labs {
 struct Parameter {
   std::string name;
   std::int64_t preset = 0, least = 0, most = 0;
-  std::int64_t quick = 0;  // for tests: small enough to take no time
+  std::int64_t quick = 0;  // with --quick: small enough to take no time; a claim that fails then is not decided
   Text help;
   bool words = false;
   std::string preset_words{};
@@ -32,8 +32,10 @@ class Arguments {
   std::int64_t operator[](std::string_view name) const;
   const std::string& words(std::string_view name) const;
   std::string text(std::string_view name) const;  // either kind, as it was given
+  bool quick() const { return quick_; }
 
  private:
+  bool quick_ = false;
   std::map<std::string, std::int64_t, std::less<>> numbers_;
   std::map<std::string, std::string, std::less<>> words_;
 };

@@ -60,6 +60,7 @@ struct Conclusion {
   std::string name;
   bool holds = false;
   Text text;
+  bool decided = true;  // not where it failed with sizes that are too small to judge it
 };
 inline Conclusion conclude(std::string name, bool holds, Text yes, Text no) {
   return {std::move(name), holds, holds ? std::move(yes) : std::move(no)};

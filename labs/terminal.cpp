@@ -85,6 +85,12 @@ std::string paragraph(const Text& text, Language language, const draw::Screen& s
   return wrapped(text.in(language), text_columns(screen), indent) + "\n";
 }
 
+const Text& judgement(const Conclusion& conclusion) {
+  static const Text kHolds = say("✓ holds", "✓ 成立"), kFails = say("✗ does not hold on this run", "✗ 这次运行不成立"),
+                    kOpen = say("? not decided, --quick is too small for this", "? 无法判断，--quick 的规模太小");
+  return conclusion.holds ? kHolds : conclusion.decided ? kFails : kOpen;
+}
+
 std::string parameters_of(const Lab& lab, const Arguments& arguments, Language language, const draw::Screen& screen) {
   if (lab.parameters.empty()) return {};
   std::string text = titled(screen, heading(Part::parameters, language));
@@ -167,11 +173,9 @@ std::string outcome(const Report& report, Language language, const draw::Screen&
         block);
   }
   text += titled(screen, heading(Part::conclusions, language));
-  static const Text kHolds = say("holds", "成立"), kFails = say("does not hold on this run", "这次运行不成立");
   for (const Conclusion& conclusion : report.conclusions) {
-    const std::string mark = conclusion.holds ? "✓" : "✗";
-    text += wrapped(fmt::format("{} {}{}{}", mark, (conclusion.holds ? kHolds : kFails).in(language),
-                                language == Language::en ? ": " : "：", conclusion.text.in(language)),
+    text += wrapped(fmt::format("{}{}{}", judgement(conclusion).in(language), language == Language::en ? ": " : "：",
+                                conclusion.text.in(language)),
                     text_columns(screen), 2) +
             "\n";
   }

@@ -163,7 +163,8 @@ Command add_lab(Program& program) {
   app.add_option("--out,-o", a->out, "Put the figures there as PNG and SVG").type_name("FOLDER");
   app.add_flag("--about", a->about, "The question and the parameters, without running it");
   app.add_flag("--json", a->json, "The report as JSON, in both languages");
-  app.add_flag("--quick", a->quick, "With small sizes: seconds instead of a minute, and noisier");
+  app.add_flag("--quick", a->quick,
+               "With small sizes: seconds instead of a minute; a conclusion that fails then is not decided");
   app.add_flag("--no-colour", a->no_colour, "Plain characters");
   app.add_option("--python", a->python, "check: this Python instead of the first that has NumPy").type_name("PATH");
   app.add_option("--seconds", a->seconds, "check: how long the file may run").check(real_number(1, 600)).show_default();

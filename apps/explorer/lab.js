@@ -30,8 +30,8 @@ function control(parameter, value, changed) {
 }
 
 function conclusion(one) {
-  return el("li", {class: one.holds ? "holds" : "fails", "data-conclusion": one.name},
-    el("b", {}, t(one.holds ? "labs_holds" : "labs_fails")), el("span", {}, say(one.text)));
+  const [kind, words] = one.holds ? ["holds", "labs_holds"] : one.decided ? ["fails", "labs_fails"] : ["open", "labs_undecided"];
+  return el("li", {class: kind, "data-conclusion": one.name}, el("b", {}, t(words)), el("span", {}, say(one.text)));
 }
 
 function outcome(report) {

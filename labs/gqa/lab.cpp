@@ -223,7 +223,7 @@ Lab gqa_lab() {
       .name = "gqa",
       .title = say("Grouped queries (GQA)", "分组查询注意力（GQA）"),
       .question = say("If several query heads share one key and value head, what is saved, and what is lost?",
-                      "多个查询头共用一个键值头，能省下什么，又会损失什么？"),
+                      "多个查询头共用一个KV 头，能省下什么，又会损失什么？"),
       .lesson = say("MiniMind2 has 8 query heads and 2 KV heads. \"GQA saves 75 % of the attention parameters\" and "
                     "\"repeat_kv is free, it is a view\" are often said. Both are wrong.",
                     "MiniMind2 有 8 个查询头、2 个 KV 头。常有人说“GQA 省了 75 % 的注意力参数”，“repeat_kv 是视图，不占"

@@ -193,7 +193,7 @@ Lab kv_cache_lab() {
       .seconds = 5,
       .minutes = 8,
       .parameters = {{"length", 96, 4, 2048, 24, say("tokens compared bit by bit", "逐位比较的词元数")},
-                     {"longest", 2048, 64, 16384, 128, say("longest text timed", "计时的最长文本")},
+                     {"longest", 2048, 64, 16384, 1024, say("longest text timed", "计时的最长文本")},
                      {"width", 256, 8, 2048, 64, say("hidden size", "隐藏维度")},
                      {"heads", 8, 1, 32, 4, say("query heads", "查询头数")},
                      {"kv-heads", 2, 1, 32, 2, say("KV heads", "KV 头数")}},

@@ -230,7 +230,7 @@ Lab scale_lab() {
       .parameters = {{"samples", 4096, 64, 65536, 1024, say("dot products for each d", "每个 d 取多少个点积")},
                      {"dim", 256, 8, 512, 32,
                       say("head dimension of the trained model, even", "训练模型的头维度，偶数")},
-                     {"steps", 200, 1, 2000, 3, say("training steps", "训练步数")}},
+                     {"steps", 200, 1, 2000, 60, say("training steps", "训练步数")}},
       .measure = measure,
       .judge = judge};
 }

@@ -205,6 +205,36 @@ TEST_P(EachLab, TheGuessComesBeforeWhatLessonsSay) {
   }
 }
 
+// Sizes of seconds contradict nothing: what they cannot show is not decided. That is for labs that train longer than
+// that, or that compare times.
+TEST_P(EachLab, AQuickRunContradictsNothing) {
+  const Lab& lab = lab_called(GetParam());
+  const Report& report = quick_report(lab);
+  const std::set<std::string> kOpen = {"before-attention", "kv-cache", "flash", "cost"};
+  Report slow = report;
+  for (const Conclusion& one : report.conclusions) {
+    EXPECT_EQ(one.decided, one.holds) << one.name;
+    if (!kOpen.contains(lab.name)) {
+      EXPECT_TRUE(one.holds) << one.name << ": " << one.text.en;
+    }
+  }
+  const draw::Screen screen{draw::Colours::none, 80};
+  for (const Language language : {Language::en, Language::zh})
+    EXPECT_EQ(outcome(report, language, screen).find("✗"), std::string::npos);
+  for (Conclusion& one : slow.conclusions) one.holds = false, one.decided = true;
+  EXPECT_NE(outcome(slow, Language::en, screen).find("✗ does not hold"), std::string::npos);
+  for (Conclusion& one : slow.conclusions) one.decided = false;
+  EXPECT_NE(outcome(slow, Language::en, screen).find("? not decided"), std::string::npos);
+  EXPECT_NE(to_json(slow).find("\"decided\": false"), std::string::npos) << to_json(slow).substr(0, 200);
+}
+
+TEST(Labs, OnlyAQuickRunLeavesAConclusionOpen) {
+  Lab lab = lab_called("by-hand");
+  lab.judge = [](const Numbers&) { return std::vector<Conclusion>{conclude("never", false, same("yes"), same("no"))}; };
+  for (const bool quick : {false, true})
+    EXPECT_EQ(run_lab(lab, Arguments(lab.parameters, {}, quick)).conclusions.front().decided, !quick);
+}
+
 TEST_P(EachLab, EveryConclusionGivesWayToNumbersThatContradictIt) {
   const Lab& lab = lab_called(GetParam());
   const Report& report = quick_report(lab);
