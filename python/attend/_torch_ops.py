@@ -42,10 +42,11 @@ def core_options(mask, diagonal, scale, softcap, bias=None, slopes=None, dropout
 
 
 def _ordered_as(like, shape):
-    """Empty [B, H, M, E], with heads and lengths in memory in the order of `like`."""
+    """Empty [B, H, M, E], with heads and lengths in memory in the order of `like`. Not a view: forward mode requires a
+    view and its tangent to have one layout."""
     B, H, M, E = shape
     if like.stride(1) < like.stride(2):
-        return like.new_empty((B, M, H, E)).transpose(1, 2)
+        return like.new_empty_strided((B, H, M, E), (M * H * E, E, H * E, 1))
     return like.new_empty((B, H, M, E))
 
 

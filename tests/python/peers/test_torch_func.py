@@ -119,6 +119,45 @@ def test_dual_numbers(case):
     close(tangent, torch.func.jvp(theirs, tensors, tangents)[1])
 
 
+LAYOUTS = {  # of [batch, heads, length, dim]
+    "transposed": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "strided": lambda x: torch.stack((x, x), -1)[..., 0],
+    "lengths last": lambda x: x.mT.contiguous().mT,
+    "one head": lambda x: x[:, :1].transpose(1, 2).contiguous().transpose(1, 2),
+}
+
+
+def tangent_of(f, tensors, tangents):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(*map(forward_ad.make_dual, tensors, tangents))).tangent
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dual_numbers_of_views(layout):
+    """Forward mode requires a view and its tangent to have one layout: neither output nor tangent may be in another."""
+    tensors = tuple(LAYOUTS[layout](x) for x in inputs())
+    tangents = tuple(draw(*x.shape) for x in tensors)
+    expected = torch.func.jvp(F.scaled_dot_product_attention, tensors, tangents)[1]
+    close(tangent_of(scaled_dot_product_attention, tensors, tangents), expected)
+    # Views of dual numbers, and a view of the result.
+    swapped = lambda *x: scaled_dot_product_attention(*(y.transpose(1, 2) for y in x)).transpose(1, 2)  # noqa: E731
+    turned = tuple(tuple(y.transpose(1, 2) for y in x) for x in (tensors, tangents))
+    close(tangent_of(swapped, *turned), expected.transpose(1, 2))
+    close(torch.func.jvp(swapped, *turned)[1], expected.transpose(1, 2))
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_dual_numbers_of_flash_attention(contiguous):
+    tensors = tuple(x.transpose(1, 2).contiguous() if contiguous else x.transpose(1, 2) for x in inputs())
+    tangents = tuple(draw(*x.shape) for x in tensors)
+    reference = lambda *x: F.scaled_dot_product_attention(*(y.transpose(1, 2) for y in x)).transpose(1, 2)  # noqa: E731
+    close(tangent_of(flash_attn_func, tensors, tangents), torch.func.jvp(reference, tensors, tangents)[1])
+    cu = torch.tensor([0, 5]), torch.tensor([0, 7])
+    packed = lambda *x: flash_attn_varlen_func(*(y[0] for y in x), *cu, 5, 7)[None]  # noqa: E731
+    one = tuple(x[:1] for x in tensors), tuple(x[:1] for x in tangents)
+    close(tangent_of(packed, *one), torch.func.jvp(reference, *one)[1])
+
+
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 5e-6), (torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 def test_jvp_of_narrow_types(dtype, tolerance):
     tensors = inputs(dtype)
