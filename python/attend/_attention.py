@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional
 from . import _core
 from ._arrays import describe, empty
 from ._row_statistics import rows_of, statistics_options
+from ._whole import flag
 from .masks import Mask, diagonal, no_mask
 
 _LAYOUTS = {"bhld": (0, 1, 2, 3), "blhd": (0, 2, 1, 3)}
@@ -50,6 +51,7 @@ def _lse_view(array):
 
 def _new_results(queries, value_dim, order, want_lse):
     """Room for what attention from `queries` gives: out and its view; lse and its view, None unless it is wanted."""
+    want_lse = flag(want_lse, "return_lse")
     rows = tuple(queries.shape[axis] for axis in order[:3])
     shape = [*rows, value_dim]
     out, out_array = empty(queries.kind, queries.dtype, [shape[axis] for axis in order])

@@ -11,7 +11,7 @@ from ._arrays import empty, finish
 from ._attention import score_options
 from ._copied import Copied
 from ._layer import _as_rows, _by_name, _load, _named, _three, _to_kind
-from ._whole import whole, wholes
+from ._whole import flag, whole, wholes
 from .masks import Mask
 
 
@@ -102,7 +102,7 @@ class LatentAttention(Copied):
         x_array, x_view = _three(x, "x")
         held = score_options(mask, **options)
         out, out_array = empty(x_array.kind, self.dtype, (*x_array.shape[:2], self._core.width))
-        saved = self._core.forward(x_view, held.core, _as_rows(out_array), bool(save))
+        saved = self._core.forward(x_view, held.core, _as_rows(out_array), flag(save, "save"))
         result = finish(x_array.kind, out)
         return (result, (saved, held)) if save else result
 

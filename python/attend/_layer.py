@@ -10,7 +10,7 @@ from . import _core
 from ._arrays import describe, empty, finish, numpy_dtype
 from ._attention import score_options
 from ._copied import Copied
-from ._whole import whole, wholes
+from ._whole import flag, whole, wholes
 from .masks import Mask
 
 
@@ -124,11 +124,11 @@ class MultiHeadAttention(Copied):
         N = (x_array if context_array is None else context_array).shape[1]
         out, out_array = empty(x_array.kind, self.dtype, (B, M, self._core.output_width))
         weights = weights_view = None
-        if return_weights:
+        if flag(return_weights, "return_weights"):
             wide = "f64" if self.dtype == "f64" else "f32"
             weights, weights_array = empty(x_array.kind, wide, (B, self._core.heads, M, N))
             weights_view = weights_array.view()
-        saved = self._core.forward(x_view, context_view, held.core, _as_rows(out_array), weights_view, bool(save))
+        saved = self._core.forward(x_view, context_view, held.core, _as_rows(out_array), weights_view, flag(save, "save"))
         result = (finish(x_array.kind, out),)
         if return_weights:
             result += (finish(x_array.kind, weights),)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from . import _core
 from ._arrays import describe, empty, finish
 from ._attention import _four, _inputs, _wide
+from ._whole import flag
 from .masks import _ints
 
 
@@ -87,7 +88,7 @@ def linear_attention(q: Any, k: Any, v: Any, *, feature_map: str = "elu+1", caus
     shape = [a["q"].shape[axis] for axis in order[:3]] + [a["v"].shape[order[3]]]
     out, out_array = empty(kind, dtype, [shape[axis] for axis in order])
     state = state_view = None
-    if return_state:
+    if flag(return_state, "return_state"):
         state, state_array = empty(kind, _wide(dtype), _core.linear_state_shape(**views, options=options.core))
         state_view = state_array.view()
     _core.linear_attention(**views, out=out_array.view(order), options=options.core, final_state=state_view)

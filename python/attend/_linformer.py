@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional
 from . import _core
 from ._arrays import describe, empty, finish
 from ._attention import _four, _inputs, _lse_view, _new_results, _wide
+from ._whole import flag
 from .masks import Mask, no_mask
 
 
@@ -60,7 +61,7 @@ def linformer(q: Any, k: Any, v: Any, e: Any, f: Any = None, mask: Optional[Mask
     f_array = None if f is None else _projection(f, "f")
     e_array = _projection(e, "e")
     pair_views = (None, None)
-    if return_projected:
+    if flag(return_projected, "return_projected"):
         made = [empty(kind, _wide(dtype), (a[n].shape[0], a[n].shape[order[1]], e_array.shape[2], a[n].shape[order[3]])) for n in "kv"]
         pair_views = tuple(array.view() for _, array in made)
     _core.linformer(a["q"].view(order), a["k"].view(order), a["v"].view(order), e_array.view(),

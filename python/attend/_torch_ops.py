@@ -86,9 +86,9 @@ def _new_gradients(q, k, v, bias, want_dbias):
 
 # --- the operators: kernels in C++ (python/src/torch_operators.cpp), below in Python for PyTorch before 2.10 -------------
 
-_library = torch.library.Library("attend", "FRAGMENT")
+library = torch.library.Library("attend", "FRAGMENT")
 for _schema in ("attention" + _FORWARD, "attention_backward" + _BACKWARD):
-    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 attention_op = torch.ops.attend.attention.default
 attention_backward_op = torch.ops.attend.attention_backward.default
 
@@ -115,16 +115,16 @@ def _attention_backward_kernel(dout, q, k, v, out, lse, visible, bias, slopes, c
 
 if not _core.register_torch_operators():
     for _key in ("CPU", "CUDA"):
-        _library.impl("attention", _attention_kernel, _key)
-        _library.impl("attention_backward", _attention_backward_kernel, _key)
+        library.impl("attention", _attention_kernel, _key)
+        library.impl("attention_backward", _attention_backward_kernel, _key)
 
 
-@torch.library.register_fake("attend::attention", lib=_library)
+@torch.library.register_fake("attend::attention", lib=library)
 def _(q, k, v, *options):
     return new_outputs(q, v)
 
 
-@torch.library.register_fake("attend::attention_backward", lib=_library)
+@torch.library.register_fake("attend::attention_backward", lib=library)
 def _(dout, q, k, v, out, lse, visible, bias, *options):
     return _new_gradients(q, k, v, bias, options[-1])
 
@@ -223,7 +223,7 @@ def _register_autograd(op, tape):
             return tape.apply(op, keyset, *inputs)
         return _run_kernel(op, keyset, inputs)
 
-    _library.impl(op, kernel, "Autograd", with_keyset=True)
+    library.impl(op, kernel, "Autograd", with_keyset=True)
 
 
 _register_autograd(attention_op, _AttentionTape)

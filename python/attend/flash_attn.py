@@ -24,7 +24,7 @@ from ._errors import WrongType
 from ._gpu_cache import with_gpu_cache
 from ._torch_ops import (attention, core_options, is_differentiated, kept, new_outputs, run_forward, weights_op,
                          window_mask)
-from ._whole import whole
+from ._whole import flag, whole
 from .torch import check_device, check_tensors, draw_seed
 
 __all__ = [
@@ -60,7 +60,7 @@ def _window(window_size, causal):
     if len(window_size) != 2:
         raise Invalid(f"window_size is {window_size}, expected (left, right), -1 for unlimited")
     left, right = window_size
-    return whole(left, "window_size[0]"), 0 if causal else whole(right, "window_size[1]")
+    return whole(left, "window_size[0]"), 0 if flag(causal, "causal") else whole(right, "window_size[1]")
 
 
 def _check_slopes(alibi_slopes, batch, heads, q):
@@ -105,6 +105,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
 
     >>> out = flash_attn_func(q, k, v, causal=True, window_size=(1023, 0))
     """
+    return_attn_probs = flag(return_attn_probs, "return_attn_probs")
     _check_shapes(4, q, k, v)
     _check_slopes(alibi_slopes, q.shape[0], q.shape[2], q)
     result = _attend(q, k, v, _check_dropout(dropout_p), softmax_scale, _window(window_size, causal), softcap,
@@ -223,6 +224,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
 
     >>> out = flash_attn_varlen_func(q, k, v, cu, cu, 512, 512, causal=True)
     """
+    return_attn_probs = flag(return_attn_probs, "return_attn_probs")
     _check_cumulative(cu_seqlens_q, "cu_seqlens_q", q)
     _check_cumulative(cu_seqlens_k, "cu_seqlens_k", q)
     if cu_seqlens_q.shape != cu_seqlens_k.shape:
@@ -518,6 +520,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
 
     >>> out = flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=True)
     """
+    rotary_interleaved = flag(rotary_interleaved, "rotary_interleaved")
+    return_softmax_lse = flag(return_softmax_lse, "return_softmax_lse")
     if isinstance(q, torch.Tensor) and q.is_cuda:
         if cache_leftpad is not None:
             raise Invalid("cache_leftpad on a GPU is not supported yet")

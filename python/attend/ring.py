@@ -26,7 +26,7 @@ import numpy as np
 
 from ._arrays import describe, empty, finish, numpy_dtype
 from ._layer import LayerGradients, MultiHeadAttention, _squeeze, _to_kind
-from ._whole import whole
+from ._whole import flag, whole
 
 __all__ = ["Gradients", "attention", "attention_backward", "layer", "layer_backward", "positions"]
 
@@ -136,7 +136,7 @@ class _Options:
         self.attention.softcap = float(softcap)
         if scale is not None:
             self.attention.has_scale, self.attention.scale = 1, float(scale)
-        self.mask = ctypes.c_void_p()
+        self.mask, causal = ctypes.c_void_p(), flag(causal, "causal")
         if window is not None:
             left, right = (window, 0 if causal else window) if np.isscalar(window) else window
             sides = [ctypes.c_int64(_UNLIMITED if side is None else whole(side, "side")) for side in (left, right)]

@@ -10,6 +10,7 @@ Needs PyTorch 2.4 or later.
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from typing import Optional
@@ -22,7 +23,13 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 from . import _core
 from ._errors import InvalidArgument as Invalid
 from ._errors import WrongType
-from ._torch_ops import attention
+from ._torch_ops import attention, library
+from ._whole import flag
+
+try:  # sizes that torch.export does not know before the program runs
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+except ImportError:
+    guard_or_false = bool
 
 try:  # what torch.compile traces with
     from torch._subclasses.fake_tensor import FakeTensor
@@ -118,14 +125,22 @@ def _merged(x, batch, heads):
     return x.expand(*batch, heads, *x.shape[-2:]).reshape(math.prod(batch), heads, *x.shape[-2:])
 
 
+def _may_broadcast(size, full):
+    """Whether a dimension is of length 1 or as long as the other. One that torch.export does not know may be: the
+    operator checks it."""
+    return guard_or_false(size == 1) or not guard_or_false(size != full)
+
+
 def _merged_mask(mask, batch, heads, L, S, rank):
     full = (*batch, heads, L, S)
-    if not 2 <= mask.dim() <= rank or any(m not in (1, f) for m, f in zip(mask.shape[::-1], full[::-1])):
+    if not 2 <= mask.dim() <= rank or not all(map(_may_broadcast, mask.shape[::-1], full[::-1])):
         raise Invalid(f"attn_mask has shape {list(mask.shape)}, expected one that broadcasts to "
                       f"{list(full[len(full) - rank:])} and has at least 2 dimensions")
     mask = mask[(None,) * (len(full) - mask.dim())]
+    if len(batch) == 1:
+        return mask
     tail = mask.shape[-3:]
-    if all(size == 1 for size in mask.shape[:-3]):
+    if all(guard_or_false(size == 1) for size in mask.shape[:-3]):
         return mask.reshape(1, *tail)
     return mask.expand(*batch, *tail).reshape(math.prod(batch), *tail)
 
@@ -155,12 +170,19 @@ def _is_ready(query, key, value, enable_gqa):
     if len(q) != 4 or len(k) != 4 or k[:3] != v[:3] or len(v) != 4:
         return False
     H, Hk = q[1], k[1]
-    return q[0] == k[0] and q[3] == k[3] and (H == Hk or (enable_gqa and Hk > 0 and H % Hk == 0))
+    return q[0] == k[0] and q[3] == k[3] and q[3] != 0 and (H == Hk or (enable_gqa and Hk > 0 and H % Hk == 0))
 
 
 def _attend(query, key, value, is_causal, scale):
     return attention(query, key, value, None, None, None, None, None, None, scale, 0.0, -1, 0 if is_causal else -1,
                      True, 0.0)[0]
+
+
+def _with_a_dim(query, key, scale):
+    """Query and key of head dim 0 with one dim of zeros: all scores are 0, whatever the scale, which would be 1 / 0."""
+    if query.shape[-1] != 0:
+        return query, key, scale
+    return F.pad(query, (0, 1)), F.pad(key, (0, 1)), 1.0
 
 
 def _causal_bias(mask, L, S):
@@ -197,6 +219,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     >>> out = attend.torch.scaled_dot_product_attention(q, k, v, is_causal=True)
     >>> out.sum().backward()
     """
+    is_causal, enable_gqa = flag(is_causal, "is_causal"), flag(enable_gqa, "enable_gqa")
     if attn_mask is None and dropout_p == 0 and _is_ready(query, key, value, enable_gqa):
         return _attend(query, key, value, is_causal, scale)
     causal = attn_mask if isinstance(attn_mask, CausalBias) else None
@@ -216,6 +239,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     if key.shape[-1] != query.shape[-1] or value.shape[-2] != key.shape[-2]:
         raise Invalid(f"query is {list(query.shape)}, key {list(key.shape)} and value {list(value.shape)}, expected "
                       "[..., L, E], [..., S, E] and [..., S, Ev]")
+    query, key, scale = _with_a_dim(query, key, scale)
     if not 0 <= dropout_p <= 1:
         raise Invalid(f"dropout_p is {dropout_p}, expected 0 to 1")
     if is_causal and (attn_mask is not None or causal is not None):
@@ -278,16 +302,17 @@ def _fits_gpu(x):
 
 
 def _ours(x):
-    return ((x.device.type == "cpu" or _fits_gpu(x)) and x.dtype in _DTYPES and x.layout is torch.strided and not x.is_nested
-            and not _has_own_meaning(x))
+    return (isinstance(x, torch.Tensor) and (x.device.type == "cpu" or _fits_gpu(x)) and x.dtype in _DTYPES
+            and x.layout is torch.strided and not x.is_nested and not _has_own_meaning(x))
 
 
 def _our_mask(mask):
-    return not isinstance(mask, torch.Tensor) or isinstance(mask, CausalBias) or not _has_own_meaning(mask)
+    return mask is None or isinstance(mask, CausalBias) or (isinstance(mask, torch.Tensor) and not _has_own_meaning(mask))
 
 
 def _routed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    if (attn_mask is None and dropout_p == 0 and _is_ready(query, key, value, enable_gqa)
+    if (attn_mask is None and dropout_p == 0 and type(is_causal) is bool and type(enable_gqa) is bool
+            and _is_ready(query, key, value, enable_gqa)
             and (query.is_cpu or (_fits_gpu(query) and _fits_gpu(value)))):
         return _attend(query, key, value, is_causal, scale)
     ours = _ours(query) and _ours(key) and _ours(value) and _our_mask(attn_mask)
@@ -295,12 +320,29 @@ def _routed(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, s
     return function(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
+# TorchScript compiles no Python of this package: inside patched() it takes the function for this operator.
+library.define("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
+                "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor")
+library.impl("scaled_dot_product_attention", _routed, "CompositeImplicitAutograd")
+
+
+@functools.lru_cache(maxsize=None)
+def _register_with_torchscript():
+    builtins, name = getattr(torch.jit, "_builtins", None), "attend::scaled_dot_product_attention"
+    if getattr(builtins, "_builtin_table", None) is not None:
+        builtins._register_builtin(_routed, name)
+    elif hasattr(builtins, "_builtin_ops"):  # of which the table is built when it is needed
+        builtins._builtin_ops.append((_routed, name))
+
+
 class patched:
     """Within the block, ``torch.nn.functional.scaled_dot_product_attention`` is this engine's, for a whole model.
 
-    Tensors on another device, of another dtype, sparse, nested or of a subclass go to PyTorch's own, as before. The
+    Tensors on another device, of another dtype, sparse, nested or of a subclass, and what is no tensor, go to PyTorch's own,
+    as before. The
     swap is for the process, not the thread; blocks may nest and overlap between threads, and the last one out restores
-    PyTorch's. The block may stand around a compiled function or inside it. Modules that hold a reference of their own
+    PyTorch's. The block may stand around a compiled function or inside it. What torch.jit.script compiles in the block
+    calls this engine from then on. Modules that hold a reference of their own
     (``from torch.nn.functional import scaled_dot_product_attention``) and code that never calls the function (the fused
     inference path of nn.TransformerEncoderLayer) are not reached.
 
@@ -315,6 +357,7 @@ class patched:
             self.outside = F.scaled_dot_product_attention
             F.scaled_dot_product_attention = _routed
             return
+        _register_with_torchscript()
         with _lock:
             if _depth == 0:
                 _original, F.scaled_dot_product_attention = F.scaled_dot_product_attention, _routed

@@ -80,10 +80,10 @@ std::uint64_t seed_of(nb::handle x) {
   return seed;
 }
 
-bool is_true(nb::handle x) {
-  const int result = PyObject_IsTrue(x.ptr());
-  if (result < 0) throw nb::python_error();
-  return result != 0;
+bool flag(nb::handle x, const char* name) {
+  if (x.is(Py_True)) return true;
+  if (x.is(Py_False)) return false;
+  return nb::module_::import_("attend._whole").attr("flag")(x, name).is(Py_True);
 }
 
 std::string place_name(int gpu) {
@@ -165,11 +165,11 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
   const Result out = new_result(q_array, {B, H, M, v_view.dim()}, order);
   NewArray lse{nb::none(), wide(dtype), nullptr}, weights = lse, statistics = lse;
   AttentionExtras extras;
-  if (is_true(want_lse)) {
+  if (flag(want_lse, "return_lse")) {
     lse = empty_beside(q_array, wide(dtype), {B, H, M});
     extras.lse = lse.view({B, H, M, 1}).view;
   }
-  if (is_true(want_weights)) {
+  if (flag(want_weights, "return_weights")) {
     weights = empty_beside(q_array, wide(dtype), {B, H, M, k_view.length()});
     extras.weights = weights.view({B, H, M, k_view.length()}).view;
   }

@@ -57,6 +57,9 @@ BAD = {
     "alibi: shape": (dict(alibi_slopes=np.ones(3, np.float32)), ValueError, "ALiBi slopes"),
     "alibi: rank": (dict(alibi_slopes=np.ones((1, 1, 4), np.float32)), ValueError, "alibi_slopes has 3"),
     "alibi: align": (dict(alibi_slopes=np.ones(4, np.float32), alibi_align="x"), ValueError, "align is 'x'"),
+    "return_lse: a word": (dict(return_lse="no"), TypeError, "return_lse is 'no', expected True or False"),
+    "return_lse: None": (dict(return_lse=None), TypeError, "return_lse is None, expected True or False"),
+    "return_weights: a number": (dict(return_weights=2), TypeError, "return_weights is 2, expected True or False"),
     "sinks: shape": (dict(sinks=np.ones(5, np.float32)), ValueError, "sinks"),
     "sinks: rank": (dict(sinks=np.ones((), np.float32)), ValueError, "sinks has 0 dimensions"),
     "scale: nan": (dict(scale=math.nan), ValueError, "scale is"),
@@ -149,3 +152,21 @@ def test_sizes_that_overflow():
         attend.attention(huge(2**20, 2**20, 2**20, 1), huge(2**20, 1, 1, 1), huge(2**20, 1, 1, 1))
     with pytest.raises((ValueError, MemoryError)):
         attend.attention(huge(1, 1, 2**31, 1), huge(1, 1, 2**31, 1), huge(1, 1, 2**31, 1), return_weights=True)
+
+
+FLAGS = {
+    "return_lse": lambda flag: attend.adaptive_span(Q, K, V, np.full(4, 2, np.float32), return_lse=flag),
+    "return_state": lambda flag: attend.linear_attention(K, K, V, return_state=flag),
+    "return_projected": lambda flag: attend.linformer(Q, K, V, np.ones((1, 3, 7), np.float32), return_projected=flag),
+    "return_weights": lambda flag: attend.MultiHeadAttention(8, 2)(Q[0], return_weights=flag),
+    "save": lambda flag: attend.MultiHeadAttention(8, 2)(Q[0], save=flag),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags_are_true_or_false(name):
+    for flag in (False, True, np.True_, 1, 0):
+        FLAGS[name](flag)
+    for flag in ("no", "", None, 2, [False], np.ones(2)):
+        with pytest.raises(TypeError, match=f"{name} is .*, expected True or False"):
+            FLAGS[name](flag)

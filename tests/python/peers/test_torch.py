@@ -1,12 +1,17 @@
 """attend.torch against PyTorch: values, gradients, compiler, patching, bad input."""
 
+import contextlib
+import io
 import threading
+from typing import Optional
 
+import attend
 import attend.torch
 import pytest
 import torch
 import torch.nn.functional as F
 from attend._torch_ops import attention_backward_op, attention_op
+from attend.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from attend.torch import patched, scaled_dot_product_attention
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -443,6 +448,57 @@ def test_patched_leaves_the_rest_to_pytorch(monkeypatch):
     assert counter.calls == 0
 
 
+def test_patched_leaves_what_is_no_tensor_to_pytorch():
+    x = draw(1, 2, 5, 8)
+    for arguments in (([1.0], x, x), (x, None, x), (x, x, "value"), (x, x, x, [[True]])):
+        messages = []
+        for scope in (contextlib.nullcontext(), patched()):
+            with scope, pytest.raises(TypeError) as raised:
+                F.scaled_dot_product_attention(*arguments)
+            messages.append(str(raised.value))
+        assert messages[0] == messages[1]
+    with patched():  # torch.fx traces with proxies
+        traced = torch.fx.symbolic_trace(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    close(traced(x, x, x), F.scaled_dot_product_attention(x, x, x, is_causal=True), 1e-6)
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(8, 24)
+
+    def forward(self, x: torch.Tensor, mask: Optional[torch.Tensor] = None, causal: bool = False) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=0.3)
+
+
+def self_attention(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_under_patched(monkeypatch):
+    model, x = Scripted(), torch.randn(2, 3, 7, 8)
+    with patched():
+        scripted = torch.jit.script(model)
+    assert "attend::scaled_dot_product_attention" in str(scripted.inlined_graph)
+    counter = Counter(monkeypatch)
+    file = io.BytesIO()
+    torch.jit.save(scripted, file)
+    file.seek(0)
+    for f in (scripted, torch.jit.load(file)):
+        for arguments in ((), (boolean(7, 7),), (draw(2, 3, 7, 7),), (None, True)):
+            before = counter.calls
+            results = [(y, *torch.autograd.grad(y.square().sum(), list(m.parameters())))
+                       for m in (f, model) for y in [m(x, *arguments)]]
+            assert counter.calls == before + 1
+            for ours, theirs in zip(*results):
+                close(ours, theirs, 2e-5)
+    outside = torch.jit.script(self_attention)
+    assert "aten::scaled_dot_product_attention" in str(outside.graph)
+
+
 def test_autocast():
     q, k, v = draw(1, 2, 9, 16), draw(1, 2, 9, 16).bfloat16(), draw(1, 2, 9, 16)
     bias = draw(9, 9)
@@ -497,13 +553,85 @@ def test_more_errors():
         scaled_dot_product_attention(X, X, X[:, :, :4])
     with pytest.raises(TypeError, match="dense"):
         scaled_dot_product_attention(X.to_sparse(), X, X)
-    with pytest.raises(ValueError, match="head dim"):
-        scaled_dot_product_attention(X[..., :0], X[..., :0], X)
+    with pytest.raises(ValueError, match=r"expected \[..., L, E\]"):
+        scaled_dot_product_attention(X[..., :0], X, X)
     with pytest.raises(ValueError, match="scale"):
         scaled_dot_product_attention(X, X, X, scale=float("nan"))
     if torch.cuda.is_available():
         with pytest.raises(ValueError, match="CPU"):
             scaled_dot_product_attention(X.cuda(), X, X)
+
+
+@pytest.mark.parametrize("name", ["is_causal", "enable_gqa"])
+@pytest.mark.parametrize("value", ["no", "", None, 2, 0.5, [], [True], torch.ones(2)], ids=repr)
+def test_flags_are_true_or_false(name, value):
+    for x in (X, X[0]):
+        with pytest.raises(TypeError):
+            scaled_dot_product_attention(x, x, x, **{name: value})
+        with patched(), pytest.raises(TypeError):
+            F.scaled_dot_product_attention(x, x, x, **{name: value})
+
+
+def test_flags_of_other_functions():
+    x = X.transpose(1, 2)
+    cu = torch.tensor([0, 5])
+    for name in ("causal", "return_attn_probs"):
+        with pytest.raises(TypeError, match=f"{name} is 'no', expected True or False"):
+            flash_attn_func(x, x, x, **{name: "no"})
+        with pytest.raises(TypeError, match=f"{name} is 'no', expected True or False"):
+            flash_attn_varlen_func(x[0], x[0], x[0], cu, cu, 5, 5, **{name: "no"})
+    for name in ("causal", "rotary_interleaved", "return_softmax_lse"):
+        with pytest.raises(TypeError, match=f"{name} is 'no', expected True or False"):
+            flash_attn_with_kvcache(x, x, x, **{name: "no"})
+    for name in ("return_lse", "return_weights"):
+        with pytest.raises(TypeError, match=f"{name} is 'no', expected True or False"):
+            attend.attention(X, X, X, **{name: "no"})
+
+
+@pytest.mark.parametrize("case", ["full", "causal", "bool", "additive", "grouped", "scale", "autocast", "patched"])
+def test_head_dim_0(case):
+    """All scores are 0, so that the keys in sight have equal weights."""
+    q, k, v = (x.requires_grad_() for x in (draw(2, 4, 5, 0), draw(2, 2 if case == "grouped" else 4, 7, 0),
+                                            draw(2, 2 if case == "grouped" else 4, 7, 6)))
+    options = {"causal": {"is_causal": True}, "bool": {"attn_mask": boolean(5, 7)}, "grouped": {"enable_gqa": True},
+               "additive": {"attn_mask": draw(5, 7)}, "scale": {"scale": 2.0}}.get(case, {})
+    results = []
+    for f, scope in ((F.scaled_dot_product_attention, contextlib.nullcontext()),
+                     (scaled_dot_product_attention, contextlib.nullcontext()) if case != "patched" else (
+                         lambda *x, **o: F.scaled_dot_product_attention(*x, **o), patched())):
+        with scope, torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"):
+            out = f(q, k, v, **options)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
+    for theirs, ours in zip(*results):
+        assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        close(ours, theirs, 2e-2 if case == "autocast" else 1e-5)
+
+
+class UnknownMask(torch.nn.Module):
+    """The batch of its mask is known only when the program runs."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, visible, batch):
+        n = batch.item()
+        mask = visible[:1].expand(n, 1, *visible.shape[-2:]) if visible.dim() == 4 else visible.new_ones(n, 1, 5, 5)
+        return self.function(x, x, x, attn_mask=mask)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("floating", [False, True])
+def test_exported_with_an_unknown_mask_batch(strict, floating):
+    x = draw(2, 3, 5, 8)
+    mask = boolean(1, 1, 5, 5)
+    mask = torch.where(mask, 0.0, -1.0) if floating else mask
+    torch._dynamo.reset()
+    program = torch.export.export(UnknownMask(scaled_dot_product_attention), (x, mask, torch.tensor(2)), strict=strict)
+    for batch in (1, 2):
+        close(program.module()(x, mask, torch.tensor(batch)), F.scaled_dot_product_attention(x, x, x, mask), 1e-5)
+    with pytest.raises((RuntimeError, ValueError)):
+        program.module()(x, mask, torch.tensor(3))
 
 
 def test_meta_tensors_have_shapes():
