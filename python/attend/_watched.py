@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+import functools
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
 from . import masks
 from ._errors import InvalidArgument
+from ._key_log import KeyLog, Piece
 from ._lens import Observation, RowStatistics, observe
 from ._observed_page import Part, document
 
 
-class WatchedCall(NamedTuple):
+class WatchedCall:
     """One call of attention: which layer asked, and a look at its weights."""
 
-    layer: int  #: the module's own layer_idx, or its place among those seen
-    module: torch.nn.Module
-    seen: Observation
-    path: str = ""  #: where the model has it: "decoder.layers.3.encoder_attn"
+    def __init__(self, layer: int, module: torch.nn.Module, path: str, observe_it: Callable[[], Observation],
+                 is_first: bool) -> None:
+        self.layer = layer  #: the module's own layer_idx, or its place among those seen
+        self.module = module
+        self.path = path  #: where the model has it: "decoder.layers.3.encoder_attn"
+        self._observe, self._is_first = observe_it, is_first
+        self._seen: Callable[[], Optional[Observation]] = lambda: None
+
+    @property
+    def seen(self) -> Observation:
+        """The Observation, made when it is asked for. A layer's first stays; another as long as the caller has it."""
+        seen = self._seen()
+        if seen is None:
+            seen = self._observe()
+            self._seen = (lambda: seen) if self._is_first else weakref.ref(seen)
+        return seen
+
+    def __repr__(self) -> str:
+        return f"<attend.hf.WatchedCall of layer {self.layer}, {self.path}>"
 
 
 def _kind(path: str) -> str:
@@ -51,7 +69,8 @@ class Watch:
     >>> watch[3].map(head=5, rows=64, cols=64)    # an Observation: see attend.observe
 
     A forward pass is a call a layer; generate() makes one a layer for the prompt and for each new token. ``calls`` has
-    all of them in order; what is asked by layer is answered from the layer's first.
+    all of them in order; what is asked by layer is answered from the layer's first. Keys and values that calls of a
+    layer share through a cache are stored once: memory is linear in the tokens.
     """
 
     def __init__(self, model: torch.nn.Module, layers: Optional[Sequence[int]], watches: List[Watch]) -> None:
@@ -60,6 +79,8 @@ class Watch:
         self._modules = {id(module): path for path, module in model.named_modules()}
         self._wanted = None if layers is None else set(layers)
         self._numbers: Dict[int, int] = {}
+        self._logs: Dict[int, KeyLog] = {}  # of the last calls of each module
+        self._copies: Dict[str, Tuple[Any, int, torch.Tensor]] = {}  # by option: the tensor given last, its version, its copy
         self.calls: List[WatchedCall] = []
 
     def __enter__(self) -> Watch:
@@ -157,7 +178,27 @@ class Watch:
             layer = self._numbers.setdefault(id(module), len(self._numbers))
         if self._wanted is not None and layer not in self._wanted:
             return
-        # Copies: a static cache writes into its keys again.
-        kept = {name: x.detach().clone() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-        q, k, v = (x.detach().clone() for x in (q, k, v))
-        self.calls.append(WatchedCall(layer, module, observe(q, k, v, mask, **kept), self._modules[id(module)]))
+        is_first = id(module) not in self._logs
+        with torch.inference_mode(False), torch.no_grad():
+            # Copies: a static cache writes into its keys again.
+            kept = {name: self._copied(name, x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+            log = self._logs.get(id(module))
+            if log is None or not log.accepts(k, v):
+                log = self._logs[id(module)] = KeyLog(k.detach(), v.detach())
+            pieces = log.add(k.detach(), v.detach(), q.shape[2])
+            look = functools.partial(_observed, q.detach().clone(), log, pieces, mask, kept)
+        self.calls.append(WatchedCall(layer, module, self._modules[id(module)], look, is_first))
+
+    def _copied(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """A copy of an option's tensor; of one that all layers of a pass are given, one copy."""
+        if x.is_inference():  # has no version
+            return x.detach().clone()
+        last, version, copy = self._copies.get(name, (lambda: None, 0, x))
+        if last() is not x or version != x._version:
+            copy = x.detach().clone()
+            self._copies[name] = weakref.ref(x), x._version, copy
+        return copy
+
+
+def _observed(q: torch.Tensor, log: KeyLog, pieces: Sequence[Piece], mask: masks.Mask, options: Dict[str, Any]) -> Observation:
+    return observe(q, *log.read(pieces), mask, **options)

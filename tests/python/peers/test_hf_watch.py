@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import gc
 import json
 import re
 
@@ -70,6 +71,104 @@ def test_while_generating():
     assert [call.layer for call in watch.calls] == [0, 1] * 3
     assert [call.seen.queries for call in watch.calls[::2]] == [8, 1, 1]
     assert [call.seen.keys for call in watch.calls[::2]] == [8, 9, 10]
+
+
+GENERATING = {
+    "dynamic": ("llama", {}),
+    "static": ("llama", {"cache_implementation": "static"}),
+    "sliding": ("mistral", {}),
+    "sliding, static": ("mistral", {"cache_implementation": "static"}),
+    "beams": ("llama", {"num_beams": 3}),
+    "without a cache": ("llama", {"use_cache": False}),
+    "sinks": ("gpt_oss", {}),
+}
+PROMPT, NEW = 48, 32
+
+
+def generate(model, options, **more):
+    return model.generate(torch.arange(2 * PROMPT).reshape(2, PROMPT) % 90 + 3, do_sample=False, max_new_tokens=NEW,
+                          min_new_tokens=NEW, **options, **more)
+
+
+@pytest.mark.parametrize("case", GENERATING)
+@torch.no_grad()
+def test_every_call_of_generate_keeps_its_weights(case):
+    name, options = GENERATING[case]
+    eager, ours = both(name)
+    expected = generate(eager, options, return_dict_in_generate=True, output_attentions=True).attentions
+    with attend.hf.watch(ours) as watch:
+        generate(ours, options)
+    assert len(watch) == len(expected) * ours.config.num_hidden_layers
+    for call, weights in zip(watch.calls, (w for step in expected for w in step)):
+        for batch in range(weights.shape[0]):
+            got = np.stack([call.seen.zoom(head, batch) for head in range(weights.shape[1])])
+            keys = min(got.shape[2], weights.shape[3])
+            np.testing.assert_allclose(got[:, :, :keys], weights[batch, :, :, :keys].numpy(), atol=1e-5)
+
+
+def storages():
+    """The bytes of all tensors' memory, by address."""
+    gc.collect()
+    found = {}
+    for x in gc.get_objects():
+        if type(x) in (torch.Tensor, torch.nn.Parameter):
+            try:
+                found[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            except RuntimeError:  # what a compiler left has no memory
+                pass
+    return found
+
+
+@pytest.mark.parametrize("case", GENERATING)
+@torch.no_grad()
+def test_memory_of_a_watched_generate_is_linear_in_the_tokens(case):
+    """Queries, keys and values of each token are held once, of a static cache its empty places, too."""
+    name, options = GENERATING[case]
+    _, ours = both(name)
+    before = storages()
+    watch = attend.hf.watch(ours)
+    with watch:
+        generate(ours, options)
+    held = sum(size for address, size in storages().items() if address not in before)
+    config, length = ours.config, PROMPT + NEW
+    rows = 2 * options.get("num_beams", 1) * config.num_hidden_layers * config.head_dim * 4
+    queries = rows * config.num_attention_heads * (sum(range(PROMPT, length)) if case == "without a cache" else length)
+    keys = 2 * rows * config.num_key_value_heads * length * (2 if "static" in case else 1)
+    assert 0.5 * (queries + keys) < held < 1.15 * (queries + keys) + 8192
+    assert len(watch.calls) == NEW * config.num_hidden_layers
+    for call in watch.calls:  # looks take no memory that stays
+        call.seen.lse
+    held_after = sum(size for address, size in storages().items() if address not in before)
+    assert held_after <= held * 1.2
+
+
+@torch.no_grad()
+def test_looks_at_a_layer_are_kept():
+    _, ours = both("llama")
+    with attend.hf.watch(ours) as watch:
+        generate(ours, {})
+    assert watch[0] is watch[0] is watch.calls[0].seen
+    last = watch.calls[-1].seen
+    assert last is watch.calls[-1].seen and last.keys == PROMPT + NEW - 1
+
+
+@torch.no_grad()
+def test_a_mask_that_all_layers_share_is_copied_once():
+    _, ours = both("llama")
+    mask = torch.zeros(1, 1, 64, 64).masked_fill(torch.ones(64, 64).triu(1) > 0, -torch.inf)
+    with attend.hf.watch(ours) as watch:
+        ours(torch.randint(3, 97, (1, 64)), attention_mask=mask, use_cache=False)
+    first, second = (call.seen.options["bias"] for call in watch.calls)
+    assert first is second and first is not mask and torch.equal(first, mask)
+
+
+@torch.inference_mode()
+def test_under_inference_mode():
+    _, ours = both("llama")
+    with attend.hf.watch(ours) as watch:
+        generate(ours, {})
+    with torch.inference_mode(False):
+        assert watch.calls[-1].seen.zoom(0).shape == (1, PROMPT + NEW - 1)
 
 
 def seq2seq(name):
