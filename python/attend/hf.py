@@ -20,6 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 
 from . import _core, masks
 from ._attention import _order, score_options
+from ._hf_models import check_models
 from .torch import draw_seed
 
 try:  # says which outputs the running forward collects; some modules keep `output_attentions` to themselves
@@ -40,7 +41,8 @@ def register(name: str = "attend") -> None:
     Padding, caches, windows, GQA, sinks, soft caps, position biases and dropout work as with "eager"; passing
     ``output_attentions=True`` to the model or to generate() returns the weights (before dropout).
 
-    The few models that do not ask Transformers for their attention (Bloom, for one) keep computing their own.
+    The few models that do not ask Transformers for their attention (Bloom, for one) keep computing their own: a warning
+    says so. Those that choose from a list of attention classes without this one (Falcon, for one) are an error.
 
     >>> attend.hf.register()
     >>> model = AutoModelForCausalLM.from_config(config, attn_implementation="attend")
@@ -51,6 +53,7 @@ def register(name: str = "attend") -> None:
                           "another way; pip install -U transformers")
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
+    check_models(name)
 
 
 def watch(model: torch.nn.Module, *, layers: Optional[Sequence[int]] = None) -> Watch:
@@ -74,7 +77,10 @@ def watch(model: torch.nn.Module, *, layers: Optional[Sequence[int]] = None) -> 
 
 class RuleMask(torch.Tensor):
     """An additive [batch, 1, queries, keys] mask kept as a rule. Code that reads it as a tensor gets the tensor that
-    "eager" would have got, made then; from there on the tensor is what counts, since it may have been written to."""
+    "eager" would have got, made then; from there on the tensor is what counts, since it may have been written to.
+
+    A copy (copy.copy, copy.deepcopy) keeps the rule. Conversions and pickles are plain tensors.
+    """
 
     rule: Optional[masks.Mask]
 
@@ -100,6 +106,37 @@ class RuleMask(torch.Tensor):
 
     def __repr__(self) -> str:
         return f"RuleMask(shape={tuple(self.shape)})"
+
+    def __copy__(self) -> RuleMask:
+        copy = RuleMask(self.rule, tuple(self.shape), self.dtype, self._build)
+        copy._tensor = None if self._tensor is None else self._tensor.clone()
+        return copy
+
+    def __deepcopy__(self, memo: dict) -> RuleMask:
+        return memo.setdefault(id(self), self.__copy__())
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        return (self._build().contiguous() if self._tensor is None else self._tensor).__reduce_ex__(protocol)
+
+    # PyTorch refuses these to subclasses without memory, or reads through a null pointer.
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return self.tensor().numpy(force=force)
+
+    def tolist(self) -> list:
+        return self.tensor().tolist()
+
+    def data_ptr(self) -> int:
+        return self.tensor().data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.tensor().untyped_storage()
+
+    def share_memory_(self) -> torch.Tensor:
+        return self.tensor().share_memory_()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor().__dlpack__(**options)
 
 
 def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int = 0, kv_offset: int = 0,

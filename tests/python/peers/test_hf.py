@@ -1,7 +1,10 @@
 """attn_implementation="attend" against "eager", on small models with random weights."""
 
 import copy
+import io
+import pickle
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -435,6 +438,57 @@ def test_mask_read_as_a_tensor(function):
     torch.testing.assert_close(by_array[rows], by_rule[rows])
 
 
+CONVERSIONS = {
+    "numpy": lambda m: torch.from_numpy(m.numpy()),
+    "asarray": lambda m: torch.from_numpy(np.asarray(m)),
+    "dlpack": torch.from_dlpack,
+    "dlpack to NumPy": lambda m: torch.from_numpy(np.from_dlpack(m).copy()),
+    "tolist": lambda m: torch.tensor(m.tolist()),
+    "clone": lambda m: m.clone(),
+    "detach": lambda m: m.detach(),
+    "tensor": torch.tensor,
+    "double": lambda m: m.double().float(),
+    "shared": lambda m: m.share_memory_(),
+    "pickle": lambda m: pickle.loads(pickle.dumps(m)),
+    "saved": lambda m: saved(m),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+}
+
+
+def saved(mask):
+    file = io.BytesIO()
+    torch.save({"mask": mask}, file)
+    file.seek(0)
+    return torch.load(file)["mask"]
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("how", CONVERSIONS)
+def test_mask_that_is_copied_or_converted(how, written):
+    mask = attend.hf.attention_mask(3, 5, 5, attention_mask=padded("left", 3, 5).bool())
+    wanted = transformers.masking_utils.eager_mask(3, 5, 5, attention_mask=padded("left", 3, 5).bool())
+    if written:
+        mask[:, :, 1] = wanted[:, :, 1] = -1.0
+    other = CONVERSIONS[how](mask)
+    if how in ("copy", "deepcopy"):
+        assert type(other) is attend.hf.RuleMask and other.rule is mask.rule
+    else:
+        assert type(other) is torch.Tensor
+    if how in ("copy", "deepcopy", "pickle", "saved"):
+        assert (mask.rule is None) == written  # it is as it was
+        other[:, :, 0] = 7.0  # memory of its own
+    else:
+        assert torch.equal(other, wanted)
+    assert torch.equal(mask + 0, wanted)
+
+
+def test_copies_within_one_object_stay_one():
+    mask = attend.hf.attention_mask(1, 4, 4)
+    first, second = copy.deepcopy([mask, mask])
+    assert first is second and first is not mask
+
+
 def test_mask_of_an_unknown_function():
     from transformers import masking_utils as hf
 
@@ -455,14 +509,91 @@ def test_mask_that_is_written_to():
     assert (weights[0, 0, 1:, 0] == 0).all() and weights[0, 0, 3, 1] > 0
 
 
-def test_model_with_attention_of_its_own(registered):
-    """Bloom adds the mask to its scores itself: it gets the mask that it knows."""
-    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4)
-    eager, other = pair(config)
+SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+OF_THEIR_OWN = {
+    "bloom": lambda: transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4),
+    "mpt": lambda: transformers.MptConfig(vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4),
+    "xglm": lambda: transformers.XGLMConfig(vocab_size=VOCABULARY, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4),
+    "mpnet": lambda: transformers.MPNetConfig(**SMALL),
+    "deberta_v2": lambda: transformers.DebertaV2Config(**SMALL),
+}
+
+
+@pytest.mark.parametrize("name", OF_THEIR_OWN)
+def test_model_with_attention_of_its_own(name, registered):
+    """It computes what it computes with "eager", with the mask that it knows; a warning says so."""
+    config = OF_THEIR_OWN[name]()
+    kind = transformers.AutoModelForMaskedLM if name in ("mpnet", "deberta_v2") else transformers.AutoModelForCausalLM
+    eager = kind.from_config(copy.deepcopy(config), attn_implementation="eager").eval()
+    with pytest.warns(UserWarning, match='computes its attention itself: attn_implementation="attend" has no effect') as warned:
+        other = kind.from_config(copy.deepcopy(config), attn_implementation="attend").eval()
+    assert len(warned) == 1
+    other.load_state_dict(eager.state_dict())
     ids, visible = tokens(3), padded("left")
     with torch.no_grad():
         wanted, got = (m(ids, attention_mask=visible).logits for m in (eager, other))
     assert torch.equal(got, wanted) and not registered
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, "t5"])
+@pytest.mark.filterwarnings("error")
+def test_no_warning_where_attend_is_called(name):
+    if name == "t5":
+        config = transformers.T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
+        transformers.T5ForConditionalGeneration._from_config(config, attn_implementation="attend")
+    else:
+        pair(name)[0].set_attn_implementation("attend")
+
+
+class Custom(transformers.PreTrainedModel):
+    """As a user writes one: nothing of it is Transformers' own."""
+
+    config_class = transformers.LlamaConfig
+
+    def __init__(self, config, attention):
+        super().__init__(config)
+        self.layer = attention()
+        self.post_init()
+
+
+class OwnAttention(torch.nn.Module):
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1) @ x
+
+
+def by_the_table(config):
+    return transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS[config._attn_implementation]
+
+
+class TableAttention(torch.nn.Module):
+    def forward(self, x, config):
+        return by_the_table(config)(self, x, x, x, None)
+
+
+def test_models_of_users_are_looked_at_the_same_way(recwarn):
+    config = lambda: transformers.LlamaConfig(**GQA, attn_implementation="attend")  # noqa: E731
+    Custom(config(), torch.nn.Identity)  # no attention at all
+    Custom(config(), TableAttention)
+    assert not recwarn
+    with pytest.warns(UserWarning, match="Custom computes its attention itself"):
+        Custom(config(), OwnAttention)
+
+
+CHOOSING = {
+    "falcon": lambda: transformers.FalconConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),
+    "gptj": lambda: transformers.GPTJConfig(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
+    "gpt_neo": lambda: transformers.GPTNeoConfig(vocab_size=VOCABULARY, hidden_size=32, num_layers=2, num_heads=4,
+                                                 attention_types=[[["global", "local"], 1]]),
+}
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_model_that_chooses_from_its_own_classes(name):
+    with pytest.raises(ValueError, match=f'attn_implementation is "attend", expected one of "eager".*: the model {name} has'):
+        transformers.AutoModelForCausalLM.from_config(CHOOSING[name](), attn_implementation="attend")
+    model = transformers.AutoModelForCausalLM.from_config(CHOOSING[name](), attn_implementation="eager").eval()
+    with torch.no_grad():
+        assert model(tokens()).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("mask", ["rule", "boolean", "additive", "none"])
