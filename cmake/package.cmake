@@ -30,7 +30,7 @@ The program runs small language models; the library serves C and C++.")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "fonts-dejavu-core, fonts-noto-cjk | fonts-wqy-microhei")  # letters of pictures
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS python3-pip)  # attend pull
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3-pip, libzstd1")  # attend pull; training data as .zst
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)

@@ -166,8 +166,10 @@ void check_utf8(std::string_view all, std::size_t begin, std::size_t end, const 
   if (at == end) return;
   char byte[8];
   (void)std::snprintf(byte, sizeof byte, "0x%02x", byte_at(all, at));
-  const auto line = 1 + std::count(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-  throw FileError(origin.name + ":" + std::to_string(line) + ": byte " + std::to_string(at) + " is " + byte +
+  const std::int64_t line =
+      1 + origin.lines_before + std::count(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  const std::int64_t place = origin.bytes_before + static_cast<std::int64_t>(at);
+  throw FileError(origin.name + ":" + std::to_string(line) + ": byte " + std::to_string(place) + " is " + byte +
                   ", expected text in UTF-8; " + advice(likely_encoding(all, at), origin));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -11,7 +12,8 @@ namespace attend::io {
 // Where a text comes from, for messages.
 struct TextOrigin {
   std::string name;
-  bool is_file = true;  // iconv can convert it under that name
+  bool is_file = true;                              // iconv can convert it under that name
+  std::int64_t lines_before = 0, bytes_before = 0;  // of the file, before the text that is checked
 };
 
 // The encoding that bytes which are not UTF-8 probably have, as iconv calls it: UTF-8 (a damaged file), UTF-16LE,

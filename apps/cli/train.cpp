@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 using llm::Stage;
 
 struct Arguments {
-  std::string what, out, start, config, shape;
+  std::string what, out, start, config, shape, column;
   std::vector<std::string> inputs;
   std::int64_t vocabulary = 2048;
-  bool force = false, watch = false;
+  bool force = false, watch = false, skip_broken = false;
   std::int64_t port = 0;
   std::map<std::string, std::string> settings;  // by their names; "" if not given
 };
@@ -130,12 +130,13 @@ int train_tokenizer(const Arguments& a) {
     check_interrupted();
     bars.update(stage, done, all);
   };
-  llm::RecordReader reader({a.inputs.begin(), a.inputs.end()}, false);
+  llm::RecordReader reader({a.inputs.begin(), a.inputs.end()}, a.skip_broken, a.column);
   io::NewFolder folder(a.out, a.force);
   llm::train_tokenizer(reader, {.vocabulary = a.vocabulary}, "smollm", folder.path(), progress);
   bars.end();
   const auto tokenizer = llm::Tokenizer::open(folder.path());
   folder.commit();
+  print_report(reader.report());
   fmt::print("{}: {} tokens\n", io::printable(a.out), io::readable_count(tokenizer.vocabulary()));
   return kSuccess;
 }
@@ -151,7 +152,12 @@ fs::path data_folder(const Arguments& a) {
 // Prepares texts into the run's own, anew if a run ended before its first checkpoint: it may have been another text.
 fs::path data_of(const Arguments& a, Stage stage, const std::string& teacher) {
   const fs::path folder = data_folder(a);
-  if (is_prepared(a)) return folder;
+  if (is_prepared(a)) {
+    if (a.skip_broken || !a.column.empty())
+      throw UsageError(fmt::format("{} is prepared data: --skip-broken and --column are options of attend prepare then",
+                                   a.inputs.front()));
+    return folder;
+  }
   llm::PrepareOptions options;
   options.inputs.assign(a.inputs.begin(), a.inputs.end());
   options.out = folder, options.replace = true;
@@ -159,6 +165,7 @@ fs::path data_of(const Arguments& a, Stage stage, const std::string& teacher) {
   if (const std::string& reader = a.start.empty() ? teacher : a.start; !reader.empty())
     options.tokenizer = llm::find_model(reader);
   options.training.vocabulary = a.vocabulary;
+  options.skip_broken = a.skip_broken, options.column = a.column;
   StageBars bars;
   options.progress = [&](const char* what, std::int64_t done, std::int64_t all) {
     check_interrupted();
@@ -171,8 +178,10 @@ fs::path data_of(const Arguments& a, Stage stage, const std::string& teacher) {
     (void)llm::write_corpus(options.inputs.front(), llm::corpus_of(stage), count,
                             [&](std::int64_t done) { options.progress("telling stories", done, count); });
   }
-  const llm::DataInfo info = llm::prepare(options);
+  llm::ReadReport report;
+  const llm::DataInfo info = llm::prepare(options, &report);
   bars.end();
+  if (!is_built_in(a)) print_report(report);
   fmt::print("data     {} documents, {} tokens\n", io::readable_count(info.documents), io::readable_count(info.tokens));
   return folder;
 }
@@ -185,6 +194,8 @@ void check_places(const Arguments& a) {
 llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
   if (a.what == "resume") {
     if (a.inputs.size() != 1) throw UsageError("resume takes one folder of a run");
+    if (a.skip_broken || !a.column.empty())
+      throw UsageError("resume reads no texts: leave out --skip-broken and --column");
     return llm::read_run(a.inputs.front());
   }
   check_places(a);
@@ -243,7 +254,8 @@ Command add_train(Program& program) {
       .check(one_of({"tokenizer", "pretrain", "sft", "lora", "dpo", "distil", "resume"}))
       .type_name("STAGE");
   app.add_option("inputs", a->inputs,
-                 "Prepared data, or texts; \"stories\": texts that are told for this; for resume, the run's folder")
+                 "Prepared data, or files that attend prepare reads: text, JSON, CSV (attend prepare --help lists the "
+                 "forms); \"stories\": texts that are generated; for resume, the run's folder")
       .type_name("INPUT");
   app.add_option("--out,-o", a->out, "A folder for the run: checkpoint, metrics, curve, model").type_name("RUN");
   app.add_option("--start", a->start, "A model to train further; without it pretrain begins with random weights")
@@ -259,6 +271,8 @@ Command add_train(Program& program) {
       .check(whole_number(260, 1 << 20))
       .type_name("N")
       .show_default();
+  app.add_flag("--skip-broken", a->skip_broken, kSkipBrokenHelp);
+  app.add_option("--column", a->column, kColumnHelp).type_name("NAME");
   app.add_flag("--force", a->force, "tokenizer: replace what is at the folder");
   app.add_flag("--watch", a->watch,
                "Show the run in the browser: losses, samples, and every head at the steps that are kept");

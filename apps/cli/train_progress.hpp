@@ -1,9 +1,12 @@
-// Progress of work in several stages, a bar for each.
+// Progress of work in several stages, a bar for each; and what became of the texts.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <memory>
 #include <string>
 
+#include "llm/train/record_reader.hpp"
 #include "progress.hpp"
 
 namespace attend::cli {
@@ -22,5 +25,12 @@ class StageBars {
   std::string stage_;
   std::unique_ptr<ProgressBar> bar_;
 };
+
+inline void print_report(const llm::ReadReport& report) {
+  for (const std::string& line : report.lines()) fmt::print("{}\n", line);
+}
+
+constexpr const char* kSkipBrokenHelp = "Leave out rows that cannot be used; they are counted, with the reasons";
+constexpr const char* kColumnHelp = "The column of CSV, or the field of JSON, that holds a text to learn";
 
 }  // namespace attend::cli

@@ -43,8 +43,10 @@ std::string strip_space(string_view raw) {
 
 class Renderer {
  public:
-  Renderer(const ChatStyle& style, std::span<const Message> messages, std::span<const std::string> tools)
-      : style_(style), messages_(messages) {
+  // mark_answers: parts name the answer that they belong to.
+  Renderer(const ChatStyle& style, std::span<const Message> messages, std::span<const std::string> tools,
+           bool mark_answers)
+      : style_(style), messages_(messages), mark_answers_(mark_answers) {
     if (messages.empty()) throw InvalidArgument("chat: there are no messages");
     for (std::size_t i = 0; i < messages.size(); ++i) check_role(i);
     if (!tools.empty()) tools_ = tools_words(style, tools);
@@ -76,8 +78,17 @@ class Renderer {
   void content(string_view text) { put(text, false); }
   void put(string_view text, bool trusted) {
     if (text.empty()) return;
-    if (parts_.empty() || parts_.back().trusted != trusted) parts_.push_back({"", trusted});
+    if (parts_.empty() || parts_.back().trusted != trusted || parts_.back().answer != answer_)
+      parts_.push_back({"", trusted, answer_});
     parts_.back().text += text;
+  }
+  // What follows is written by the model, if message i is an assistant's.
+  void begin_answer(std::size_t i) {
+    if (mark_answers_ && is(i, "assistant")) answer_ = static_cast<std::int64_t>(i);
+  }
+  void end_turn(string_view text) {
+    own(text);
+    answer_ = -1;
   }
 
   [[noreturn]] void refuse(std::size_t i, const std::string& text) const {
@@ -103,9 +114,10 @@ class Renderer {
 
   void turn(std::size_t i) {
     own(style_.start + messages_[i].role + "\n");
+    begin_answer(i);
     content(messages_[i].content);
     calls(i, !messages_[i].content.empty());
-    own(style_.end + "\n");
+    end_turn(style_.end + "\n");
   }
 
   // The system message with the tools behind it.
@@ -174,14 +186,19 @@ class Renderer {
     const bool shown = style_.thoughts == Thoughts::always || (after_question && (last || !thought.empty()));
     own(style_.start + "assistant\n");
     if (shown) {
+      // What the generation prompt opens is not the answer's.
+      const std::string opened = thought.empty() ? style_.opening : style_.opening_thinking.value_or("");
+      if (opened.empty()) begin_answer(i);
       own("<think>\n");
+      if (opened == "<think>\n") begin_answer(i);
       content(strip_right(strip_left(thought)));
       own("\n</think>\n\n");
       text = strip_left(text);
     }
+    begin_answer(i);
     content(text);
     calls(i, said);
-    own(style_.end + "\n");
+    end_turn(style_.end + "\n");
   }
 
   void minimind1() {
@@ -192,14 +209,15 @@ class Renderer {
       own(style_.system);
     }
     if (!style_.bare_system) own(style_.end + "\n");
-    for (const Message& message : messages_) {
-      if (message.role == "user") {
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      if (is(i, "user")) {
         own(style_.start + "user\n");
-        content(message.content);
+        content(messages_[i].content);
         own(style_.end + "\n" + style_.start + "assistant\n");
-      } else if (message.role == "assistant") {
-        content(message.content);
-        own(style_.end + "\n");
+      } else if (is(i, "assistant")) {
+        begin_answer(i);
+        content(messages_[i].content);
+        end_turn(style_.end + "\n");
       }
     }
   }
@@ -223,12 +241,13 @@ class Renderer {
     for (std::size_t i = first; i < messages_.size(); ++i) {
       const bool answer = is(i, "tool");
       llama_head(answer ? "ipython" : messages_[i].role);
+      begin_answer(i);
       if (has_calls(i)) {
         calls(i, false);
       } else {
         content(answer ? io::json_quoted(messages_[i].content) : strip_space(messages_[i].content));
       }
-      own(style_.end);
+      end_turn(style_.end);
     }
     if (add_generation_prompt) llama_head("assistant");
   }
@@ -250,9 +269,10 @@ class Renderer {
         continue;
       }
       if (has_calls(i)) {
+        begin_answer(i);
         own("[TOOL_CALLS]" + gap);
         calls(i, false);
-        own(style_.end);
+        end_turn(style_.end);
         continue;
       }
       const bool question = turns++ % 2 == 0;
@@ -262,9 +282,10 @@ class Renderer {
       if (question) {
         mistral_question(i, first, gap);
       } else {
+        begin_answer(i);
         own(style_.before_answer);
         content(messages_[i].content);
-        own(style_.end);
+        end_turn(style_.end);
       }
     }
   }
@@ -300,17 +321,20 @@ class Renderer {
   }
 
   void zephyr(bool add_generation_prompt) {
-    for (const Message& message : messages_) {
-      own("<|" + message.role + "|>\n");
-      content(message.content);
-      own(style_.end + "\n");
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      own("<|" + messages_[i].role + "|>\n");
+      begin_answer(i);
+      content(messages_[i].content);
+      end_turn(style_.end + "\n");
     }
     if (add_generation_prompt) own("<|assistant|>\n");
   }
 
   const ChatStyle& style_;
   std::span<const Message> messages_;
-  std::string tools_;  // in the template's words; "" for none
+  bool mark_answers_;
+  std::string tools_;         // in the template's words; "" for none
+  std::int64_t answer_ = -1;  // the message whose answer is being written
   std::vector<ChatPart> parts_;
 };
 
@@ -365,7 +389,12 @@ void ChatTemplate::set_thinking(bool on) {
 
 std::vector<ChatPart> ChatTemplate::parts(std::span<const Message> messages, bool add_generation_prompt,
                                           std::span<const std::string> tools) const {
-  return Renderer(*style_, messages, tools).run(add_generation_prompt);
+  return Renderer(*style_, messages, tools, false).run(add_generation_prompt);
+}
+
+std::vector<ChatPart> ChatTemplate::training_parts(std::span<const Message> messages,
+                                                   std::span<const std::string> tools) const {
+  return Renderer(*style_, messages, tools, true).run(false);
 }
 
 std::string ChatTemplate::render(std::span<const Message> messages, bool add_generation_prompt,

@@ -1,7 +1,8 @@
-// Reads texts, trains or takes a tokenizer, and writes tokens.
+// Trains or takes a tokenizer, and writes tokens.
 #include "llm/train/prepare.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -18,10 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kBetween = "<|endoftext|>";
-constexpr std::size_t kLongestText = std::size_t{1} << 20;  // a longer text is cut at the end of a line
-constexpr io::JsonLimits kLineLimits{.bytes = std::size_t{16} << 20, .depth = 16, .values = std::size_t{1} << 18};
-
 // ChatML as Transformers' template language has it.
 constexpr const char* kChatMl =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
@@ -31,181 +28,33 @@ void write_text(const fs::path& path, std::string_view text) {
   io::write_file_atomically(path, std::as_bytes(std::span(text)));
 }
 
-bool is_lines(const fs::path& path) {
-  return has_extension(path, ".jsonl") || has_extension(path, ".json");
+void add_words(const Record& record, TokenizerTrainer& trainer) {
+  if (record.kind == DataKind::text) trainer.add(record.text);
+  for (const auto* chat : {&record.chat, &record.rejected}) {
+    for (const Message& message : *chat) {
+      trainer.add(message.role + "\n");
+      trainer.add(message.content);
+      for (const ToolCall& call : message.calls) trainer.add(call.name + " " + call.arguments);
+    }
+  }
+  for (const std::string& tool : record.tools) trainer.add(tool);
 }
 
-std::vector<Message> read_chat(const Fields& f, const char* name) {
-  const io::Json* list = f.find({name});
-  if (list == nullptr || list->array() == nullptr)
-    f.refuse(name, list == nullptr ? "is missing" : std::string("is ") + list->kind() + ", expected a list");
-  std::vector<Message> chat;
-  for (const io::Json& item : *list->array()) {
-    const Fields turn(item, f.what() + ": \"" + name + "\"");
-    const auto role = turn.maybe_string({"role", "from"});
-    const auto content = turn.maybe_string({"content", "value"});
-    if (!role) turn.refuse("role", "is missing");
-    if (!content) turn.refuse("content", "is missing");
-    const std::string& r = *role;
-    chat.push_back({r == "human" ? "user" : r == "gpt" ? "assistant" : r, *content});
-  }
-  if (chat.empty()) f.refuse(name, "is empty, expected messages");
-  if (std::none_of(chat.begin(), chat.end(), [](const Message& m) { return m.role == "assistant"; }))
-    f.refuse(name, "has no message of the assistant, so there is nothing to learn");
-  if (chat.front().role == "assistant") f.refuse(name, "begins with the assistant, expected a question before");
-  return chat;
-}
-
-Record read_record(std::string_view line, const std::string& what) {
-  const io::Json json = io::parse_json(line, what, kLineLimits);
-  const Fields f(json, what);
-  Record record;
-  record.place = what;
-  record.nats = f.maybe_number({"nats"}, 0, 1e12).value_or(0);
-  if (const auto text = f.maybe_string({"text"})) {
-    record.text = *text;
-    if (record.text.empty()) f.refuse("text", "is empty");
-    return record;
-  }
-  if (f.find({"conversations", "messages"}) != nullptr) {
-    record.kind = DataKind::chat;
-    record.chat = read_chat(f, f.find({"conversations"}) != nullptr ? "conversations" : "messages");
-    return record;
-  }
-  if (f.find({"chosen", "rejected"}) != nullptr) {
-    record.kind = DataKind::preference;
-    record.chat = read_chat(f, "chosen");
-    record.rejected = read_chat(f, "rejected");
-    return record;
-  }
-  throw io::FileError(what + ": expected one of \"text\", \"conversations\", or \"chosen\" with \"rejected\"");
-}
-
-// The parts of a rendered chat behind its first `bytes` bytes.
-std::vector<ChatPart> behind(std::vector<ChatPart> parts, std::size_t bytes) {
-  std::vector<ChatPart> rest;
-  for (ChatPart& part : parts) {
-    const std::size_t cut = std::min(bytes, part.text.size());
-    bytes -= cut;
-    part.text.erase(0, cut);
-    if (!part.text.empty()) rest.push_back(std::move(part));
-  }
-  return rest;
-}
-
-void append(const Tokenizer& tokenizer, const std::vector<ChatPart>& parts, bool learnt,
-            std::vector<std::int32_t>& out) {
-  std::vector<TextPart> views;
-  for (const ChatPart& part : parts) views.push_back({part.text, part.trusted});
-  for (const Token token : tokenizer.encode_parts(views)) out.push_back(learnt ? token : ~token);
+// Why there is nothing to work with, if rows were skipped.
+std::string first_skipped(const ReadReport& report) {
+  if (report.reasons.empty()) return "";
+  return ": " + std::to_string(report.skipped) + " of " + std::to_string(report.rows) +
+         " records were skipped, the first at " + report.reasons.front().first + ": " + report.reasons.front().reason;
 }
 
 }  // namespace
 
-RecordReader::RecordReader(const std::vector<fs::path>& inputs, bool skip_broken) : skip_broken_(skip_broken) {
-  for (const fs::path& input : inputs) {
-    std::error_code error;
-    if (!fs::exists(input, error)) throw io::FileError(input.string() + ": there is no such file or folder");
-    if (!fs::is_directory(input, error)) {
-      if (!fs::is_regular_file(input, error))
-        throw io::FileError(input.string() + ": is not a regular file, expected a text file or a folder");
-      files_.push_back(input);
-      continue;
-    }
-    std::vector<fs::path> found;
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(input))
-      if (entry.is_regular_file() &&
-          (is_lines(entry.path()) || has_extension(entry.path(), ".txt") || has_extension(entry.path(), ".md")))
-        found.push_back(entry.path());
-    if (found.empty()) throw io::FileError(input.string() + ": holds no .txt, .md or .jsonl file");
-    std::sort(found.begin(), found.end());
-    files_.insert(files_.end(), found.begin(), found.end());
-  }
-  for (const fs::path& file : files_) bytes_ += static_cast<std::int64_t>(fs::file_size(file));
-}
-
-void RecordReader::read_text(const io::MappedFile& file, const std::function<void(const Record&)>& take) {
-  const std::string_view all = io::as_text(file.bytes());
-  const io::TextOrigin origin{file.path().string()};
-  Record record;
-  record.place = origin.name;
-  const auto finish = [&](std::size_t at) {
-    while (!record.text.empty() && (record.text.back() == '\n' || record.text.back() == '\r')) record.text.pop_back();
-    if (!record.text.empty()) take(record);
-    record.text.clear();
-    tell_(static_cast<std::int64_t>(at));
-  };
-  for (std::size_t at = io::byte_order_mark(all); at < all.size();) {
-    const std::size_t end = std::min(all.find('\n', at), all.size() - 1) + 1;
-    io::check_utf8(all, at, end, origin);
-    std::string_view line = all.substr(at, end - at);
-    at = end;
-    std::string_view bare = line;
-    while (!bare.empty() && (bare.back() == '\n' || bare.back() == '\r')) bare.remove_suffix(1);
-    if (bare == kBetween) {
-      finish(at);
-      continue;
-    }
-    io::append_with_lf(record.text, line);
-    if (record.text.size() >= kLongestText) finish(at);
-  }
-  finish(all.size());
-}
-
-void RecordReader::read_lines(const io::MappedFile& file, const std::function<void(const Record&)>& take) {
-  const std::string_view all = io::as_text(file.bytes());
-  const io::TextOrigin origin{file.path().string()};
-  std::int64_t number = 0;
-  for (std::size_t at = io::byte_order_mark(all); at < all.size();) {
-    const std::size_t begin = at, end = std::min(all.find('\n', at), all.size());
-    const std::string_view line = all.substr(begin, end - begin);
-    at = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    std::optional<Record> record;
-    try {
-      io::check_utf8(all, begin, end, origin);
-      record = read_record(line, origin.name + ":" + std::to_string(number));
-    } catch (const io::FileError&) {
-      if (!skip_broken_) throw;
-      ++skipped_;
-    }
-    if (record) take(*record);
-    tell_(static_cast<std::int64_t>(std::min(at, all.size())));
-  }
-}
-
-void RecordReader::read(const std::function<void(const Record&)>& take, const PrepareProgress& progress,
-                        const char* stage) {
-  before_ = skipped_ = 0;
-  tell_ = [&](std::int64_t here) {
-    if (progress) progress(stage, before_ + here, bytes_);
-  };
-  for (const fs::path& path : files_) {
-    const io::MappedFile file(path);
-    if (is_lines(path))
-      read_lines(file, take);
-    else
-      read_text(file, take);
-    before_ += std::ssize(file.bytes());
-    io::not_needed_now(file.bytes());
-  }
-}
-
 void train_tokenizer(RecordReader& reader, const TokenizerTraining& training, const std::string& pre,
                      const fs::path& folder, const PrepareProgress& progress) {
   TokenizerTrainer trainer(pre);
-  reader.read(
-      [&](const Record& record) {
-        if (record.kind == DataKind::text) trainer.add(record.text);
-        for (const auto* chat : {&record.chat, &record.rejected})
-          for (const Message& message : *chat) {
-            trainer.add(message.role + "\n");
-            trainer.add(message.content);
-          }
-      },
-      progress, "counting words");
-  if (trainer.words() == 0) throw io::FileError("there is no text to learn a tokenizer from");
+  reader.read([&](const Record& record) { add_words(record, trainer); }, progress, "counting words");
+  if (trainer.words() == 0)
+    throw io::FileError("there is no text to learn a tokenizer from" + first_skipped(reader.report()));
   const SpelledTokenizer spelled = trainer.train(training, [&](std::int64_t done, std::int64_t all) {
     if (progress) progress("learning merges", done, all);
   });
@@ -250,27 +99,26 @@ std::vector<std::int32_t> encode_text(const Tokenizer& tokenizer, std::string_vi
 }
 
 std::vector<std::int32_t> encode_learnt_chat(const Tokenizer& tokenizer, const ChatTemplate& style,
-                                             std::span<const Message> chat) {
+                                             std::span<const Message> chat, std::span<const std::string> tools) {
+  const auto is_learned = [](const Message& m) { return m.role == "assistant" && m.learned; };
+  const auto last = std::find_if(chat.rbegin(), chat.rend(), is_learned);
+  const std::vector<ChatPart> parts =
+      style.training_parts(chat.first(static_cast<std::size_t>(chat.rend() - last)), tools);
   std::vector<std::int32_t> tokens;
-  std::string done;
-  for (std::size_t i = 0; i < chat.size(); ++i) {
-    if (chat[i].role != "assistant") continue;
-    // What stands before the answer, and the answer with its end: each as a model meets them.
-    for (const bool answer : {false, true}) {
-      const auto some = chat.first(answer ? i + 1 : i);
-      const std::string text = style.render(some, !answer);
-      if (!text.starts_with(done))
-        throw InvalidArgument("the chat template " + style.name() +
-                              " writes earlier turns anew when one is added: chats cannot be learnt with it");
-      append(tokenizer, behind(style.parts(some, !answer), done.size()), answer, tokens);
-      done = text;
-    }
+  // Tokens do not reach across the ends of an answer: prompt and answer are encoded as a model meets them.
+  for (std::size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    std::vector<TextPart> views;
+    for (end = begin; end < parts.size() && parts[end].answer == parts[begin].answer; ++end)
+      views.push_back({parts[end].text, parts[end].trusted});
+    const std::int64_t answer = parts[begin].answer;
+    const bool learned = answer >= 0 && chat[static_cast<std::size_t>(answer)].learned;
+    for (const Token token : tokenizer.encode_parts(views)) tokens.push_back(learned ? token : ~token);
   }
   return tokens;
 }
 
-DataInfo prepare(const PrepareOptions& options) {
-  RecordReader reader(options.inputs, options.skip_broken);
+DataInfo prepare(const PrepareOptions& options, ReadReport* report) {
+  RecordReader reader(options.inputs, options.skip_broken, options.column);
   DatasetWriter writer(options.out, options.replace);
   if (options.tokenizer.empty())
     train_tokenizer(reader, options.training, "smollm", writer.path(), options.progress);
@@ -283,7 +131,7 @@ DataInfo prepare(const PrepareOptions& options) {
   const bool json = fs::exists(writer.path() / "tokenizer.json");
   info.tokenizer = io::sha256(io::MappedFile(writer.path() / (json ? "tokenizer.json" : "vocab.txt")).bytes());
   bool first = true, all_tell = true;
-  std::int64_t used = 0, unusable = 0;
+  std::int64_t used = 0;
   const auto encoded = [&](const Record& record) -> std::vector<std::vector<std::int32_t>> {
     if (record.kind == DataKind::text) return {encode_text(tokenizer, record.text)};
     if (!style) {
@@ -291,9 +139,10 @@ DataInfo prepare(const PrepareOptions& options) {
         throw io::FileError("the tokenizer has no chat template, which chats need");
       style = ChatTemplate::detect(tokenizer.chat_template());
     }
-    std::vector<std::vector<std::int32_t>> documents = {encode_learnt_chat(tokenizer, *style, record.chat)};
+    std::vector<std::vector<std::int32_t>> documents = {
+        encode_learnt_chat(tokenizer, *style, record.chat, record.tools)};
     if (record.kind == DataKind::preference)
-      documents.push_back(encode_learnt_chat(tokenizer, *style, record.rejected));
+      documents.push_back(encode_learnt_chat(tokenizer, *style, record.rejected, record.tools));
     return documents;
   };
   reader.read(
@@ -309,8 +158,7 @@ DataInfo prepare(const PrepareOptions& options) {
           documents = encoded(record);
         } catch (const InvalidArgument& error) {  // a chat that the template has no place for
           if (!options.skip_broken) throw io::FileError(record.place + ": " + error.what());
-          ++unusable;
-          return;
+          return reader.skip(record, error.what());
         }
         all_tell = all_tell && record.nats > 0;
         info.nats += record.nats;
@@ -320,8 +168,9 @@ DataInfo prepare(const PrepareOptions& options) {
         ++used;
       },
       options.progress, "writing tokens");
-  if (used == 0) throw io::FileError("the inputs hold no document");
-  info.skipped = reader.skipped() + unusable;
+  if (used == 0) throw io::FileError("the inputs hold no document" + first_skipped(reader.report()));
+  info.skipped = reader.skipped();
+  if (report != nullptr) *report = reader.report();
   if (!all_tell) info.nats = 0;
   return writer.commit(info);
 }

@@ -53,7 +53,7 @@ PrepareOptions prepare_options(const TextInputs& inputs) {
   options.inputs = inputs.paths, options.out = inputs.out;
   options.training.vocabulary = inputs.vocabulary;
   options.skip_broken = inputs.skip_broken, options.replace = inputs.replace;
-  options.progress = inputs.progress;
+  options.progress = inputs.progress, options.column = inputs.column;
   return options;
 }
 
@@ -111,7 +111,7 @@ std::string story(const StoryOptions& o, std::int64_t number) {
 }
 
 void make_tokenizer(const TextInputs& inputs) {
-  RecordReader reader(inputs.paths, inputs.skip_broken);
+  RecordReader reader(inputs.paths, inputs.skip_broken, inputs.column);
   io::NewFolder folder(inputs.out, inputs.replace);
   train_tokenizer(reader, {.vocabulary = inputs.vocabulary}, "smollm", folder.path(), inputs.progress);
   folder.commit();
@@ -120,14 +120,17 @@ void make_tokenizer(const TextInputs& inputs) {
 PreparedData make_data(const TextInputs& inputs, const std::string& tokenizer) {
   PrepareOptions options = prepare_options(inputs);
   if (!tokenizer.empty()) options.tokenizer = find_model(tokenizer);
-  const DataInfo info = prepare(options);
+  ReadReport report;
+  const DataInfo info = prepare(options, &report);
   return {.kind = name(info.kind),
           .documents = info.documents,
           .tokens = info.tokens,
           .learnt = info.learnt,
           .vocabulary = info.vocabulary,
           .skipped = info.skipped,
-          .nats = info.nats};
+          .nats = info.nats,
+          .rows = report.rows,
+          .report = report.lines()};
 }
 
 std::string training_defaults(const std::string& stage, const std::string& shape) {

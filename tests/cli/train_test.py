@@ -209,11 +209,42 @@ class TrainTest(unittest.TestCase):
                 (1, "holds no run.json", "compare", "data")):
             with self.subTest(words=words):
                 self.refused(code, words, *arguments)
-        self.assertIn("1 broken lines were skipped", self.ok("prepare", "broken.jsonl", "-o", "y", "--skip-broken"))
+        self.assertRegex(self.ok("prepare", "broken.jsonl", "-o", "y", "--skip-broken"),
+                         r"^read 2 records: 1 text, 1 skipped\nskipped 1: .+ \(first: broken.jsonl:2\)\n")
         self.assertNotIn("x", self.names())
         # The same folder serves once the input is mended: nothing of the other text is used.
         self.ok(*train, "s.jsonl", "--length", "32", "--steps", "1", "--vocabulary", "300")
         self.assertEqual(json.loads((self.folder / "run/data/data.json").read_text())["documents"], 24)
+
+    def test_rows_that_cannot_be_used_are_counted_or_named(self):
+        rows = [{"instruction": "Say a", "output": "a"}, {"instruction": "Say b", "output": 5}, {"text": "a text"}] * 40
+        self.write("rows.json", json.dumps(rows))
+        job = ("train", "pretrain", "rows.json", "-o", "run", "--vocabulary", "300", "--steps", "1", *SHORT)
+        self.refused(1, 'rows.json:1: item 2: "output" is a whole number, expected a text or messages', *job)
+        counts = ("read 120 records: 40 Alpaca, 40 text, 40 skipped\n"
+                  'skipped 40: "output" is a whole number, expected a text or messages (first: rows.json:1: item 2)\n')
+        self.assertIn(counts, self.ok(*job, "--skip-broken"))
+        self.assertEqual(json.loads((self.folder / "run/data/data.json").read_text())["skipped"], 40)
+        self.assertIn(counts, self.ok("train", "tokenizer", "rows.json", "-o", "words", "--vocabulary", "300", "--skip-broken"))
+        self.write("rows.csv", "title,body\n" + "t,some words\n" * 40)
+        self.refused(1, "rows.csv:2: has the fields \"title\", \"body\", expected one of: ", "prepare", "rows.csv", "-o", "x")
+        self.assertIn("read 40 records: 40 text\n", self.ok("prepare", "rows.csv", "-o", "csv", "--column", "body", "--vocabulary", "300"))
+        for option in (("--skip-broken",), ("--column", "body")):
+            self.refused(2, "csv is prepared data: --skip-broken and --column", "train", "pretrain", "csv", "-o", "r", *SHORT, *option)
+            self.refused(2, "resume reads no texts", "train", "resume", "run", *option)
+
+    def test_help_and_errors_name_every_format(self):
+        text = self.ok("prepare", "--help")
+        for word in (".json", ".jsonl", ".csv", ".gz", ".zst", "Parquet", "attend.llm.prepare", '"messages"', '"tools"',
+                     '"conversations"', '"instruction"', '"completion"', '"chosen"', '"rejected"', '"text"', '"weight": 0'):
+            self.assertIn(word, text)
+        (self.folder / "a.parquet").write_bytes(b"PAR1\x15")
+        self.refused(1, "a.parquet: is Parquet, which is read through Python: attend.llm.prepare", "prepare", "a.parquet", "-o", "x")
+        (self.folder / "only").mkdir()
+        (self.folder / "only/a.parquet").write_bytes(b"PAR1\x15")
+        self.refused(1, "only: holds no file that is read: .txt, .md, .json", "prepare", "only", "-o", "x")
+        self.write("page.txt", "<!doctype html><p>not found")
+        self.refused(1, "page.txt: is HTML, expected text", "prepare", "page.txt", "-o", "x")
 
     def test_text_of_other_encodings_is_refused_with_the_command_that_converts_it(self):
         """The command that the error prints makes a text that gives the same tokens as one written in UTF-8."""

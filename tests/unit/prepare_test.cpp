@@ -123,7 +123,7 @@ TEST_F(Prepare, ReadsAFolderInTheOrderOfItsNames) {
   EXPECT_EQ(texts({path("in")}), (Texts{"first", "second", "third", "fourth"}));
   EXPECT_EQ(texts({path("in/b.txt"), path("in/a.md")}), (Texts{"second", "first"}));
   fs::create_directory(path("empty"));
-  expect_in(refusal_of([&] { (void)read({path("empty")}); }), "holds no .txt, .md or .jsonl file");
+  expect_in(refusal_of([&] { (void)read({path("empty")}); }), "holds no file that is read: .txt, .md, .json");
   expect_in(refusal_of([&] { (void)read({path("missing")}); }), "there is no such file or folder");
 }
 
@@ -157,7 +157,7 @@ TEST_F(Prepare, NamesFileAndLineOfWhatIsBroken) {
            {R"([1, 2])", "expected an object"},
            {R"({"text": 5})", "\"text\" is a whole number, expected a string"},
            {R"({"text": ""})", "\"text\" is empty"},
-           {R"({"words": "x"})", "expected one of \"text\", \"conversations\", or \"chosen\""},
+           {R"({"words": "x"})", "has the fields \"words\", expected one of: \"chosen\" with \"rejected\"; "},
            {R"({"conversations": 5})", "\"conversations\" is a whole number, expected a list"},
            {R"({"conversations": []})", "is empty, expected messages"},
            {R"({"conversations": [5]})", "expected an object"},
@@ -344,32 +344,57 @@ TEST_F(Prepare, LearnsOfAChatWhatTheAssistantSaysAndItsEnd) {
 TEST_F(Prepare, LearnsTheSameOfEveryTemplate) {
   prepare_lines("{\"text\": \"some words\"}\n");
   const Tokenizer tokenizer = tokenizer_from_folder(path("data"));
-  int tried = 0;
   for (const std::string& name : ChatTemplate::names()) {
     const ChatTemplate style = *ChatTemplate::named(name);
     const std::vector<Message> chat = {
         {"user", "Who?"}, {"assistant", "Me one"}, {"user", "And?"}, {"assistant", "Me two"}};
-    std::vector<std::int32_t> tokens;
-    try {
-      tokens = encode_learnt_chat(tokenizer, style, chat);
-    } catch (const InvalidArgument& error) {
-      expect_in(error.what(), "writes earlier turns anew");
-      continue;
-    }
-    ++tried;
-    const Learnt learnt = learnt_of(tokenizer, tokens);
+    const Learnt learnt = learnt_of(tokenizer, encode_learnt_chat(tokenizer, style, chat));
     ASSERT_EQ(learnt.runs.size(), 2U) << name;
     for (const std::size_t n : {0U, 1U}) {
       const std::string& answer = chat[2 * n + 1].content;
       const std::size_t at = learnt.runs[n].find(answer);
       ASSERT_NE(at, std::string::npos) << name << ": " << learnt.runs[n];
-      EXPECT_EQ(learnt.runs[n].substr(0, at).find_first_not_of(" \n"), std::string::npos) << name;
+      // The model itself writes what the generation prompt does not: Qwen 3's empty thoughts.
+      const std::string before = learnt.runs[n].substr(0, at);
+      EXPECT_TRUE(before.find_first_not_of(" \n") == std::string::npos || before.ends_with("</think>\n\n")) << name;
       EXPECT_GT(learnt.runs[n].size(), at + answer.size()) << name << ": the end is learnt too";
       EXPECT_EQ(learnt.runs[n].find("?"), std::string::npos) << name << ": no question is learnt";
     }
     EXPECT_EQ(learnt.all, style.render(chat, false)) << name;
   }
-  EXPECT_GE(tried, 4);
+}
+
+TEST_F(Prepare, AnAnswerBeginsWhereTheGenerationPromptEnds) {
+  for (const std::string& name : ChatTemplate::names()) {
+    ChatTemplate style = *ChatTemplate::named(name);
+    const std::vector<Message> chat = {{"user", "Who?"}, {"assistant", "Me"}};
+    const auto prompt = [&](const std::vector<Message>& messages) {
+      std::string text;
+      for (const ChatPart& part : style.training_parts(messages))
+        if (part.answer < 0) text += part.text;
+      return text;
+    };
+    EXPECT_EQ(prompt(chat), style.render(std::span(chat).first(1), true)) << name;
+    if (!style.has_thoughts()) continue;
+    const std::vector<Message> thinking = {chat[0], {"assistant", "<think>\nhm\n</think>\n\nMe"}};
+    style.set_thinking(true);
+    EXPECT_EQ(prompt(thinking), style.render(std::span(chat).first(1), true)) << name;
+    EXPECT_NE(style.render(thinking, false).find("hm"), std::string::npos) << name;
+  }
+}
+
+TEST_F(Prepare, LearnsNoAnswerOfWeightZero) {
+  prepare_lines("{\"text\": \"some words\"}\n");
+  const Tokenizer tokenizer = tokenizer_from_folder(path("data"));
+  const Record record = read({write("w.json", R"([{"messages": [{"role": "user", "content": "a"},
+{"role": "assistant", "content": "bad", "weight": 0}, {"role": "user", "content": "b"},
+{"role": "assistant", "content": "good", "weight": 1}, {"role": "user", "content": "c"},
+{"role": "assistant", "content": "worse", "weight": 0}]}])")})[0];
+  const Learnt learnt =
+      learnt_of(tokenizer, encode_learnt_chat(tokenizer, *ChatTemplate::named("chatml"), record.chat, record.tools));
+  EXPECT_EQ(learnt.runs, Texts{"good<|im_end|>\n"});
+  EXPECT_NE(learnt.all.find("bad"), std::string::npos) << "it is read";
+  EXPECT_EQ(learnt.all.find("worse"), std::string::npos) << "nothing follows the last answer that is learned";
 }
 
 TEST_F(Prepare, WritesPairsSideBySide) {

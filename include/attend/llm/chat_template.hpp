@@ -1,6 +1,7 @@
 // Chats as text and as tokens: the templates of the supported families, written out by hand. No Jinja is run.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@ struct Message {
   std::string content;
   std::vector<ToolCall> calls{};  // of an assistant
   std::string call_id{};          // of a tool: the call that it answers
+  bool learned = true;            // of an assistant, in training data: whether its tokens are to be predicted
 };
 
 // How a family writes calls of functions.
@@ -40,6 +42,7 @@ enum class ToolForm {
 struct ChatPart {
   std::string text;
   bool trusted = true;
+  std::int64_t answer = -1;  // of training_parts: the message of an assistant that this is written for; -1: prompt
 };
 
 struct ChatStyle;  // not a part of the API
@@ -67,6 +70,10 @@ class ATTEND_API ChatTemplate {
                      std::span<const std::string> tools = {}) const;
   std::vector<ChatPart> parts(std::span<const Message> messages, bool add_generation_prompt,
                               std::span<const std::string> tools = {}) const;
+  // The same text in parts that say which of it a model writes: each answer from where the generation prompt ends, and
+  // with the end of its turn.
+  std::vector<ChatPart> training_parts(std::span<const Message> messages,
+                                       std::span<const std::string> tools = {}) const;
   std::vector<std::string> stop_pieces() const;  // the tokens that end an answer
 
  private:

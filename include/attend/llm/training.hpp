@@ -28,12 +28,14 @@ ATTEND_API std::string story(const StoryOptions& options, std::int64_t number);
 using TextProgress = std::function<void(const char* stage, std::int64_t done, std::int64_t all)>;
 
 struct TextInputs {
-  // Text files, JSONL ({"text"}, {"conversations"}, or {"chosen", "rejected"}), or folders of them.
+  // Files of text, JSON (an array, or a value a line) or CSV, also as .gz and .zst, or folders of them. A row is a text
+  // or has the fields of one of the forms that `attend prepare --help` lists.
   std::vector<std::filesystem::path> paths;
   std::filesystem::path out;  // a new folder
   std::int64_t vocabulary = 2048;
   bool skip_broken = false, replace = false;
   TextProgress progress{};
+  std::string column{};  // the field of a row that is a text; "": the form is found by the names of the fields
 };
 // Learns a byte-level BPE with ChatML's markers. FileError names file and line of what cannot be read.
 ATTEND_API void make_tokenizer(const TextInputs& inputs);
@@ -42,7 +44,9 @@ struct PreparedData {
   std::string kind;                                    // text, chat or preference
   std::int64_t documents = 0, tokens = 0, learnt = 0;  // learnt: tokens that are to be predicted
   std::int64_t vocabulary = 0, skipped = 0;
-  double nats = 0;  // information of the documents, where their maker told it; 0: not known
+  double nats = 0;                    // information of the documents, where their maker told it; 0: not known
+  std::int64_t rows = 0;              // that were read, the skipped ones included
+  std::vector<std::string> report{};  // what was read and what was skipped and why, as lines of text
 };
 // Tokens to train on. `tokenizer`: a model, a folder, or other prepared data; "": one is learnt from the texts.
 ATTEND_API PreparedData make_data(const TextInputs& inputs, const std::string& tokenizer = "");
