@@ -18,7 +18,6 @@ namespace attend::cli {
 namespace {
 
 constexpr std::int64_t kWindow = 1024;  // keys that the windowed ones see, the query's own among them
-constexpr std::int64_t kSamples = 64;   // rows of each head that are held against exact attention
 
 using Call = std::function<void(MutableView)>;
 
@@ -46,9 +45,9 @@ std::optional<double> no_cache(std::int64_t) {
 // Softmax attention over what a mask leaves. `reach` is how many keys a decoder has to keep; 0: all; kNoCache: it
 // cannot decode.
 Variant masked(std::string name, std::int64_t heads, std::int64_t dim, std::int64_t reach,
-               std::function<Mask(std::int64_t length)> mask, Exact exact = Exact::causal) {
+               std::function<Mask(std::int64_t length)> mask) {
   const double row = 2.0 * static_cast<double>(heads * dim) * sizeof(float);
-  return {std::move(name), exact, 0,
+  return {std::move(name), 0,
           [mask = std::move(mask)](const VariantInputs& in) -> Call {
             return [&in, options = AttentionOptions{.mask = mask(in.length())}](MutableView out) {
               attention(in.q, in.k, in.v, out, options);
@@ -62,15 +61,15 @@ Variant masked(std::string name, std::int64_t heads, std::int64_t dim, std::int6
 
 // A state of fixed size instead of keys and values.
 void add_linear(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
-  const auto add = [&](const char* name, Exact exact, std::int64_t columns, auto run) {
+  const auto add = [&](const char* name, std::int64_t columns, auto run) {
     const double state = static_cast<double>(H * D * columns) * sizeof(float);
-    list.push_back({name, exact, 0, [run](const VariantInputs& in) -> Call { return run(in); },
+    list.push_back({name, 0, [run](const VariantInputs& in) -> Call { return run(in); },
                     [state](std::int64_t) -> std::optional<double> { return state; }});
   };
-  add("linear attention, elu + 1", Exact::causal, D + 1, [](const VariantInputs& in) -> Call {
+  add("linear attention, elu + 1", D + 1, [](const VariantInputs& in) -> Call {
     return [&in](MutableView out) { linear_attention(in.q, in.k, in.v, out); };
   });
-  add("retention", Exact::own, D, [H, D](const VariantInputs& in) -> Call {
+  add("retention", D, [H, D](const VariantInputs& in) -> Call {
     auto decay = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, 1});  // 1 - 2^(-5 - h), as the paper has it
     for (std::int64_t h = 0; h < H; ++h) {
       decay->data<float>()[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
@@ -80,7 +79,7 @@ void add_linear(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
                        {.map = FeatureMap::Kind::identity, .normalise = false, .scale = scale, .log_decay = *decay});
     };
   });
-  add("gated delta rule", Exact::own, D, [D](const VariantInputs& in) -> Call {
+  add("gated delta rule", D, [D](const VariantInputs& in) -> Call {
     auto gates = std::make_shared<std::array<Tensor, 2>>();  // a decay and a beta for every token, and keys of length 1
     (*gates)[0] = Tensor(DType::f32, {1, 1, 1, 1});
     (*gates)[1] = Tensor(DType::f32, {1, 1, 1, 1});
@@ -100,7 +99,7 @@ void add_linear(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
 // Fewer keys: by a projection along the length, by a hash, by a learned span.
 void add_projected(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
   const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
-  list.push_back({"Linformer, rank 256", Exact::full, 0,
+  list.push_back({"Linformer, rank 256", 0,
                   [](const VariantInputs& in) -> Call {
                     const std::int64_t L = in.length(), rank = std::min<std::int64_t>(256, L);
                     auto e = std::make_shared<Tensor>(DType::f32, Shape{1, 1, rank, L});
@@ -111,12 +110,12 @@ void add_projected(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
                     return [&in, e](MutableView out) { linformer(in.q, in.k, in.v, *e, std::nullopt, out); };
                   },
                   no_cache});
-  list.push_back({"Reformer, 4 rounds", Exact::shared, 0,
+  list.push_back({"Reformer, 4 rounds", 0,
                   [](const VariantInputs& in) -> Call {
                     return [&in](MutableView out) { reformer(in.q, in.v, out, {.causal = true}); };
                   },
                   [row](std::int64_t tokens) -> std::optional<double> { return row * static_cast<double>(tokens); }});
-  list.push_back({"adaptive span, 64 to 1024", Exact::causal, 0,
+  list.push_back({"adaptive span, 64 to 1024", 0,
                   [H](const VariantInputs& in) -> Call {
                     auto span = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, 1});
                     for (std::int64_t h = 0; h < H; ++h) span->data<float>()[h] = static_cast<float>(span_of(h));
@@ -134,7 +133,7 @@ void add_projected(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
 // Scores of their own, or keys and values of their own.
 void add_learned(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
   const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
-  list.push_back({"additive attention", Exact::own, 16384,
+  list.push_back({"additive attention", 16384,
                   [H, D](const VariantInputs& in) -> Call {
                     auto w = std::make_shared<Tensor>(DType::f32, Shape{1, H, 1, D});
                     std::fill_n(w->data<float>(), H * D, 1 / std::sqrt(static_cast<float>(D)));
@@ -146,11 +145,8 @@ void add_learned(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
 }
 
 // Whole layers over the same x. `run` computes the layer's result, [1, 1, L, width].
-Variant layer(const char* name, std::size_t against, Exact exact, double bytes_per_token,
-              std::function<Tensor(const View& x)> run) {
-  return {name,
-          exact,
-          16384,
+Variant layer(const char* name, std::size_t against, double bytes_per_token, std::function<Tensor(const View& x)> run) {
+  return {name, 16384,
           [run = std::move(run)](const VariantInputs& in) -> Call {
             return [&in, run](MutableView out) {
               const Tensor y = run(in.x);
@@ -170,7 +166,7 @@ void add_layers(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
   mha->initialise(1);
   const double row = 2.0 * static_cast<double>(H * D) * sizeof(float);
   const std::size_t first = list.size();
-  list.push_back(layer("multi-head attention layer", first, Exact::own, row,
+  list.push_back(layer("multi-head attention layer", first, row,
                        [mha, causally](const View& x) { return mha->forward(x, causally); }));
   auto latent = std::make_shared<LatentAttention>(LatentAttentionConfig{.width = H * D,
                                                                         .heads = H,
@@ -179,30 +175,14 @@ void add_layers(std::vector<Variant>& list, std::int64_t H, std::int64_t D) {
                                                                         .rope_dim = D / 4 * 2,
                                                                         .value_dim = D});
   latent->initialise(1);
-  list.push_back(layer("latent attention layer (MLA)", first, Exact::own,
-                       static_cast<double>(latent->bytes_per_token()),
+  list.push_back(layer("latent attention layer (MLA)", first, static_cast<double>(latent->bytes_per_token()),
                        [latent, causally](const View& x) { return latent->forward(x, causally); }));
   auto block = std::make_shared<TransformerBlock>(TransformerBlockConfig{.attention = config});
   block->initialise(1);
-  list.push_back(layer("transformer block, whole", first + 2, Exact::own, row,
+  list.push_back(layer("transformer block, whole", first + 2, row,
                        [block, causally](const View& x) { return block->forward(x, causally); }));
-  list.push_back(layer("transformer block, by 512 queries", first + 2, Exact::against, row,
+  list.push_back(layer("transformer block, by 512 queries", first + 2, row,
                        [block, causally](const View& x) { return block->forward(x, causally, {.block = 512}); }));
-}
-
-// The softmax attention of row i of every head over all keys the variant could have seen.
-Tensor exact_row(const Variant& variant, const VariantInputs& in, std::int64_t i) {
-  const std::int64_t H = in.q.shape()[1], D = in.q.shape()[3];
-  View q = in.q.view();
-  q.data = static_cast<const float*>(q.data) + i * D;
-  q.shape[2] = 1;
-  const View k = variant.exact == Exact::shared ? in.shared.view() : in.k.view();
-  Tensor row(DType::f32, {1, H, 1, D});
-  AttentionOptions options;
-  if (variant.exact == Exact::causal) options.mask = causal(Diagonal::at({i}));
-  if (variant.exact == Exact::shared) options.mask = causal(Diagonal::at({i - 1}));
-  attention(q, k, in.v, row, options);
-  return row;
 }
 
 }  // namespace
@@ -226,29 +206,6 @@ VariantInputs variant_inputs(std::int64_t heads, std::int64_t dim, std::int64_t 
   return {std::move(text.q), std::move(text.k), std::move(text.v), std::move(shared), std::move(x)};
 }
 
-std::optional<RowErrors> error_of_rows(const Variant& variant, const VariantInputs& in, const View& out) {
-  if (variant.exact == Exact::own || variant.exact == Exact::against) return std::nullopt;
-  const std::int64_t H = in.q.shape()[1], D = in.q.shape()[3], L = in.length();
-  const auto* got = static_cast<const float*>(out.data);
-  std::vector<double> difference(static_cast<std::size_t>(H)), size(difference);
-  for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-    const std::int64_t i = (2 * sample + 1) * L / (2 * kSamples);
-    const Tensor expected = exact_row(variant, in, i);
-    for (std::int64_t n = 0; n < H * D; ++n) {
-      const auto truth = static_cast<double>(expected.data<float>()[n]);
-      const auto h = static_cast<std::size_t>(n / D);
-      difference[h] += std::pow(static_cast<double>(got[(n / D * L + i) * D + n % D]) - truth, 2);
-      size[h] += truth * truth;
-    }
-  }
-  const auto share = [](double of, double all) { return std::sqrt(of / std::max(all, 1e-30)); };
-  RowErrors errors;
-  for (std::size_t h = 0; h < difference.size(); ++h) errors.heads.push_back(share(difference[h], size[h]));
-  errors.all =
-      share(std::accumulate(difference.begin(), difference.end(), 0.0), std::accumulate(size.begin(), size.end(), 0.0));
-  return errors;
-}
-
 std::vector<Variant> variant_list(std::int64_t H, std::int64_t D) {
   std::vector<Variant> list;
   list.push_back(masked("exact attention", H, D, 0, [](auto) { return causal(); }));
@@ -267,8 +224,8 @@ std::vector<Variant> variant_list(std::int64_t H, std::int64_t D) {
     const std::int64_t block = std::clamp<std::int64_t>(L / 16, 1, 64);  // short texts have short blocks
     return bigbird(L, L, {.block = block, .window_blocks = 9, .global_blocks = 2, .heads = H, .causal = true});
   }));
-  list.push_back(masked(
-      "BlockBERT, 8 blocks", H, D, kNoCache, [H](auto L) { return block_permutation(L, L, 8, H, 1); }, Exact::full));
+  list.push_back(
+      masked("BlockBERT, 8 blocks", H, D, kNoCache, [H](auto L) { return block_permutation(L, L, 8, H, 1); }));
   add_linear(list, H, D);
   add_projected(list, H, D);
   add_learned(list, H, D);

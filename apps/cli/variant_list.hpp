@@ -1,5 +1,5 @@
-// The attention variants that `attend variants` measures: how each is run, what a decoder keeps, what it is held
-// against.
+// The attention variants that `attend variants` measures: how each is run, what a decoder keeps, what it is compared
+// with.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,8 @@ struct VariantInputs {
   std::int64_t length() const { return q.shape()[2]; }
 };
 
-// What the sampled rows of a variant are compared with: softmax attention over all keys it could have seen.
-enum class Exact {
-  causal,   // keys k, up to the query
-  full,     // keys k, all of them
-  shared,   // keys `shared`, those before the query: it would find itself above all
-  own,      // nothing: it is no stand-in for another
-  against,  // the whole result of the variant it stands against
-};
-
 struct Variant {
   std::string name;
-  Exact exact = Exact::causal;
   std::int64_t longest = 0;  // 0: no limit; else it takes too long beyond
   // Gets ready for these inputs; the call it returns writes out [1, H, L, D], and is what is timed.
   std::function<std::function<void(MutableView out)>(const VariantInputs&)> prepare;
@@ -43,12 +33,5 @@ struct Variant {
 std::vector<Variant> variant_list(std::int64_t heads, std::int64_t dim);
 
 VariantInputs variant_inputs(std::int64_t heads, std::int64_t dim, std::int64_t length, std::uint64_t seed);
-
-// How far sampled rows are from exact attention, root mean square, as a share of their size.
-struct RowErrors {
-  double all = 0;
-  std::vector<double> heads;
-};
-std::optional<RowErrors> error_of_rows(const Variant& variant, const VariantInputs& inputs, const View& out);
 
 }  // namespace attend::cli

@@ -1,4 +1,4 @@
-// `attend variants`: measures every attention variant on this machine, in a table, in charts and in a sentence each.
+// `attend variants`: measures time, memory and cache of every attention variant on this machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,9 +33,8 @@ struct Arguments {
 struct Point {
   std::int64_t length;
   double seconds;
-  double memory;                   // bytes beyond inputs and result; -1 where the system does not tell
-  std::optional<RowErrors> error;  // against exact attention
-  std::optional<double> cache;     // bytes that a decoder keeps
+  double memory;                // bytes beyond inputs and result; -1 where the system does not tell
+  std::optional<double> cache;  // bytes that a decoder keeps
 };
 
 struct Result {
@@ -69,19 +68,6 @@ std::vector<double> interleaved(const std::vector<std::function<void()>>& calls,
   return medians;
 }
 
-// How far the result is from that of another variant, which is computed for it.
-RowErrors error_against(const Variant& other, const VariantInputs& inputs, const Tensor& out) {
-  Tensor expected(DType::f32, out.shape());
-  other.prepare(inputs)(expected);
-  double difference = 0, size = 0;
-  for (std::int64_t n = 0; n < out.size(); ++n) {
-    const auto truth = static_cast<double>(expected.data<float>()[n]);
-    difference += std::pow(static_cast<double>(out.data<float>()[n]) - truth, 2);
-    size += truth * truth;
-  }
-  return {std::sqrt(difference / std::max(size, 1e-30)), {}};
-}
-
 // All variants at one length. The first call of each, which the memory is watched at, only counts where it is the only
 // one.
 void measure(const std::vector<Variant>& variants, const Arguments& arguments, std::int64_t length,
@@ -100,10 +86,7 @@ void measure(const std::vector<Variant>& variants, const Arguments& arguments, s
     const llm::MemoryWatch watch;
     call(out);
     const auto memory = watch.growth();
-    const auto error = variant.exact == Exact::against ? error_against(variants[variant.against], inputs, out)
-                                                       : error_of_rows(variant, inputs, out);
-    results[n].points.push_back(
-        {length, 0, memory ? static_cast<double>(*memory) : -1, error, variant.cache_bytes(length)});
+    results[n].points.push_back({length, 0, memory ? static_cast<double>(*memory) : -1, variant.cache_bytes(length)});
     calls.emplace_back([call, &out] { call(out); });
     first.push_back(seconds_of(calls.back()));
     who.push_back(n);
@@ -139,26 +122,6 @@ std::string tokens_text(std::int64_t tokens) {
   return tokens % 1024 == 0 ? fmt::format("{}k", tokens / 1024) : io::readable_count(tokens);
 }
 
-std::string percent(double share) {
-  if (share < 1e-4) return fmt::format("{:.0e}", share);
-  return share < 0.1 ? fmt::format("{:.1f} %", 100 * share) : fmt::format("{:.0f} %", 100 * share);
-}
-
-constexpr double kEqual = 1e-4, kClose = 0.25;  // errors up to which a result is the same, or close
-constexpr double kFaster = 1.1;                 // times as fast that are worth a word
-
-// The shortest length from which on it is always faster than exact attention; 0: never.
-std::int64_t pays_from(const Result& result, const Result& exact) {
-  std::int64_t from = 0;
-  for (auto p = result.points.rbegin(); p != result.points.rend(); ++p) {
-    const Point* other = at_length(exact, p->length);
-    if (other == nullptr) continue;  // too long for exact attention
-    if (other->seconds < kFaster * p->seconds) break;
-    from = p->length;
-  }
-  return from;
-}
-
 // The longest length at which exact attention was measured too.
 const Point& last_common(const Result& result, const Result& exact) {
   for (auto p = result.points.rbegin(); p != result.points.rend(); ++p) {
@@ -183,75 +146,6 @@ std::string cache_text(const Result& result, const Result& exact) {
                      less > 1.05 ? fmt::format(", 1/{:.2g} of {}'s", less, exact.name) : "");
 }
 
-// The kinds of heads of the made-up text that a variant serves, or does not.
-struct Kinds {
-  std::string names;  // "repeats and the topic"
-  double best = 1e300, worst = 0;
-  bool empty() const { return names.empty(); }
-};
-std::pair<Kinds, Kinds> heads_served(const RowErrors& errors) {
-  std::pair<Kinds, Kinds> kinds;
-  const std::size_t count = std::min<std::size_t>(errors.heads.size(), 4);  // further heads look for the same again
-  std::vector<std::string> names[2];
-  for (std::size_t h = 0; h < count; ++h) {
-    const bool lost = errors.heads[h] >= kClose;
-    Kinds& kind = lost ? kinds.second : kinds.first;
-    kind.best = std::min(kind.best, errors.heads[h]);
-    kind.worst = std::max(kind.worst, errors.heads[h]);
-    names[lost ? 1 : 0].push_back(looks_for(static_cast<std::int64_t>(h)));
-  }
-  const auto join = [](const std::vector<std::string>& list) {
-    std::string text;
-    for (std::size_t n = 0; n < list.size(); ++n) {
-      text += (n == 0 ? "" : n + 1 == list.size() ? " and " : ", ") + list[n];
-    }
-    return text;
-  };
-  kinds.first.names = join(names[0]);
-  kinds.second.names = join(names[1]);
-  return kinds;
-}
-
-// When to use it, from the figures alone.
-std::string advice(const Result& result, const Result& exact) {
-  const Point& end = result.points.back();
-  const std::int64_t from = pays_from(result, exact);
-  const bool saves_cache = end.cache && *end.cache < 0.5 * full_cache(end, exact);
-  const std::string since = fmt::format("from {} tokens on", tokens_text(from));
-  if (!end.error) {
-    std::string text = from != 0 ? fmt::format("No stand-in for another: it is faster {}", since)
-                                 : fmt::format("No stand-in for another, and slower than {}", exact.name);
-    if (saves_cache) text += from != 0 ? ", and keeps less" : "; it keeps less";
-    return text + ": use it in a model that has it.";
-  }
-  if (end.error->all < kEqual) {
-    if (from != 0) return fmt::format("Gives the exact result: use it {}.", since);
-    if (const Point* other = at_length(exact, end.length); other != nullptr && end.memory * 2 < other->memory) {
-      return fmt::format("Gives the exact result in 1/{:.2g} of the memory: use it for that.",
-                         other->memory / std::max(end.memory, 1.0));
-    }
-    return saves_cache ? "Gives the exact result and no speed: use it for the smaller cache."
-                       : "Gives the exact result at no gain in time, memory or cache here.";
-  }
-  const std::string error = percent(end.error->all);
-  if (from == 0) {
-    return fmt::format("Neither exact (error {}) nor faster up to {} tokens: {}.", error, tokens_text(end.length),
-                       saves_cache ? "use it for the smaller cache alone" : "leave it");
-  }
-  if (end.error->all < kClose) {
-    return fmt::format("Use it {} where an error of {} on a text like this one is allowed.", since, error);
-  }
-  const auto [served, lost] = heads_served(*end.error);
-  if (!served.empty()) {
-    return fmt::format(
-        "Use it {} for heads that look for {} (error up to {}); those that look for {} lose {} or more and "
-        "have to be trained with it.",
-        since, served.names, percent(served.worst), lost.names, percent(lost.best));
-  }
-  return fmt::format("Use it {} in a model trained with it: no kind of head here keeps what it had, the best loses {}.",
-                     since, percent(lost.best));
-}
-
 // On a machine that others used meanwhile a power is what it seemed, not what it is.
 std::string sentence(const Result& result, const Result& exact, bool busy) {
   const auto power = growth(result.points);
@@ -263,9 +157,7 @@ std::string sentence(const Result& result, const Result& exact, bool busy) {
     text += gain >= 1 ? fmt::format(", {:.3g}x faster than {} at {}", gain, exact.name, tokens_text(common.length))
                       : fmt::format(", {:.3g}x slower than {} at {}", 1 / gain, exact.name, tokens_text(common.length));
   }
-  text += fmt::format("; {}.", cache_text(result, exact));
-  if (&result == &exact) return text + " Others are measured by it.";
-  return text + " " + advice(result, exact);
+  return text + fmt::format("; {}.", cache_text(result, exact));
 }
 
 void print_table(const draw::Screen& screen, const std::vector<Result>& results,
@@ -274,7 +166,7 @@ void print_table(const draw::Screen& screen, const std::vector<Result>& results,
   fmt::print("\n{:<{}}", draw::emphasised(screen, "forward, time"),
              kName + static_cast<int>(draw::emphasised(screen, "").size()));
   for (const std::int64_t length : lengths) fmt::print("{:>10}", tokens_text(length));
-  fmt::print("{:>12}{:>12}{:>10}\n", "memory", "cache/token", "error");
+  fmt::print("{:>12}{:>12}\n", "memory", "cache/token");
   for (const Result& result : results) {
     if (result.points.empty()) continue;
     fmt::print("{:<{}}", result.name, kName);
@@ -283,16 +175,12 @@ void print_table(const draw::Screen& screen, const std::vector<Result>& results,
       fmt::print("{:>10}", p == nullptr ? "-" : io::readable_time(p->seconds));
     }
     const Point& end = result.points.back();
-    fmt::print("{:>12}{:>12}{:>10}\n", end.memory < 0 ? "?" : io::readable_bytes(end.memory),
-               end.cache ? io::readable_bytes(*end.cache / static_cast<double>(end.length)) : "-",
-               end.error ? percent(end.error->all) : "own");
+    fmt::print("{:>12}{:>12}\n", end.memory < 0 ? "?" : io::readable_bytes(end.memory),
+               end.cache ? io::readable_bytes(*end.cache / static_cast<double>(end.length)) : "-");
   }
   fmt::print(
       "\nmemory: beyond inputs and result, at the longest length of the row. cache/token: what a decoder keeps, "
-      "divided by\n"
-      "that length. error: how far sampled rows are from softmax attention over all keys they may see (root mean "
-      "square,\n"
-      "as a share of their size); own: it is no stand-in for another.\n\n");
+      "divided by\nthat length.\n\n");
 }
 
 // Words at most `columns` wide, after a name.
@@ -302,9 +190,7 @@ void print_wrapped(const std::string& name, const std::string& text, int columns
   std::string line(indent, ' ');
   std::size_t at = 0;
   while (at < text.size()) {
-    std::size_t space = std::min(text.find(' ', at), text.size());
-    if (text.compare(space, 2, " %") == 0)
-      space = std::min(text.find(' ', space + 1), text.size());  // "12 %" stays whole
+    const std::size_t space = std::min(text.find(' ', at), text.size());
     const std::string word = text.substr(at, space - at);
     if (line.size() + word.size() + 1 > width) {
       fmt::print("{}\n", line);
@@ -338,9 +224,7 @@ draw::Chart chart_of(const std::vector<Result>& results, const Arguments& argume
                results, "time", 10, [](double v) { return io::readable_time(v); },
                [](const Point& p) { return p.seconds; }),
            panel_of(results, "memory beyond inputs and result", 16, bytes, [](const Point& p) { return p.memory; }),
-           panel_of(results, "what a decoder keeps", 16, bytes, [](const Point& p) { return p.cache.value_or(0); }),
-           panel_of(results, "error against softmax over all keys", 10, percent,
-                    [](const Point& p) { return p.error ? p.error->all : 0; })}};
+           panel_of(results, "what a decoder keeps", 16, bytes, [](const Point& p) { return p.cache.value_or(0); })}};
 }
 
 void write_charts(const std::vector<Result>& results, const Arguments& arguments, const std::string& warning) {
@@ -419,7 +303,7 @@ int run_variants(const Arguments& arguments) {
 Command add_variants(Program& program) {
   auto arguments = std::make_shared<Arguments>();
   const Subcommand app =
-      program.add_subcommand("variants", "Measure every attention variant here: time, memory, cache, error");
+      program.add_subcommand("variants", "Measure every attention variant here: time, memory, cache");
   const auto number = [&](const char* flag, auto& value, std::int64_t least, std::int64_t most, const char* text) {
     app.add_option(flag, value, text).check(whole_number(least, most)).type_name("N").show_default();
   };
@@ -434,9 +318,9 @@ Command add_variants(Program& program) {
   app.add_option("--svg", arguments->svg, "Draw the charts here").type_name("PATH");
   app.add_option("--png", arguments->png, "Draw the charts here, as a picture").type_name("PATH");
   app.footer(
-      "Every figure is measured in this run, and the sentence about each variant is made from\n"
-      "its figures: what it costs, what it keeps, how far it is from softmax attention. When other\n"
-      "processes take more than 3 % of the CPUs meanwhile, BUSY MACHINE says so.\n"
+      "Every figure is measured in this run: time, memory, and what a decoder keeps. When other processes\n"
+      "take more than 3 % of the CPUs meanwhile, BUSY MACHINE says so. How good a model with a variant is\n"
+      "after training is not measured here.\n"
       "\nExamples:\n"
       "  attend variants                              all of them, 1k to 64k tokens\n"
       "  attend variants --to 8192 --png charts.png   a quick look, with pictures\n"
