@@ -91,7 +91,7 @@ std::pair<std::int64_t, std::int64_t> telling_head(const std::vector<llm::HeadTy
   const auto telling = [](const llm::HeadType& t) {
     const llm::HeadKind kind = t.kind.kind;
     const bool far =
-        kind == llm::HeadKind::induction || kind == llm::HeadKind::duplicate || kind == llm::HeadKind::retrieval;
+        kind == llm::HeadKind::induction || kind == llm::HeadKind::duplicate || kind == llm::HeadKind::long_range;
     const bool plain =
         kind == llm::HeadKind::mixed || kind == llm::HeadKind::sink_resting || kind == llm::HeadKind::diffuse;
     return (far ? 100.0 : plain ? 0.0 : 10.0) + (t.kind.threshold > 0 && !plain ? t.kind.score / t.kind.threshold : 0);

@@ -33,8 +33,8 @@ const char* short_name(llm::HeadKind kind) {
       return "dupl";
     case HeadKind::diffuse:
       return "diff";
-    case HeadKind::retrieval:
-      return "retr";
+    case HeadKind::long_range:
+      return "long";
     case HeadKind::sink_resting:
       return "sink";
   }

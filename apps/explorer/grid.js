@@ -5,7 +5,7 @@ import {toggleKnock, toggleOnly} from "./switches.js";
 import {data, headOf, on, set, state} from "./store.js";
 import {t} from "./texts.js";
 
-export const letters = {previous: "P", self: "S", local: "L", induction: "I", duplicate: "D", diffuse: "~", retrieval: "R",
+export const letters = {previous: "P", self: "S", local: "L", induction: "I", duplicate: "D", diffuse: "~", long_range: "R",
                         sink_resting: "•", mixed: ""};
 const types = Object.keys(letters);
 const masked = 255;

@@ -33,7 +33,7 @@ constexpr std::array<Rule, 9> kRules = {{
     {"induction", "weight on what followed the same token, on random tokens said twice, above 0.3", 0.3},
     {"duplicate", "weight on the same token elsewhere above 0.3", 0.3},
     {"diffuse", "entropy above 0.8 of the most it can be", 0.8},
-    {"retrieval", "weight outside the last 64 tokens above 0.35", 0.35},
+    {"long-range", "weight outside the last 64 tokens above 0.35", 0.35},
     {"sink-resting", "median weight on sinks above 0.8, and no rule holds for the rest", kRestingSink},
 }};
 
@@ -103,11 +103,11 @@ bool holds(const KindScore& s) {
   return s.measured && s.score > s.threshold;
 }
 
-// A head that looks everywhere also looks far back: only what is not diffuse retrieves. The others go by how far they
-// are above their thresholds.
+// A head that attends everywhere also attends far back, so a diffuse head is not called long-range. The other rules are
+// ordered by score / threshold.
 int rank(const KindScore& s) {
   if (!holds(s)) return 3;
-  return s.kind == HeadKind::retrieval ? 2 : s.kind == HeadKind::diffuse ? 1 : 0;
+  return s.kind == HeadKind::long_range ? 2 : s.kind == HeadKind::diffuse ? 1 : 0;
 }
 
 void decide(HeadType& type) {
@@ -130,7 +130,7 @@ HeadType type_of(const Look::State& run, std::int64_t layer, std::int64_t head, 
   const Rows rows(run, layer, head);
   HeadType type;
   type.layer = layer, type.head = head;
-  Mean previous, self, local, duplicate, diffuse, retrieval;
+  Mean previous, self, local, duplicate, diffuse, long_range;
   std::vector<double> sinks;
   for (std::int64_t i = 0; i < run.length(); ++i) {
     const std::int64_t visible = rows.visible(i);
@@ -146,7 +146,7 @@ HeadType type_of(const Look::State& run, std::int64_t layer, std::int64_t head, 
     self.add(rows.at(i, RowStatistic::self) / left);
     // Only where looking at all keys alike would not do.
     if (visible >= 2 * (kLocal + 1)) local.add(rows.at(i, RowStatistic::local) / left);
-    if (visible >= 2 * (kRecent + 1)) retrieval.add(1 - rows.at(i, RowStatistic::recent) / left);
+    if (visible >= 2 * (kRecent + 1)) long_range.add(1 - rows.at(i, RowStatistic::recent) / left);
     const double equal = static_cast<double>(again[static_cast<std::size_t>(i)]) / static_cast<double>(visible);
     if (equal > 0 && equal <= kMostEqual) duplicate.add(rows.at(i, RowStatistic::duplicate) / left);
     diffuse.add(rows.entropy(i) / std::log(static_cast<double>(visible)));
@@ -164,7 +164,7 @@ HeadType type_of(const Look::State& run, std::int64_t layer, std::int64_t head, 
                  probed,
                  duplicate.score(HeadKind::duplicate, kFewestRows),
                  diffuse.score(HeadKind::diffuse),
-                 retrieval.score(HeadKind::retrieval)};
+                 long_range.score(HeadKind::long_range)};
   decide(type);
   return type;
 }

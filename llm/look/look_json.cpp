@@ -28,8 +28,8 @@ const char* type_name(HeadKind kind) {
       return "duplicate";
     case HeadKind::diffuse:
       return "diffuse";
-    case HeadKind::retrieval:
-      return "retrieval";
+    case HeadKind::long_range:
+      return "long_range";
     case HeadKind::sink_resting:
       return "sink_resting";
   }

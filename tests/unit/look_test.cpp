@@ -535,7 +535,7 @@ HandType type_by_hand(const std::vector<double>& weights, const std::vector<Toke
   const auto token = [&](std::int64_t n) { return tokens[static_cast<std::size_t>(n)]; };
   HandType type;
   for (const HeadKind kind : {HeadKind::previous, HeadKind::self, HeadKind::local, HeadKind::duplicate,
-                              HeadKind::diffuse, HeadKind::retrieval})
+                              HeadKind::diffuse, HeadKind::long_range})
     type.means[kind] = {};
   for (std::int64_t i = 0; i < T; ++i) {
     double rest = 0, previous = 0, self = 0, local = 0, far = 0, duplicate = 0, entropy = 0;
@@ -566,7 +566,7 @@ HandType type_by_hand(const std::vector<double>& weights, const std::vector<Toke
     type.means[HeadKind::previous].add(previous / rest);
     type.means[HeadKind::self].add(self / rest);
     if (visible >= 18) type.means[HeadKind::local].add(local / rest);
-    if (visible >= 130) type.means[HeadKind::retrieval].add(far / rest);
+    if (visible >= 130) type.means[HeadKind::long_range].add(far / rest);
     const double share = static_cast<double>(equal) / static_cast<double>(visible);
     if (equal > 0 && share <= 0.15) type.means[HeadKind::duplicate].add(duplicate / rest);
     type.means[HeadKind::diffuse].add(entropy / std::log(static_cast<double>(visible)));
@@ -574,15 +574,15 @@ HandType type_by_hand(const std::vector<double>& weights, const std::vector<Toke
   return type;
 }
 
-// Of the rules that hold the one furthest above its threshold, but diffuse after the others, and retrieval after it.
+// Of the rules that hold the one furthest above its threshold, but diffuse after the others, and long-range after it.
 HeadKind kind_by_rules(const HeadType& type) {
   HeadKind best = type.median_sink > 0.8 ? HeadKind::sink_resting : HeadKind::mixed;
-  for (const HeadKind last : {HeadKind::retrieval, HeadKind::diffuse})
+  for (const HeadKind last : {HeadKind::long_range, HeadKind::diffuse})
     for (const KindScore& one : type.scores)
       if (one.kind == last && one.measured && one.score > one.threshold) best = last;
   double most = 0;
   for (const KindScore& one : type.scores) {
-    if (one.kind == HeadKind::retrieval || one.kind == HeadKind::diffuse) continue;
+    if (one.kind == HeadKind::long_range || one.kind == HeadKind::diffuse) continue;
     if (one.measured && one.score > one.threshold && one.score / one.threshold > most)
       most = one.score / one.threshold, best = one.kind;
   }

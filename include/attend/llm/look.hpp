@@ -100,7 +100,7 @@ struct LookCell {
 
 // ---- Kinds of heads ----
 
-enum class HeadKind { mixed, previous, self, local, induction, duplicate, diffuse, retrieval, sink_resting };
+enum class HeadKind { mixed, previous, self, local, induction, duplicate, diffuse, long_range, sink_resting };
 ATTEND_API const char* name(HeadKind kind);
 ATTEND_API const char* rule_of(HeadKind kind);  // in words: "weight on the token before, above 0.4"
 ATTEND_API double threshold_of(HeadKind kind);

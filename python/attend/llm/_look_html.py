@@ -78,7 +78,7 @@ def _sheet(look: Look) -> str:
 
 def telling_head(types: List[HeadType]) -> Tuple[int, int]:
     """The head whose kind is the clearest, those that look far first."""
-    far = {"induction": 2, "duplicate": 2, "retrieval": 2, "mixed": 0, "sink-resting": 0, "diffuse": 0}
+    far = {"induction": 2, "duplicate": 2, "long-range": 2, "mixed": 0, "sink-resting": 0, "diffuse": 0}
 
     def clear(one: HeadType) -> Tuple[int, float]:
         return far.get(one.kind.kind, 1), (one.kind.score or 0) / (one.kind.threshold or 1)
