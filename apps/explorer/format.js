@@ -1,4 +1,5 @@
 // Numbers and tokens as text.
+import {textInLine, textOf} from "./characters.js";
 
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -20,15 +21,15 @@ export function shown(text) {
     .replace(/[\u0000-\u001f\u007f]/g, "␣");
 }
 
-// Its words alone, with the space before them set apart; what is nothing but space is marked.
-export function words(text) {
-  const bare = text.replace(/^ +/, "");
+// A token's words in a line of tokens, with the space before them set apart; what is nothing but space is marked.
+export function words(token) {
+  const text = textInLine(token), bare = text.replace(/^ +/, "");
   return bare === "" || /^\s+$/.test(bare) ? {space: false, text: shown(text)} : {space: bare !== text, text: shown(bare)};
 }
 
-// The same without the mark of the space before a word.
-export function label(text) {
-  const bare = text.trim();
+// A token as it is named elsewhere, without the mark of the space before a word.
+export function label(token) {
+  const text = textOf(token), bare = text.trim();
   return bare === "" ? shown(text) : bare.replace(/\n/g, "↵");
 }
 

@@ -86,12 +86,12 @@ function arithmetic(cell, query, key) {
 function lists(query, key) {
   const one = (title, tokens, top, choose) => el("div", {class: "top-list"}, el("h3", {}, title),
     top.length ? el("ol", {}, ...top.map(([w, n]) => el("li", {}, el("button", {class: "plain", onclick: () => choose(n)},
-      el("span", {class: "word", dir: "auto"}, label(tokens[n].text)), el("small", {}, ` ${n}`)), el("span", {class: "p"}, percent(w)))))
+      el("span", {class: "word", dir: "auto"}, label(tokens[n])), el("small", {}, ` ${n}`)), el("span", {class: "p"}, percent(w)))))
                : el("p", {class: "about"}, t("nobody")));
   const queries = data.run.tokens, keys = keyTokens();
   return el("div", {class: "top-lists"},
-    one(t("looks_at", {token: label(queries[query].text)}), keys, topOf(rowOf(query), 5), (n) => set({key: n})),
-    one(t("used_by", {token: label(keys[key].text)}), queries, topOf(columnOf(key), 5), (n) => set({query: n})));
+    one(t("looks_at", {token: label(queries[query])}), keys, topOf(rowOf(query), 5), (n) => set({key: n})),
+    one(t("used_by", {token: label(keys[key])}), queries, topOf(columnOf(key), 5), (n) => set({query: n})));
 }
 
 export function showInspector() {
@@ -103,7 +103,7 @@ export function showInspector() {
     const cell = data.cell, run = data.run, {query, key} = place();
     if (!run || !cell || query === null || key === null || cell.query >= run.tokens.length || cell.key >= keyTokens().length)
       return body.replaceChildren(el("p", {class: "about"}, t("cell_none")));
-    const q = label(run.tokens[cell.query].text), k = label(keyTokens()[cell.key].text);
+    const q = label(run.tokens[cell.query]), k = label(keyTokens()[cell.key]);
     const first = el("p", {class: "verdict"}, cell.masked ? t("cell_masked", {query: q, key: k})
       : t("cell_line", {query: q, p: percent(cell.weight), key: k}));
     const places = el("p", {class: "about"}, `${t("layer_head", {layer: cell.layer, head: cell.head})} · ${cell.query} → ${cell.key}`);

@@ -1,5 +1,6 @@
 // Loads what the state asks for: a run, small pictures of all heads, the chosen head's map, one cell. A newer wish ends an
 // older one; a server that went away is asked again until it answers.
+import {joinCharacters} from "./characters.js";
 import {clamp} from "./format.js";
 import {NotKept} from "./source_embedded.js";
 import {Lost, ServerError} from "./source_server.js";
@@ -151,6 +152,8 @@ function runKey() {
 
 function arrived(run, key, newText) {
   run.of = key;
+  joinCharacters(run.tokens);
+  if (run.keys) joinCharacters(run.keys);
   if (["empty", "too_long", "too_large", "other", "back"].includes(data.problem?.kind) && data.problem.kind !== "too_large")
     put({problem: null});
   const cut = run.cut ? {kind: "too_long", tokens: run.cut.tokens, context: run.cut.context} : null;

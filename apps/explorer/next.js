@@ -1,4 +1,5 @@
 // What the model expects next: bars, and the same before the switches as outlines.
+import {following} from "./characters.js";
 import {el, label, milliseconds, number, percent, words} from "./format.js";
 import {step} from "./loader.js";
 import {receipt} from "./receipts.js";
@@ -16,8 +17,8 @@ export function expectation() {
 }
 
 function bar(entry, most, live) {
-  const before = entry.before ?? null;
-  const inside = [el("span", {class: "word", dir: "auto"}, words(entry.text).space ? el("span", {class: "space"}, "·") : "", words(entry.text).text),
+  const before = entry.before ?? null, {space, text} = words(entry);
+  const inside = [el("span", {class: "word", dir: "auto"}, space ? el("span", {class: "space"}, "·") : "", text),
     el("span", {class: "bar"}, el("i", {style: `width:${100 * entry.p / most}%`}),
        before === null ? null : el("b", {style: `width:${100 * before / most}%`})),
     el("span", {class: "p"}, percent(entry.p)),
@@ -36,8 +37,9 @@ export function showNext() {
     box.hidden = !writes();
     const run = data.run, next = expectation();
     if (!run || !next) return list.replaceChildren(), foot.replaceChildren(), void (after.textContent = "");
-    const changed = switched(), entries = next.slice(0, 7);
-    after.textContent = t("next_after", {token: label(run.tokens[length() - 1].text)});
+    const read = run.tokens.slice(0, length()), name = (token) => following(read, token);
+    const changed = switched(), entries = next.slice(0, changed ? 5 : 7).map(name);  // with what changed below them
+    after.textContent = t("next_after", {token: label(run.tokens[length() - 1])});
     const most = Math.max(...entries.map((e) => Math.max(e.p, changed ? e.before ?? 0 : 0)), 1e-9);
     list.replaceChildren(...entries.map((e) => bar(changed ? e : {...e, before: null}, most, data.live)));
     box.classList.toggle("with-before", changed);
@@ -45,9 +47,9 @@ export function showNext() {
     if (changed && run.kl !== null && length() === run.tokens.length) {
       notes.push(el("p", {class: "about"}, t("kl", {kl: number(run.kl, 3)}), " · ", t("next_before")));
       if (run.before?.length) {
-        const [a, b] = [run.before[0], run.next[0]];
-        notes.push(el("p", {class: "verdict"}, a.token === b.token ? t("next_same", {token: label(a.text)})
-          : t("next_changed", {before: label(a.text), p: percent(a.p), after: label(b.text), q: percent(b.p)})));
+        const [a, b] = [run.before[0], run.next[0]].map(name);
+        notes.push(el("p", {class: "verdict"}, a.token === b.token ? t("next_same", {token: label(a)})
+          : t("next_changed", {before: label(a), p: percent(a.p), after: label(b), q: percent(b.p)})));
       }
     }
     foot.replaceChildren(...notes, receipt([t("receipt_entropy"), `${number(run.entropy_next, 4)} nats`, "entropy"],

@@ -163,13 +163,20 @@ function finder() {
 // Tokens that a text runs through, by where each begins in the whole text.
 export function findTokens(text) {
   if (text === "" || !data.run) return [];
-  const starts = [];
+  const starts = [], ends = [];
   let whole = "";
-  for (const token of data.run.tokens) starts.push(whole.length), whole += token.text.toLowerCase();
+  for (const {text: own, units = [{text: own, part: 1}]} of data.run.tokens) {
+    units.forEach(({text: one, part}, n) => {
+      const lower = one.toLowerCase(), begun = part > 1 ? lower.length : 0;  // the token before has said it
+      if (n === 0) starts.push(whole.length - begun);
+      if (!begun) whole += lower;
+    });
+    ends.push(whole.length);
+  }
   const wanted = text.toLowerCase(), found = new Set();
   let token = 0;
   for (let at = whole.indexOf(wanted); at >= 0 && found.size < 20000; at = whole.indexOf(wanted, at + wanted.length)) {
-    while (token + 1 < starts.length && starts[token + 1] <= at) ++token;
+    while (ends[token] <= at) ++token;
     for (let n = token; n < starts.length && starts[n] < at + wanted.length; ++n) found.add(n);
   }
   return [...found];

@@ -17,7 +17,7 @@ export function viewNow({rows, columns, exact}) {
 }
 
 function nameAt(tokens, n, single) {
-  return single && tokens[n] ? label(tokens[n].text) : count(n);
+  return single && tokens[n] ? label(tokens[n]) : count(n);
 }
 
 // Rows of queries; columns of keys, or of distances when sheared. Null while nothing is there.

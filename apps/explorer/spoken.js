@@ -17,8 +17,8 @@ export function announce() {
     last = place;
     if (row) {
       const top = [...row.values].map((w, n) => [w, n + row.first]).filter(([w]) => w > 0).sort((a, b) => b[0] - a[0]).slice(0, 3);
-      const list = top.map(([w, n]) => `“${label(keyTokens()[n].text)}” ${percent(w)}`).join(", ");
-      parts.push(t("token_said", {n: state.query + 1, all: length(), token: label(data.run.tokens[state.query].text), list}));
+      const list = top.map(([w, n]) => `“${label(keyTokens()[n])}” ${percent(w)}`).join(", ");
+      parts.push(t("token_said", {n: state.query + 1, all: length(), token: label(data.run.tokens[state.query]), list}));
     }
     spoken.textContent = parts.join(" ");
   });

@@ -1,4 +1,5 @@
 // The tokens in a line: where the chosen one looks, and who looks at it. In cross-attention two lines: who asks, who is asked.
+import {goesOn, textSaid} from "./characters.js";
 import {clamp, el, percent, shown, words} from "./format.js";
 import {place} from "./loader.js";
 import {columnOf, rowOf} from "./weights.js";
@@ -28,10 +29,10 @@ function line(asked) {
     if (key === of) return;
     of = key;
     nodes = texts.slice(first, end).map((token, at) => {
-      const n = first + at, spaced = words(token.text).space, made = !asked && n >= data.run.prompt_tokens;
-      return el("span", {class: `token${spaced ? " spaced" : ""}${token.special ? " special" : ""}${made ? " made" : ""}`,
+      const n = first + at, {space, text} = words(token), made = !asked && n >= data.run.prompt_tokens;
+      return el("span", {class: `token${space ? " spaced" : ""}${token.special ? " special" : ""}${made ? " made" : ""}${goesOn(token) ? " goes-on" : ""}`,
                          role: "option", id: `${field}-${n}`, dir: "auto", "data-n": n,
-                         "aria-label": `${n}: ${token.text.trim() || shown(token.text)}`}, words(token.text).text);
+                         "aria-label": `${n}: ${textSaid(token).trim() || shown(token.text)}`}, text);
     });
     list.replaceChildren(...nodes);
   };

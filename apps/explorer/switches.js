@@ -62,7 +62,7 @@ function maskText(value) {
 
 function hiddenText(first, end) {
   const token = end === first + 1 ? data.run?.tokens[first] : null;
-  return token ? t("mask_hidden", {token: label(token.text), n: first}) : t("mask_padding", {a: first, b: end - 1});
+  return token ? t("mask_hidden", {token: label(token), n: first}) : t("mask_padding", {a: first, b: end - 1});
 }
 
 export function describe(one) {
@@ -107,7 +107,7 @@ export function showSwitches() {
     return el("label", {class: "slider"}, t("switch_temperature"), slider, out);
   };
 
-  const keyName = () => (state.key !== null && data.run?.tokens[state.key] ? `“${label(data.run.tokens[state.key].text).slice(0, 12)}”` : "");
+  const keyName = () => (state.key !== null && data.run?.tokens[state.key] ? `“${label(data.run.tokens[state.key]).slice(0, 12)}”` : "");
   const draw = () => {
     name.textContent = t("switches");
     title.setAttribute("aria-expanded", String(open));

@@ -5,7 +5,7 @@ export const zh = {
   skip: "跳到注意力图",
   model_line: "{name} · {layers} 层 × {heads} 头{gqa}",
   model_size: " · {parameters} 参数",
-  model_gqa: "（键值头 {kv} 个）",
+  model_gqa: "（KV 头 {kv} 个）",
   embedded_note: "已保存的视图：可以查看其中的数据，不能重新运行",
   parts: "模型的部分",
   part_encoder: "编码器",

@@ -1,6 +1,7 @@
 // Generation: play, pause, step, back; the tokens that were made, and the cache that they fill.
 import {bytes, count, el, label, milliseconds, percent, shown} from "./format.js";
 import {drawCache} from "./cache.js";
+import {textOf} from "./characters.js";
 import {step} from "./loader.js";
 import {data, length, on, put, set, state, writes} from "./store.js";
 import {t} from "./texts.js";
@@ -63,10 +64,10 @@ export function showTimeline() {
     made.replaceChildren(...run.tokens.slice(run.prompt_tokens).map((token, n) => {
       const at = run.prompt_tokens + n;
       return el("li", {}, el("button", {class: `token${at >= now ? " later" : ""}${at === now - 1 ? " last" : ""}`, dir: "auto",
-        onclick: () => set({shown: at + 1 >= all ? null : at + 1, query: at, key: null})}, shown(token.text)));
+        onclick: () => set({shown: at + 1 >= all ? null : at + 1, query: at, key: null})}, shown(textOf(token))));
     }));
     const n = now - run.prompt_tokens, last = data.steps[n - 1];
-    told.textContent = last ? t("step_line", {n, token: label(last.text), p: percent(last.probability), ms: milliseconds(last.ms)}) +
+    told.textContent = last ? t("step_line", {n, token: label(run.tokens[now - 1]), p: percent(last.probability), ms: milliseconds(last.ms)}) +
       (last.ends ? ` · ${t("ended")}` : "") : live && all === run.prompt_tokens ? t("generation_hint") : "";
   };
   const cache = () => {

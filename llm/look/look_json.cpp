@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attend/runtime.hpp"
+#include "base/utf8.hpp"
 #include "io/json.hpp"
 
 namespace attend::llm {
@@ -42,6 +43,19 @@ std::string list(const std::vector<std::string>& values) {
   return out + "]";
 }
 
+// A token's text; of one that holds a part of a character also its bytes, which JSON text cannot hold.
+void put_text(io::JsonObject& one, const std::string& text) {
+  one.string("text", text);
+  if (is_utf8(text)) return;
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string bytes;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    bytes += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  one.string("bytes", bytes);
+}
+
 std::vector<double> probabilities(const std::vector<float>& logits) {
   std::vector<double> p(logits.begin(), logits.end());
   const double most = *std::max_element(p.begin(), p.end());
@@ -58,7 +72,7 @@ std::string next_json(const Look& look, const std::vector<double>& p, const char
     io::JsonObject one;
     const auto at = static_cast<std::size_t>(next.id);
     one.number("token", std::int64_t{next.id});
-    one.string("text", next.text);
+    put_text(one, next.text);
     one.number("p", p[at]);
     if (other != nullptr) one.number(other_name, (*other)[at]);
     out.push_back(one.text());
@@ -106,7 +120,7 @@ std::string tokens_json(const Look& look) {
   for (const LookToken& token : look.tokens()) {
     io::JsonObject one;
     one.number("id", std::int64_t{token.id});
-    one.string("text", token.text);
+    put_text(one, token.text);
     if (token.special) one.truth("special", true);
     tokens.push_back(one.text());
   }
@@ -179,7 +193,7 @@ std::string run_json(LookSession& session, const Look& look, const RunFacts& fac
   if (facts.step != nullptr) {
     io::JsonObject made;
     made.number("token", std::int64_t{facts.step->token});
-    made.string("text", facts.step->text);
+    put_text(made, facts.step->text);
     made.number("probability", facts.step->probability);
     made.truth("ends", facts.step->ends);
     made.number("ms", facts.step->milliseconds);

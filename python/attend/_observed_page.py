@@ -13,6 +13,7 @@ import numpy as np
 from . import _core, _explorer_page
 from ._errors import InvalidArgument
 from ._lens import Observation, observe
+from ._token_bytes import joined_text
 
 _THUMB_CELLS = 24
 _MASKED = 255
@@ -152,7 +153,7 @@ def _part(part: Part, name: str, parameters: int, batch: int, limit: int) -> Dic
     model = {"name": name, "layers": len(part.layers), "heads": shape[0], "kv_heads": tensors["k"].shape[0],
              "head_dim": tensors["q"].shape[2], "parameters": parameters, "causal": False, "positions": "added"}
     about = {"protocol": 1, "model": model, "limits": {"exact": max(shape[1:]), "tokens": max(shape[1:])}, "kernel": kernel, "dtype": "f32"}
-    state = {"text": "".join(one["text"] for one in queries).strip()}
+    state = {"text": joined_text(queries).strip()}
     if len(kept) == 1:
         state.update(layer=kept[0], head=0)
     return {"name": part.name, "about": about, "run": run, "state": state, "frames": frames, "scores": scores}

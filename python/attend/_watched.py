@@ -14,6 +14,7 @@ from ._errors import InvalidArgument
 from ._key_log import KeyLog, Piece
 from ._lens import Observation, RowStatistics, observe
 from ._observed_page import Part, document
+from ._token_bytes import token_bytes
 
 
 class WatchedCall:
@@ -55,7 +56,9 @@ def token_texts(tokenizer: Any, ids: Any) -> List[Dict[str, Any]]:
     for one in np.asarray(ids.detach().cpu() if isinstance(ids, torch.Tensor) else ids).reshape(-1).tolist():
         piece, text = tokenizer.convert_ids_to_tokens(one), tokenizer.decode([one])
         spaced = piece.startswith("\u2581") and not text.startswith(" ")
-        texts.append({"id": one, "text": " " + text if spaced else text, **({"special": True} if one in special else {})})
+        raw = token_bytes(piece, text)  # of a part of a character, from which the page joins it
+        texts.append({"id": one, "text": " " + text if spaced else text, **({"special": True} if one in special else {}),
+                      **({"bytes": raw} if raw else {})})
     return texts
 
 

@@ -45,6 +45,30 @@ TEST_F(PageData, HoldsOneLayerWhereAllAreTooMuch) {
             std::string::npos);
 }
 
+// JSON has no text for a part of a character: the page gets its bytes, from which it joins the character again.
+TEST_F(PageData, TokensOfSharedCharactersHaveTheirBytes) {
+  const std::string text = "从前有一只小猫";
+  const Look look = session_.run(text);
+  const io::Json page = io::parse_json(page_data(session_, look, {}), "page");
+  const io::Json& run = *page.find("run");
+  std::size_t with_bytes = 0;
+  for (const char* list : {"tokens", "next"})
+    for (const io::Json& token : *run.find(list)->array()) {
+      const io::Json* bytes = token.find("bytes");
+      with_bytes += bytes != nullptr;
+      EXPECT_EQ(bytes != nullptr, token.find("text")->string()->find("\xEF\xBF\xBD") != std::string::npos);
+    }
+  EXPECT_GT(with_bytes, 0U) << "the bundled model's tokenizer splits characters";
+  std::string joined;
+  for (const io::Json& token : *run.find("tokens")->array()) {
+    const io::Json* bytes = token.find("bytes");
+    if (bytes == nullptr) joined += *token.find("text")->string();
+    for (std::size_t n = 0; bytes != nullptr && n < bytes->string()->size(); n += 2)
+      joined += static_cast<char>(std::stoi(bytes->string()->substr(n, 2), nullptr, 16));
+  }
+  EXPECT_NE(joined.find(text), std::string::npos) << joined;
+}
+
 TEST_F(PageData, NeedsWhatWasKept) {
   const Look bare = session_.run("The cat", {.keep = false});
   EXPECT_NE(error_of([&] { (void)page_data(session_, bare); }).find("kept no layer"), std::string::npos);
