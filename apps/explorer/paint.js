@@ -23,12 +23,16 @@ export function geometry(plot, width, height) {
   const [longest, above] = state.transpose ? names.reverse() : names;
   const left = (words ? Math.min(92, longest + 14) : 58) + 20, top = (words && !plot.sheared ? Math.min(72, above * 0.87 + 16) : 26) + 18;
   const right = words ? Math.min(40, above * 0.5) : 14, bottom = width < 440 ? 62 : 52;
-  const apart = plot.gutter ? 34 : 0;  // the first token's column, set apart
-  const sideways = state.transpose ? 0 : apart, downwards = state.transpose ? apart : 0;
-  const first = plot.gutter && !plot.sheared ? 1 : 0;  // that column is not drawn twice
+  const first = plot.without && !plot.sheared ? 1 : 0;  // that column is drawn apart or not at all
   const columns = plot.columns - first;
   const nAcross = state.transpose ? plot.rows : columns, nDown = state.transpose ? columns : plot.rows;
-  const cell = Math.max(0.05, Math.min((width - left - right - sideways) / nAcross, (height - top - bottom - downwards) / nDown, 54));
+  const fit = (apart, more) => Math.max(0.05, Math.min((width - left - right - (state.transpose ? 0 : apart)) / (nAcross + (state.transpose ? 0 : more)),
+                                                       (height - top - bottom - (state.transpose ? apart : 0)) / (nDown + (state.transpose ? more : 0)), 54));
+  // The first token's column, set apart: as wide as the others, and never narrower than 12.
+  const gap = 10, narrow = 12, even = plot.gutter ? fit(gap, 1) : 0;
+  const cell = !plot.gutter ? fit(0, 0) : even >= narrow ? even : fit(gap + narrow, 0);
+  const apart = plot.gutter ? Math.max(cell, narrow) + gap : 0;
+  const sideways = state.transpose ? 0 : apart, downwards = state.transpose ? apart : 0;
   const g = {width, height, left, top, cell, words, longest, first, columns, nAcross, nDown, apart,
              x: left + sideways, y: top + downwards, w: cell * nAcross, h: cell * nDown, transpose: state.transpose};
   g.end = g.y + g.h;
@@ -37,7 +41,7 @@ export function geometry(plot, width, height) {
   g.x += spare, g.left += spare;
   g.at = (r, c) => g.transpose ? [g.x + r * cell, g.y + (c - first) * cell] : [g.x + (c - first) * cell, g.y + r * cell];
   g.gutterAt = (r) => g.transpose ? [g.x + r * cell, top] : [g.left, g.y + r * cell];
-  g.gutterSize = Math.min(Math.max(cell, 12), 24);
+  g.gutterSize = Math.max(cell, narrow);
   // The cell under a point: {r, c}, c = 0 in the gutter; null outside.
   g.under = (px, py) => {
     let u = (px - g.x) / cell, v = (py - g.y) / cell;
@@ -75,7 +79,7 @@ function pixels(plot, g) {
     const most = state.range === "row" ? plot.what.rowMost[r] : plot.what.most, step = most > 0 ? 1 / most : 0;
     for (let c = g.first; c < columns; ++c) {
       const value = cells[r * columns + c];
-      if (value !== value) continue;  // NaN: masked
+      if (value !== value) continue;  // NaN: masked, or left out
       const t_ = root ? Math.min(1, Math.sqrt(value * step)) : plot.tone(r, value);
       out[g.transpose ? (c - g.first) * g.nAcross + r : r * g.nAcross + c - g.first] = packed[Math.round(t_ * 255)];
     }
@@ -92,43 +96,66 @@ function short(value) {
 
 function paintHeat(p, plot, g) {
   p.hatch(g.x, g.y, g.w, g.h, theme("hatch"));
-  if (g.cell < 7) return p.image(picture(plot, g), g.x, g.y, g.w, g.h);
-  const gap = g.cell >= 12 ? 1 : 0.5, colours = colourTable(plot), radius = g.cell >= 16 ? 2 : 0;
-  for (let r = 0; r < plot.rows; ++r)
-    for (let c = g.first; c < plot.columns; ++c) {
-      const value = plot.cells[r * plot.columns + c];
-      if (Number.isNaN(value)) continue;
-      const [x, y] = g.at(r, c), tone = plot.tone(r, value);
-      p.rect(x, y, g.cell - gap, g.cell - gap, css(colours, tone), {radius});
-      if (g.cell >= 28) p.text(short(value), x + g.cell / 2, y + g.cell / 2, {size: g.cell >= 40 ? 12 : 10.5, align: "center", colour: inkOn(colours, tone)});
-    }
+  if (g.cell < 7) p.image(picture(plot, g), g.x, g.y, g.w, g.h);
+  else
+    for (let r = 0; r < plot.rows; ++r)
+      for (let c = g.first; c < plot.columns; ++c) {
+        const value = plot.cells[r * plot.columns + c];
+        if (!Number.isNaN(value)) paintTile(p, plot, g, r, value, ...g.at(r, c), g.cell, g.cell);
+      }
+  clearFirst(p, plot, g);
+}
+
+function paintTile(p, plot, g, r, value, x, y, w, h) {
+  const gap = g.cell >= 12 ? 1 : g.cell >= 7 ? 0.5 : 0, colours = colourTable(plot), tone = plot.tone(r, value);
+  p.rect(x, y, w - gap, h - gap, css(colours, tone), {radius: g.cell >= 16 ? 2 : 0});
+  if (g.cell >= 28) p.text(short(value), x + w / 2, y + h / 2, {size: g.cell >= 40 ? 12 : 10.5, align: "center", colour: inkOn(colours, tone)});
 }
 
 // The area of a dot is the weight: the largest fills its cell.
 function paintDots(p, plot, g) {
   p.hatch(g.x, g.y, g.w, g.h, theme("hatch"));
-  const colours = colourTable(plot);
   for (let r = 0; r < plot.rows; ++r)
     for (let c = g.first; c < plot.columns; ++c) {
       const value = plot.cells[r * plot.columns + c];
       if (Number.isNaN(value)) continue;
-      const [x, y] = g.at(r, c), most = state.range === "row" ? plot.what.rowMost[r] : plot.what.most;
+      const [x, y] = g.at(r, c);
       p.rect(x, y, g.cell - 0.5, g.cell - 0.5, theme("panel"));
-      const radius = most > 0 ? Math.sqrt(Math.min(1, Math.abs(value) / most)) * (g.cell / 2 - 1) : 0;
-      const inside = plot.diff ? css(colours, value < 0 ? 0.12 : 0.88) : theme("dot");
-      if (radius > 0.3) p.circle(x + g.cell / 2, y + g.cell / 2, radius, inside);
+      paintDot(p, plot, g, r, value, x + g.cell / 2, y + g.cell / 2);
     }
+  clearFirst(p, plot, g);
 }
 
-function paintGutter(p, plot, g) {
-  if (!plot.gutter) return;
-  const colours = colourTable(plot);
+function paintDot(p, plot, g, r, value, x, y) {
+  const most = state.range === "row" ? plot.what.rowMost[r] : plot.what.most;
+  const radius = most > 0 ? Math.sqrt(Math.min(1, Math.abs(value) / most)) * dotRadius(g) : 0;
+  if (radius > 0.3) p.circle(x, y, radius, plot.diff ? css(colourTable(plot), value < 0 ? 0.12 : 0.88) : theme("dot"));
+}
+
+function dotRadius(g) {
+  return Math.max(0.5, g.cell / 2 - 1);
+}
+
+// By distance the first token's cells lie among the others. Where they are drawn apart or left out their places are empty:
+// they are not masked.
+function clearFirst(p, plot, g) {
+  if (!plot.without || !plot.sheared) return;
+  const gap = g.cell >= 12 ? 1 : 0;
   for (let r = 0; r < plot.rows; ++r) {
-    const value = plot.gutter[r], [x, y] = g.gutterAt(r), gap = g.cell >= 12 ? 1 : 0;
+    const c = plot.first(r);
+    if (c < plot.columns) p.rect(...g.at(r, c), g.cell - gap, g.cell - gap, theme("panel"));
+  }
+}
+
+// The first token's column, on the scale of the others.
+function paintGutter(p, plot, g, view) {
+  if (!plot.gutter) return;
+  for (let r = 0; r < plot.rows; ++r) {
+    const value = plot.gutter[r], [x, y] = g.gutterAt(r);
     if (Number.isNaN(value)) continue;
-    const w = g.transpose ? g.cell - gap : g.gutterSize, h = g.transpose ? g.gutterSize : g.cell - gap;
-    // Its own scale, 0 to 1: the sink would flatten the rest.
-    p.rect(x, y, w, h, css(colours, Math.sqrt(Math.max(0, Math.min(1, value)))), {radius: g.cell >= 16 ? 2 : 0});
+    const w = g.transpose ? g.cell : g.gutterSize, h = g.transpose ? g.gutterSize : g.cell;
+    if (view === "dots") p.rect(x, y, w - 0.5, h - 0.5, theme("panel")), paintDot(p, plot, g, r, value, x + w / 2, y + h / 2);
+    else paintTile(p, plot, g, r, value, x, y, w, h);
   }
   const [x, y] = g.gutterAt(0);
   if (g.transpose) p.text(t("first_token"), g.x - 8, y + g.gutterSize / 2, {size: 11, align: "right", colour: theme("muted")});
@@ -146,12 +173,11 @@ function paintLines(p, plot, g, chosen) {
     for (let r = 0; r < plot.rows; ++r) {
       if ((r === chosen.r) !== front) continue;
       for (let c = 0; c < plot.columns; ++c) {
-        const value = c === 0 && plot.gutter ? plot.gutter[r] : plot.cells[r * plot.columns + c], size_ = Math.abs(value);
+        const value = plot.weight(r, c), size_ = Math.abs(value);
         if (!(size_ > 0.004)) continue;
         const t_ = Math.sqrt(Math.min(1, size_ / Math.max(plot.what.most, 1e-9)));
         const colour = plot.diff ? css(differences(), value < 0 ? 0.1 : 0.9) : front ? warm : theme("thread");
-        const sink = c === 0 && plot.gutter;
-        p.curve(x0, y(r), x1, y(c), colour, {width: 0.5 + 3.5 * t_, alpha: (front ? 0.25 + 0.75 * t_ : 0.05 + 0.4 * t_) * (sink ? 0.35 : 1)});
+        p.curve(x0, y(r), x1, y(c), colour, {width: 0.5 + 3.5 * t_, alpha: front ? 0.25 + 0.75 * t_ : 0.05 + 0.4 * t_});
       }
     }
   for (let r = 0; r < plot.rows; ++r)
@@ -222,7 +248,11 @@ function legendValue(value) {
   return value === 0 ? "0" : state.measure === "value" ? number(value, 2) : percent(value).replace("<0.01 %", "0").replace(" %", "%");
 }
 
-const legendSize = 10.5;
+const legendSize = 10.5, legendRoom = 13;
+
+// What the end of the scale is.
+const scales = {row: "legend_scale_row", head: "legend_scale_head", global: "legend_scale_global"};
+const scaleText = (range) => t(scales[range]);
 
 function legendText(p, text) {
   return {width: p.measure(text, legendSize), paint: (x, y) => p.text(text, x, y, {size: legendSize, colour: theme("muted")})};
@@ -252,21 +282,25 @@ function paintLegend(p, plot, g, view) {
   }
 }
 
-// Dots and lines have no colours to read: some of them, as large as in the plot, with their weights.
+// Dots and lines have no colours to read: some of them, as large as in the plot, with their weights; of dots those for which
+// there is room, and what fills a cell.
 function legendSizes(p, plot, g, view) {
   const row = state.range === "row" && view === "dots", most = row && !plot.diff ? 1 : plot.what.most;
-  const shares = plot.diff ? [-1, -0.25, 0.25, 1] : g.width < 420 ? [0.02, 0.25, 1] : [0.02, 0.1, 0.25, 0.5, 1];
-  const largest = Math.min(12, g.cell / 2 - 1), wide = (view === "dots" ? 2 * largest : 22) + 5;
+  const all = plot.diff ? [-1, -0.25, 0.25, 1] : g.width < 420 ? [0.02, 0.25, 1] : [0.02, 0.1, 0.25, 0.5, 1];
+  const full = dotRadius(g), shares = all.filter((share) => view === "lines" || Math.sqrt(Math.abs(share)) * full <= legendRoom);
+  const largest = Math.max(0, ...shares.map((share) => Math.sqrt(Math.abs(share)) * full)), wide = (view === "dots" ? 2 * largest : 22) + 5;
   const samples = shares.map((share) => {
     const size = Math.sqrt(Math.abs(share)), text = legendValue(share * most);
     const colour = plot.diff ? css(differences(), share < 0 ? 0.12 : 0.88) : theme(view === "dots" ? "dot" : "thread");
     return {width: wide + p.measure(text, legendSize), paint: (x, y) => {
-      if (view === "dots") p.circle(x + largest, y, Math.max(0.6, size * largest), colour);
+      if (view === "dots") p.circle(x + largest, y, Math.max(0.3, size * full), colour);
       else p.line(x, y, x + 22, y, colour, {width: 0.5 + 3.5 * size, alpha: 0.05 + 0.4 * size + 0.4});
       p.text(text, x + wide, y, {size: legendSize, colour: theme("muted")});
     }};
   });
-  return [...samples, legendText(p, [t(`measure_${state.measure}`), t(view === "dots" ? "legend_area" : "legend_width"), row ? t("range_row") : ""].filter(Boolean).join(" · "))];
+  const scale = scaleText(row || state.range !== "row" ? state.range : "head");
+  return [...samples, legendText(p, `${t(`measure_${state.measure}`)} · ${t(view === "dots" ? "legend_area" : "legend_width")}`),
+          legendText(p, view === "dots" && !row ? `${scale} · ${t("legend_full_cell", {value: legendValue(most)})}` : scale)];
 }
 
 function legendColours(p, plot, g) {
@@ -277,8 +311,7 @@ function legendColours(p, plot, g) {
     for (const [at, align] of [[0, "left"], [0.5, "center"], [1, "right"]])
       p.text(legendValue(value(at)), x + at * width, y + 12, {size: legendSize, colour: theme("muted"), align});
   }};
-  const name = state.range === "global" ? "" : t(`range_${state.range}`);
-  return [bar, legendText(p, [t(`measure_${state.measure}`), t(`colour_${state.colour}`), name].filter(Boolean).join(" · "))];
+  return [bar, legendText(p, [t(`measure_${state.measure}`), t(`colour_${state.colour}`), scaleText(state.range)].join(" · "))];
 }
 
 // Everything; gives the geometry, for the pointer.
@@ -290,7 +323,7 @@ export function paint(p, plot, view, chosen) {
   } else {
     if (view === "dots") paintDots(p, plot, g);
     else paintHeat(p, plot, g);
-    paintGutter(p, plot, g);
+    paintGutter(p, plot, g, view);
     paintAxes(p, plot, g, chosen);
     paintChoice(p, plot, g, chosen);
   }

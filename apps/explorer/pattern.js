@@ -118,7 +118,7 @@ function controls(exact) {
     select(t("colour"), "colour", ["linear", "sqrt", "log"].map((v) => [v, t(`colour_${v}`)])),
     select(t("range"), "range", ["row", "head", "global"].map((v) => [v, t(`range_${v}`)])),
     select(t("measure"), "measure", ["weight", "value"].map((v) => [v, t(`measure_${v}`)])),
-    select(t("sink"), "sink", ["show", "split", "renorm"].map((v) => [v, t(`sink_${v}`)])),
+    select(t("sink"), "sink", ["show", "split", "hide", "renorm"].map((v) => [v, t(`sink_${v}`)])),
     select(t("plane"), "plane", ["peak", "mass"].map((v) => [v, t(`plane_${v}`)]))));
   return [...main, drawing];
 }

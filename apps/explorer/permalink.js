@@ -16,7 +16,7 @@ const fields = {
   part: whole, text: isText, step: whole, generated: wholes, shown: whole, layer: whole, head: whole, query: whole, key: whole,
   view: oneOf("auto", "heat", "dots", "lines", "tiles"), sheared: (x) => typeof x === "boolean",
   transpose: (x) => typeof x === "boolean", colour: oneOf("linear", "sqrt", "log"), range: oneOf("row", "head", "global"),
-  measure: oneOf("weight", "value"), plane: oneOf("mass", "peak"), sink: oneOf("show", "split", "renorm"),
+  measure: oneOf("weight", "value"), plane: oneOf("mass", "peak"), sink: oneOf("show", "split", "hide", "renorm"),
   unrotated: (x) => typeof x === "boolean", sort: oneOf("layer", "type", "score", "entropy", "sink", "distance"), filter: isText,
   switches: (x) => Array.isArray(x) && x.length <= 512 && x.every((s) => isText(s) && s.length < 100),
   compare: oneOf("", "before", "pin"), pin: pair, window: (x) => wholes(x) && x.length === 4 && x[0] < x[1] && x[2] < x[3],

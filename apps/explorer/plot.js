@@ -27,7 +27,9 @@ export function plotNow() {
   const {map} = what, [q0, q1] = map.queries, [k0, k1] = map.keys;
   const stepQ = map.rowStep, stepK = (k1 - k0) / map.columns;
   const plot = {
-    what, rows: map.rows, columns: map.columns, cells: what.cells, gutter: what.gutter, diff: what.diff, exact: map.exact,
+    what, rows: map.rows, columns: map.columns, cells: what.cells, diff: what.diff, exact: map.exact,
+    // The first token's column: not among the cells, drawn apart, or neither where it is left out.
+    without: what.without, gutter: what.without && state.sink === "split" ? what.gutter : null,
     window: [q0, q1, k0, k1], stepQ, stepK,
     rowName: (r) => nameAt(data.run.tokens, Math.floor(q0 + r * stepQ), map.exact),
     columnName: (c) => nameAt(keyTokens(), Math.floor(k0 + c * stepK), map.exact),
@@ -36,23 +38,25 @@ export function plotNow() {
     rowTitle: t("queries"), columnTitle: t("keys"), sheared: false,
     tone: (r, value) => tone(what, r, value),
   };
+  plot.weight = (r, c) => (plot.without && c === 0 ? plot.gutter?.[r] ?? NaN : plot.cells[r * plot.columns + c]);
   return state.sheared && map.exact && !crosses() ? shear(plot) : plot;
 }
 
 const sheared = new WeakMap();
 
-// x = i - j: a head that looks a fixed distance back is one upright line.
+// x = i - j: a head that looks a fixed distance back is one upright line. first(r): the column of the first token.
 function shear(plot) {
   const [q0, q1, k0] = plot.window, columns = Math.max(1, q1 - k0);
   const kept = sheared.get(plot.cells), cells = kept ?? new Float32Array(plot.rows * columns).fill(NaN);
   sheared.set(plot.cells, cells);
-  const low = plot.gutter ? 1 : 0;
+  const low = plot.without ? 1 : 0, first = (r) => q0 + r;
   for (let r = 0; r < plot.rows && !kept; ++r)
     for (let c = low; c < plot.columns; ++c) {
       const back = q0 + r - (k0 + c);
       if (back >= 0 && back < columns) cells[r * columns + back] = plot.cells[r * plot.columns + c];
     }
-  return {...plot, cells, columns, sheared: true, gutter: plot.gutter, columnTitle: t("distance"),
+  return {...plot, cells, columns, sheared: true, columnTitle: t("distance"), first,
+          weight: (r, c) => (plot.without && c === first(r) ? plot.gutter?.[r] ?? NaN : cells[r * columns + c]),
           columnName: (c) => String(c), key: (r, c) => q0 + r - c, columnOf: (query, key) => query - key};
 }
 

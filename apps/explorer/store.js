@@ -17,7 +17,7 @@ export const defaults = Object.freeze({
   range: "head",          // row, head, global
   measure: "weight",      // weight, value: weight x norm of the value
   plane: "peak",          // of pooled cells: mass, peak
-  sink: "split",          // show, split, renorm
+  sink: "split",          // show, split, hide, renorm
   sort: "layer",
   filter: "",
   switches: [],           // edits of the forward pass: "scale=off", "knock=zero@3.5", ...

@@ -32,7 +32,8 @@ function values(map) {
   return out;
 }
 
-// {map, cells, rows, columns, diff, gutter, most, rowMost}: what is drawn. gutter: the first token's column, set apart.
+// {map, cells, rows, columns, diff, without, gutter, most, rowMost}: what is drawn. without: the first token's column is not
+// among the cells but in gutter, which is drawn apart or left out.
 export function drawn() {
   const map = data.map;
   if (!map) return null;
@@ -55,8 +56,8 @@ function compute(map) {
     cells = out, diff = true;
   }
   const first = map.exact && map.keys[0] === 0 && map.columns > 2 && !diff && !crosses();
-  const gutter = first && state.sink !== "show" ? new Float32Array(map.rows) : null;
-  if (gutter) {
+  const without = first && state.sink !== "show", gutter = without ? new Float32Array(map.rows) : null;
+  if (without) {
     const rest = cells === map.planes.weight ? cells.slice() : cells;
     for (let r = 0; r < map.rows; ++r) {
       gutter[r] = cells[r * map.columns];
@@ -66,14 +67,16 @@ function compute(map) {
     }
     cells = rest;
   }
-  return {map, cells, rows: map.rows, columns: map.columns, diff, gutter, ...largest(map, cells, gutter)};
+  return {map, cells, rows: map.rows, columns: map.columns, diff, without, gutter, ...largest(map, cells, without, gutter)};
 }
 
-function largest(map, cells, gutter) {
+// Of all that is drawn: one scale, for the first token's column too where it is drawn apart.
+function largest(map, cells, without, gutter) {
   const rowMost = new Float32Array(map.rows);
   let most = 0;
   for (let r = 0; r < map.rows; ++r) {
-    for (let c = gutter ? 1 : 0; c < map.columns; ++c) {
+    if (state.sink === "split" && gutter && gutter[r] > 0) rowMost[r] = gutter[r];
+    for (let c = without ? 1 : 0; c < map.columns; ++c) {
       const size = Math.abs(cells[r * map.columns + c]);
       if (size > rowMost[r]) rowMost[r] = size;
     }
