@@ -10,6 +10,7 @@ function sentence(problem) {
     too_large: () => t("problem_too_large", {size: bytes(problem.size), limit: bytes(problem.limit)}),
     no_step: () => t("problem_no_step", problem),
     not_kept: () => t("problem_not_kept", problem),
+    link: () => problem.parts.map(sentence).join(" "),
     link_version: () => t("problem_link_version"),
     link_broken: () => t("problem_link_broken", problem),
     model: () => t("problem_model", problem),

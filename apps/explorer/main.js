@@ -20,11 +20,18 @@ import {start} from "./loader.js";
 import {data, defaults, on, put, set, state} from "./store.js";
 import {t, useLanguage} from "./texts.js";
 
+// What of a link could not be used, all of it.
+function reportLink(link) {
+  const name = data.about?.model.name, parts = [];
+  if (!["", null, version].includes(link.version)) parts.push({kind: "link_version"});
+  if (link.broken.length) parts.push({kind: "link_broken", fields: link.broken.join(", ")});
+  if (link.model && name && link.model !== name && data.live) parts.push({kind: "model", other: link.model, name});
+  if (parts.length) put({problem: {kind: "link", parts}});
+}
+
 async function readAddress() {
   const link = await decode(location.hash);
-  const known = ["", null, version].includes(link.version);
-  if (!known) put({problem: {kind: "link_version"}});
-  else if (link.broken.length) put({problem: {kind: "link_broken", fields: link.broken.join(", ")}});
+  reportLink(link);
   return link;
 }
 
@@ -84,10 +91,11 @@ async function main() {
     const next = await readAddress();
     set({...structuredClone(defaults), text: data.about?.example ?? "", lang: state.lang, theme: state.theme, ...next.state});
   });
+  let unchecked = link;  // against the model, which is known later
   on("about", () => {
-    if (!data.about) return;
-    if (link.model && link.model !== data.about.model.name && source.live)
-      put({problem: {kind: "model", other: link.model, name: data.about.model.name}});
+    if (!data.about || !unchecked) return;
+    reportLink(unchecked);
+    unchecked = null;
   });
   await start(source, "text" in link.state);
   document.documentElement.dataset.ready = "true";

@@ -246,7 +246,7 @@ export const en = {
   problem_not_kept: "This file does not hold layer {layer}, head {head}. “attend explore” shows all.",
   problem_no_step: "The model of step {step} was not kept: this is the newest.",
   problem_link_version: "The link was made by another version: opened as far as it is understood.",
-  problem_link_broken: "The link is damaged: opened as far as it goes ({fields}).",
+  problem_link_broken: "The link is damaged; not readable and left as they were: {fields}.",
   problem_model: "The link was made with the model {other}; this is {name}. Layers and heads differ.",
   dismiss: "Dismiss",
   token_said: "Token {n} of {all}, “{token}”, looks most at: {list}.",

@@ -246,7 +246,7 @@ export const zh = {
   problem_not_kept: "此文件不含第 {layer} 层第 {head} 头。“attend explore”可显示全部。",
   problem_no_step: "第 {step} 步的模型没有保留：这里显示最新的。",
   problem_link_version: "链接来自另一版本：能理解的部分已打开。",
-  problem_link_broken: "链接已损坏：能打开的部分已打开（{fields}）。",
+  problem_link_broken: "链接已损坏，以下字段无法识别，保持原值：{fields}。",
   problem_model: "链接用的模型是 {other}，这里是 {name}，层和头不同。",
   dismiss: "知道了",
   token_said: "第 {n} 个词元（共 {all} 个）“{token}”主要看向：{list}。",
