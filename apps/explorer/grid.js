@@ -31,9 +31,12 @@ function atlas(thumbs) {
 // What kind of head it is, and by which rule; of one without a kind what its rows are like.
 export function aboutHead(head) {
   if (!head.type) return t("head_rows", {entropy: percent(head.entropy), first: percent(head.sink)});
-  const kind = t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2), rule: t(`rule_${head.type}`),
-                           runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)});
-  return head.left_out ? `${kind} ${t("badge_left_out", {n: head.left_out, all: head.rows + head.left_out})}` : kind;
+  const kind = t("badge", {type: t(`type_${head.type}`), score: number(head.score, 2), rule: t(`rule_${head.type}`)});
+  // Induction is measured on random tokens: rows of this text that do not count say nothing about it, and where none counts
+  // no other rule has a score.
+  const next = head.rows ? t("badge_next", {runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)}) : "";
+  const left = head.left_out && head.type !== "induction" ? t("badge_left_out", {n: head.left_out, all: head.rows + head.left_out}) : "";
+  return [kind, next, left].filter(Boolean).join(" ");
 }
 
 const sorts = {
