@@ -33,7 +33,7 @@ function vector(letter, kind, name, values, most) {
     hover.textContent = `[${n}] ${number(values[n], 5)}`;
   });
   drawing.addEventListener("pointerleave", () => (hover.textContent = ""));
-  return el("div", {class: `vector-row ${kind}`}, el("div", {class: "vector-name"}, el("b", {class: "letter"}, letter), name, hover), drawing);
+  return el("div", {class: `vector-row ${kind}`}, el("div", {class: "vector-name"}, el("b", {class: "letter"}, letter), el("span", {class: "name", title: name}, name), hover), drawing);
 }
 
 function line(name, value, kind) {
@@ -59,10 +59,9 @@ function arithmetic(cell, query, key) {
   const products = q.map((x, n) => x * k[n]), scaled = cell.dot * cell.scale, most = Math.max(...q.map(Math.abs), ...k.map(Math.abs));
   const share = cell.v.map((x) => x * cell.weight), out = Math.max(...cell.output.map(Math.abs), ...share.map(Math.abs), 1e-12);
   const group = data.about.model.heads / data.about.model.kv_heads;
+  const pair = (...vectors) => el("div", {class: "pair"}, ...vectors);
   const parts = [
-    ...(cell.q_before ? [rotation()] : []),
-    vector("q", "q", t("cell_q", {token: query}), q, most),
-    vector("k", "k", t("cell_k", {token: key}), k, most),
+    pair(vector("q", "q", t("cell_q", {token: query}), q, most), vector("k", "k", t("cell_k", {token: key}), k, most)),
     vector("×", "product", t("cell_products"), products),
     ...(before ? [line(t("cell_sum_before"), number(products.reduce((a, b) => a + b, 0), 6), "before")] : []),
     line(t(before ? "cell_sum_after" : "cell_sum", {distance: cell.query - cell.key}), number(cell.dot, 6), "dot"),
@@ -72,8 +71,8 @@ function arithmetic(cell, query, key) {
     parts.push(line(t("cell_rest"), number(cell.score, 6), "score"));
   parts.push(line(t("cell_mask"), cell.masked ? t("cell_hidden") : t("cell_visible"), "mask"),
              line(t("cell_softmax", {lse: number(cell.lse, 5)}), number(cell.weight, 7), "weight"),
-             vector("v", "v", t("cell_v", {token: key, norm: number(cell.value_norm, 4)}), cell.v),
-             vector("×", "share", t("cell_times_v"), share, out),
+             pair(vector("v", "v", t("cell_v", {token: key, norm: number(cell.value_norm, 4)}), cell.v),
+                  vector("×", "share", t("cell_times_v"), share, out)),
              vector("o", "o", t("cell_out"), cell.output, out));
   const notes = [];
   if (data.about.model.positions === "rope" && !cell.q_before) notes.push(t("cell_rotated"));
@@ -106,7 +105,8 @@ export function showInspector() {
     const q = label(run.tokens[cell.query]), k = label(keyTokens()[cell.key]);
     const first = el("p", {class: "verdict"}, cell.masked ? t("cell_masked", {query: q, key: k})
       : t("cell_line", {query: q, p: percent(cell.weight), key: k}));
-    const places = el("p", {class: "about"}, `${t("layer_head", {layer: cell.layer, head: cell.head})} · ${cell.query} → ${cell.key}`);
+    const places = el("div", {class: "cell-place"}, el("span", {class: "about"}, `${t("layer_head", {layer: cell.layer, head: cell.head})} · ${cell.query} → ${cell.key}`),
+      cell.q_before ? rotation() : null);
     const knock = data.live === false ? null : el("p", {class: "about honest"}, t("weights_honest"), " ",
       el("button", {class: "plain", onclick: () => toggleKnock(cell.layer, cell.head)}, t("knock_this", {place: `${cell.layer}·${cell.head}`})));
     const at = body.scrollTop;
