@@ -50,7 +50,7 @@ export function following(tokens, token) {
   return {...token, units: unitsOf([...tokens.slice(first), token]).at(-1)};
 }
 
-// The text of a token that stands on its own; in a line, where the first part has said the character; and to be heard.
+// A token's text by itself; in a line of tokens, where the first part has shown the character; for screen readers.
 export function textOf(token) {
   return token.units?.map(({text, part, of}) => (of > 1 ? text + fraction(part, of) : text)).join("") ?? token.text;
 }
