@@ -7,6 +7,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 from . import _core
+from ._weights_math import output_tangent, weights_tangent
 
 # What forward and backward share, in this order. Masks travel as numbers and tensors, so that the compiler sees through
 # them: `visible` boolean and `bias` additive [1|B, 1|H, 1|M, 1|N], `slopes` [H] or [B, H], cumulative lengths of packed
@@ -36,9 +37,10 @@ def _options(visible, bias, slopes, cu_queries, cu_keys, seed, scale, softcap, l
                         visible)
 
 
-def core_options(mask, diagonal, scale, softcap, bias=None, slopes=None, dropout=0.0, seed=0, kept_by_mask=None):
+def core_options(mask, diagonal, scale, softcap, bias=None, slopes=None, dropout=0.0, seed=0, kept_by_mask=None,
+                 sinks=None):
     """The engine's options inside an operator: what wants a gradient is seen to around it."""
-    return _core.ScoreOptions(mask, kept_by_mask, scale, bias, softcap, slopes, diagonal, None, dropout, seed, None, True)
+    return _core.ScoreOptions(mask, kept_by_mask, scale, bias, softcap, slopes, diagonal, sinks, dropout, seed, None, True)
 
 
 def _ordered_as(like, shape):
@@ -267,7 +269,7 @@ def kept(seed, dropout, B, H, M, N, q0=0, k0=0):
 # --- torch.func and forward mode --------------------------------------------------------------------------------------
 
 
-def _each(function, info, in_dims, inputs):
+def each(function, info, in_dims, inputs):
     """A rule for torch.vmap: one call for each, which is what the engine would do inside."""
     results = [function(*(x if dim is None else x.select(dim, i) for x, dim in zip(inputs, in_dims)))
                for i in range(info.batch_size)]
@@ -276,7 +278,17 @@ def _each(function, info, in_dims, inputs):
     return torch.stack(results), 0
 
 
-class _Underivable(torch.autograd.Function):
+def register_vmap(op):
+    """Gives an operator the rule, for torch.vmap within a compiled function."""
+    if hasattr(torch.library, "register_vmap"):  # from PyTorch 2.5 on
+        torch.library.register_vmap(op, lambda info, in_dims, *inputs: each(op, info, in_dims, inputs), lib=library)
+
+
+for _op in (attention_op, attention_backward_op):
+    register_vmap(_op)
+
+
+class Underivable(torch.autograd.Function):
     """An operator that has no derivative of its own, for torch.vmap."""
 
     @staticmethod
@@ -292,14 +304,14 @@ class _Underivable(torch.autograd.Function):
         raise NotImplementedError("attend has no second derivative of attention")
 
 
-class _Backward(_Underivable):
+class _Backward(Underivable):
     forward = staticmethod(lambda *inputs: attention_backward_op(*inputs))
-    vmap = staticmethod(lambda info, in_dims, *inputs: _each(_Backward.apply, info, in_dims, inputs))
+    vmap = staticmethod(lambda info, in_dims, *inputs: each(_Backward.apply, info, in_dims, inputs))
 
 
-class _Weights(_Underivable):
+class _Weights(Underivable):
     forward = staticmethod(lambda *inputs: weights_op(*inputs))
-    vmap = staticmethod(lambda info, in_dims, *inputs: _each(_Weights.apply, info, in_dims, inputs))
+    vmap = staticmethod(lambda info, in_dims, *inputs: each(_Weights.apply, info, in_dims, inputs))
 
 
 class _Attention(torch.autograd.Function):
@@ -328,42 +340,18 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, *inputs):
-        return _each(_Attention.apply, info, in_dims, inputs)
+        return each(_Attention.apply, info, in_dims, inputs)
 
 
 def _tangent(q, k, v, tensors, numbers, dq, dk, dv, dbias):
-    """With weights P, what dropout keeps Z, and ds = dscores: (Z P (ds - sum(P ds))) v + (Z P) dv. In M x N memory."""
+    """The change of the output for a change of its inputs. In M x N memory."""
     scale, softcap, *_, dropout = numbers
     if _nothing_left(q, v, dropout):
         return new_outputs(q, v)[0].zero_()
-    weights = _Weights.apply(q, k, v, *tensors, *numbers)
-    groups, dtype = q.shape[1] // k.shape[1], weights.dtype
-    seen = (weights != 0).any(2).unflatten(1, (-1, groups)).any(2)[..., None]
-
-    def wide(x):
-        return x.to(dtype)
-
-    def spread(x):  # KV heads as query heads; what nobody sees must not matter, not even a NaN
-        return torch.where(seen, wide(x), 0).repeat_interleave(groups, 1)
-
-    scale = q.shape[3] ** -0.5 if scale is None else scale
-    P = weights.abs()
-    Z = (weights > 0).to(dtype) / (1 - dropout) if dropout > 0 else torch.ones((), dtype=dtype, device=q.device)
-    ds = torch.zeros((), dtype=dtype, device=q.device)
-    if dq is not None:
-        ds = ds + wide(dq) @ spread(k).mT
-    if dk is not None:
-        ds = ds + wide(q) @ spread(dk).mT
-    ds = scale * ds
-    if softcap != 0:
-        ds = ds * (1 - torch.tanh(scale * (wide(q) @ spread(k).mT) / softcap) ** 2)
-    if dbias is not None:
-        ds = ds + wide(dbias)
-    weighted = torch.where(P > 0, P * ds, 0)
-    dout = (Z * (weighted - P * weighted.sum(-1, keepdim=True))) @ spread(v)
-    if dv is not None:
-        dout = dout + (Z * P) @ spread(dv)
-    return dout.to(q.dtype)
+    signed = _Weights.apply(q, k, v, *tensors, *numbers)
+    weights = signed.abs()
+    dweights = weights_tangent(weights, q, k, dq, dk, dbias, None, scale, softcap)
+    return output_tangent(weights, dweights, v, dv, signed > 0, dropout).to(q.dtype)
 
 
 def is_differentiated(x):

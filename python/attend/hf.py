@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 import torch
 import transformers
-from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
-from . import _core, masks
-from ._attention import _order, score_options
+from . import masks
+from ._hf_attention import Options, attend, is_traced, mask_of
 from ._hf_models import check_models
+from ._whole import flag
 from .torch import draw_seed
 
 try:  # says which outputs the running forward collects; some modules keep `output_attentions` to themselves
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from ._watched import Watch
 
 _watches: List[Watch] = []  # those of watch() that are open
-_ORDER = _order("blhd")  # what Transformers wants back; q, k and v come as views and are never copied
 
 
 def register(name: str = "attend") -> None:
     """Makes ``attn_implementation=name`` known to Transformers, with its masks. Calling it twice does no harm.
 
     Padding, caches, windows, GQA, sinks, soft caps, position biases and dropout work as with "eager"; passing
-    ``output_attentions=True`` to the model or to generate() returns the weights (before dropout).
+    ``output_attentions=True`` to the model or to generate() returns the weights (before dropout), with their gradients.
+    torch.func, torch.compile(fullgraph=True) and torch.export work, too; under the latter two masks are tensors.
 
     The few models that do not ask Transformers for their attention (Bloom, for one) keep computing their own: a warning
     says so. Those that choose from a list of attention classes without this one (Falcon, for one) are an error.
@@ -144,7 +144,7 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int
                    attention_mask: Optional[torch.Tensor] = None, dtype: torch.dtype = torch.float32,
                    use_vmap: bool = False, device: Any = "cpu", **kwargs: Any) -> torch.Tensor:
     """The mask of a forward pass, in the form of Transformers' mask interface."""
-    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing() or _is_wrapped(mask_function, attention_mask)
     if not tracing:
         q_offset = int(q_offset)  # a static cache hands out its own counter, which moves on
     arguments = dict(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
@@ -160,6 +160,14 @@ def attention_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int
         rule = rule & _padding(visible[:, kv_offset:kv_offset + kv_length].bool())
     return RuleMask(rule, (batch_size, 1, q_length, kv_length), dtype,
                     lambda: masking_utils.eager_mask(**arguments, dtype=dtype))
+
+
+def _is_wrapped(function: Callable, padding: Optional[torch.Tensor]) -> bool:
+    """Whether torch.func may be working on the values that the mask depends on: they cannot be read then."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    return ((padding is not None and torch._C._functorch.is_functorch_wrapped_tensor(padding))
+            or any(_distance_rule(leaf, 0) is None for leaf in _leaves(function)))
 
 
 def _leaves(function: Callable) -> list:
@@ -239,53 +247,6 @@ def _padding(visible: torch.Tensor) -> masks.Mask:
 # ---- Attention ----
 
 
-class _Attention(torch.autograd.Function):
-    """Attention with all that Transformers' models ask for; its gradients include those of bias, sinks and weights."""
-
-    @staticmethod
-    def forward(ctx, q, k, v, bias, sinks, settings, want_weights):
-        options = score_options(bias=bias, sinks=sinks, **settings)
-        needs_gradient = any(ctx.needs_input_grad)
-        out, lse, weights, _ = _core.array_attention(q, k, v, options, _ORDER, needs_gradient, want_weights)
-        ctx.settings = settings
-        ctx.set_materialize_grads(False)
-        if needs_gradient:
-            ctx.save_for_backward(q, k, v, bias, sinks, out, lse, weights)
-        return out, weights
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dout, dweights):
-        q, k, v, bias, sinks, out, lse, weights = ctx.saved_tensors
-        grads = [None] * 5
-        if dout is not None:
-            options = score_options(bias=bias, sinks=sinks, **ctx.settings)
-            grads = list(_core.array_attention_backward(dout, q, k, v, out, lse, options, _ORDER))
-        if dweights is not None:
-            # The weights are the output for values that form the identity, without dropout.
-            options = score_options(bias=bias, sinks=sinks, **{**ctx.settings, "dropout": 0.0})
-            B, N, Hk, _ = k.shape
-            identity = torch.eye(N, dtype=q.dtype, device=q.device)[None, :, None, :].expand(B, N, Hk, N)
-            dq, dk, _, dbias, dsinks = _core.array_attention_backward(
-                dweights.to(q.dtype).transpose(1, 2), q, k, identity, weights.to(q.dtype).transpose(1, 2), lse, options,
-                _ORDER)
-            grads = [b if a is None else a if b is None else a + b
-                     for a, b in zip(grads, (dq, dk, None, dbias, dsinks))]
-        for i, x in ((3, bias), (4, sinks)):
-            if grads[i] is not None:
-                grads[i] = grads[i].reshape(x.shape).to(x.dtype)
-        return (*grads, None, None)
-
-
-@torch.compiler.disable
-def _attention(q, k, v, bias, sinks, settings, want_weights):
-    if torch.is_grad_enabled():
-        return _Attention.apply(q, k, v, bias, sinks, settings, want_weights)
-    options = score_options(bias=bias, sinks=sinks, **settings)
-    out, _, weights, _ = _core.array_attention(q, k, v, options, _ORDER, False, want_weights)
-    return out, weights
-
-
 def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                       attention_mask: Optional[torch.Tensor], dropout: float = 0.0, scaling: Optional[float] = None,
                       is_causal: Optional[bool] = None, softcap: Optional[float] = None,
@@ -296,35 +257,38 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     if kwargs.get("cache") is not None:
         raise ValueError('attn_implementation="attend" does not work with a paged cache (continuous batching): use '
                          "generate()")
-    bias, dropping = position_bias, module.training and dropout > 0
-    mask = masks.no_mask()
+    bias, dropping, tracing = position_bias, module.training and dropout > 0, is_traced(query)
+    rule = visible = None
+    left = right = -1
     if attention_mask is None:
-        if is_causal is None:
-            is_causal = getattr(module, "is_causal", True)
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else flag(is_causal, "is_causal")
         if is_causal and query.shape[2] > 1:  # as PyTorch's is_causal; a lone query is a decoding step and sees all
-            mask = masks.causal("first_key")
-            if sliding_window is not None:
-                mask = mask & masks.window(sliding_window - 1, masks.UNLIMITED, align="first_key")
-    elif isinstance(attention_mask, RuleMask) and attention_mask.rule is not None:
-        mask = attention_mask.rule
+            left, right = -1 if sliding_window is None else sliding_window - 1, 0
+    elif isinstance(attention_mask, RuleMask) and attention_mask.rule is not None and not tracing:
+        rule = attention_mask.rule
     elif attention_mask.dtype == torch.bool:
-        mask = masks.dense(attention_mask.numpy())
+        visible = attention_mask
     else:
         additive = attention_mask.tensor() if isinstance(attention_mask, RuleMask) else attention_mask
         bias = additive if bias is None else bias + additive
     if torch.is_autocast_enabled("cpu"):
         wanted = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
-    settings = {
-        "mask": mask, "scale": scaling, "softcap": softcap or 0.0, "dropout": float(dropout) if dropping else 0.0,
-        "seed": int(draw_seed()) if dropping else 0,
-    }
+    options = Options(visible, bias, s_aux, draw_seed() if dropping else None, scaling, softcap or 0.0, left, right,
+                      dropout=float(dropout) if dropping else 0.0)
+    if _watches:
+        _show(module, query, key, value, rule, options)
+    return attend(rule, query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), options,
+                  _wants_weights(module, kwargs))
+
+
+@torch.compiler.disable
+def _show(module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rule: Optional[masks.Mask],
+          options: Options) -> None:
+    """Gives a call to the watches that are open; a compiled model breaks its graph for it."""
+    given = {"scale": options.scale, "softcap": options.softcap, "bias": options.bias, "sinks": options.sinks}
     for one in tuple(_watches):
-        one.take(module, query, key, value, mask, {"scale": scaling, "softcap": settings["softcap"], "bias": bias,
-                                                   "sinks": s_aux})
-    out, weights = _attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), bias, s_aux, settings,
-                              _wants_weights(module, kwargs))
-    return out, None if weights is None else weights.to(query.dtype)
+        one.take(module, q, k, v, mask_of(rule, options), given)
 
 
 def _wants_weights(module: torch.nn.Module, kwargs: dict) -> bool:

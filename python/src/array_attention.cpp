@@ -183,7 +183,7 @@ nb::object array_attention(nb::handle q, nb::handle k, nb::handle v, const Score
 }
 
 nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k, nb::handle v, nb::handle out,
-                                    nb::handle lse, const ScoreOptions& options, const Order& order) {
+                                    nb::handle lse, const ScoreOptions& options, const Order& order, bool want_dbias) {
   const Array dout_array = describe_four(dout, "dout"), q_array = describe_four(q, "q"),
               k_array = describe_four(k, "k"), v_array = describe_four(v, "v"), out_array = describe_four(out, "out"),
               lse_array = describe_lse(lse);
@@ -199,7 +199,7 @@ nb::object array_attention_backward(nb::handle dout, nb::handle q, nb::handle k,
   AttentionGradients gradients{dq.view.view, dk.view.view, dv.view.view, {}, {}, {}};
   NewArray dbias{nb::none(), wide(dtype), nullptr}, dsinks = dbias;
   const std::optional<View>& bias = options.engine.bias ? options.engine.bias : options.engine.distance_bias;
-  if (bias) {
+  if (bias && want_dbias) {
     dbias = empty_beside(q_array, wide(dtype), options.bias_shape);
     (options.engine.bias ? gradients.dbias : gradients.ddistance_bias) = dbias.view(bias->shape).view;
   }
@@ -318,8 +318,8 @@ void bind_array_attention(nb::module_& m) {
         "want_lse"_a.none(), "want_weights"_a.none(), "want_statistics"_a.none() = nb::none(),
         "(out, lse, weights, statistics), those not wanted None.");
   m.def("array_attention_backward", &array_attention_backward, "dout"_a.none(), "q"_a.none(), "k"_a.none(),
-        "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a,
-        "(dq, dk, dv, dbias, dsinks), the last two None without bias and sinks.");
+        "v"_a.none(), "out"_a.none(), "lse"_a.none(), "options"_a, "order"_a, "want_dbias"_a = true,
+        "(dq, dk, dv, dbias, dsinks), the last two None without bias (or if it is not wanted) and sinks.");
   m.def("array_map", &array_map, "q"_a, "k"_a, "lse"_a, "options"_a, "order"_a, "head"_a, "area"_a, "rows"_a, "cols"_a,
         "want_peak"_a,
         "(mass, peak) of one head of CUDA tensors, [1, 1, rows, cols]; peak None where it is not wanted.");

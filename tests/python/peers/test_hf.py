@@ -319,6 +319,39 @@ def test_gradients_through_the_weights(name):
     compare_gradients(*models)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", "gemma2", "bert"])
+def test_gradients_of_the_weights(name, dtype):
+    """What the loss gains by each weight, as methods of explanation ask for."""
+    results = []
+    for model in pair(name):
+        model, ids = model.to(dtype), torch.arange(3, 16)[None]
+        result = model(ids, output_attentions=True)
+        for weights in result.attentions:
+            weights.retain_grad()
+        result.logits.float().square().mean().backward()
+        results.append((model, [weights.grad.float() for weights in result.attentions]))
+    (eager, wanted), (other, got) = results
+    for a, b in zip(got, wanted):
+        assert b.abs().max() > 0
+        scale = 1e-1 if dtype == torch.bfloat16 else 1e-4
+        torch.testing.assert_close(a, b, rtol=0, atol=scale * b.abs().max().item())
+    if dtype == torch.float32:
+        compare_gradients(eager, other)
+
+
+def test_gradients_of_the_weights_with_dropout():
+    """The output is linear in the weights: so their gradients see what dropout kept."""
+    module = torch.nn.Module().train()
+    q, k, v = (torch.randn(1, 2, 6, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    out, weights = attend.hf.attention_forward(module, q, k, v, None, dropout=0.4, output_attentions=True)
+    dout = torch.randn_like(out)
+    dweights, dv = torch.autograd.grad(out, (weights, v), dout)
+    torch.testing.assert_close((dweights * weights).sum(), (dout * out).sum())
+    torch.testing.assert_close((dv * v).sum(), (dout * out).sum())
+    assert (dweights == 0).any()
+
+
 def test_gradient_checkpointing(registered):
     _, model = pair("llama", attention_dropout=0.3)
     ids = tokens()
@@ -635,5 +668,7 @@ def test_errors():
         attend.hf.attention_forward(module, q, q[..., :3], q, None)
     with pytest.raises(ValueError, match="mask"):
         attend.hf.attention_forward(module, q, q, q, torch.ones(1, 1, 5, 6, dtype=torch.bool))
+    with pytest.raises(TypeError, match="is_causal is 'no', expected True or False"):
+        attend.hf.attention_forward(module, q, q, q, None, is_causal="no")
     with pytest.raises(ValueError, match="CPU"):
         attend.hf.attention_forward(module, *(x.to("meta") for x in (q, q, q)), None)

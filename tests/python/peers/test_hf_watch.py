@@ -162,6 +162,22 @@ def test_a_mask_that_all_layers_share_is_copied_once():
     assert first is second and first is not mask and torch.equal(first, mask)
 
 
+@torch.no_grad()
+def test_a_compiled_model():
+    _, ours = both("llama")
+    tokens = torch.randint(3, 97, (2, 16))
+    torch._dynamo.reset()
+    compiled = torch.compile(ours, backend="eager")
+    plain = compiled(tokens).logits
+    with attend.hf.watch(ours) as watch:
+        torch.testing.assert_close(compiled(tokens).logits, plain)
+    with attend.hf.watch(ours) as expected:
+        ours(tokens)
+    assert watch.layers == expected.layers == [0, 1]
+    for layer in watch.layers:
+        np.testing.assert_allclose(watch.weights(layer, 1), expected.weights(layer, 1), atol=1e-6)
+
+
 @torch.inference_mode()
 def test_under_inference_mode():
     _, ours = both("llama")

@@ -228,6 +228,14 @@ def test_vmap():
         close(ours, theirs)
 
 
+@pytest.mark.filterwarnings("error:There is a performance drop")
+def test_vmap_inside_a_compiled_function():
+    inputs = [draw(3, 2, 4, 5, 8, dtype=torch.float32) for _ in range(3)]
+    f = lambda *x: torch.vmap(lambda *y: scaled_dot_product_attention(*y, is_causal=True))(*x)  # noqa: E731
+    torch._dynamo.reset()
+    close(torch.compile(f, fullgraph=True, backend="aot_eager")(*inputs), f(*inputs), 1e-6)
+
+
 def test_arrays_say_that_they_are_not_differentiated():
     q, k, v = inputs()
     for call in (lambda: torch.func.grad(lambda x: attend.attention(x, k, v).sum())(q),
