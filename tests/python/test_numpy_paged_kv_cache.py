@@ -188,7 +188,7 @@ def test_bad_arguments():
         cache.append(sequence, k, v[:, :, :3])
     with pytest.raises(ValueError, match="k has 3 dimensions, expected 4"):
         cache.append(sequence, k[0], v)
-    with pytest.raises(ValueError, match="batch is 2, expected 1"):
+    with pytest.raises(ValueError, match="sequences has 2 numbers, expected 1"):
         attend.paged_attention(q, cache, [sequence, sequence])
     with pytest.raises(TypeError, match="sequences is float64, expected whole numbers"):
         attend.paged_attention(q, cache, [0.5])
