@@ -15,6 +15,7 @@
 #include "attend/export.h"
 #include "attend/paged_kv_cache.hpp"
 #include "attend/row_statistics.hpp"
+#include "attend/state_pointer.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend {
@@ -143,7 +144,7 @@ class ATTEND_API Lens {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  StatePointer<std::unique_ptr<State>> state_;
 };
 
 }  // namespace attend

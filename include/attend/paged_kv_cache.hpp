@@ -8,6 +8,7 @@
 
 #include "attend/attention.hpp"
 #include "attend/export.h"
+#include "attend/state_pointer.hpp"
 
 namespace attend {
 
@@ -67,7 +68,7 @@ class ATTEND_API PagedKvCache {
  private:
   friend struct CacheAccess;
   struct State;
-  std::unique_ptr<State> state_;
+  StatePointer<std::unique_ptr<State>> state_;
 };
 
 // Attention over cached keys: q [B, H, M, D], batch b reading sequences[b]. Keys past a sequence's end are hidden, and

@@ -34,7 +34,8 @@ struct LookSession::State {
   std::optional<InductionProbe> probe{};
 };
 
-LookSession::LookSession(Model& model) : state_(new State{LookAccess::handle(model)}) {}
+LookSession::LookSession(Model& model)
+    : state_("LookSession", std::unique_ptr<State>(new State{LookAccess::handle(model)})) {}
 LookSession::~LookSession() = default;
 LookSession::LookSession(LookSession&&) noexcept = default;
 LookSession& LookSession::operator=(LookSession&&) noexcept = default;

@@ -15,9 +15,9 @@ namespace attend::llm {
 // Reaches inside a Model and a Look.
 struct LookAccess {
   using ModelState = Model::State;
-  static const std::shared_ptr<ModelState>& shared(const Model& model) { return model.state_; }
+  static const std::shared_ptr<ModelState>& shared(const Model& model) { return model.state_.pointer(); }
   static const ModelState& state(const Model& model) { return *model.state_; }
-  static Model handle(const Model& model) { return Model(model.state_); }  // of the same weights
+  static Model handle(const Model& model) { return Model(model.state_.pointer()); }  // of the same weights
   static const Look::State& state(const Look& look);
 };
 using ModelState = LookAccess::ModelState;

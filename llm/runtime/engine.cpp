@@ -1,6 +1,7 @@
 // The public Engine, over the running batch.
 #include "attend/llm/engine.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "llm/generate/running_batch.hpp"
@@ -35,12 +36,14 @@ struct Engine::State {
   RunningBatch batch;
 };
 
-Engine::Engine(Model& model, const EngineOptions& options) {
-  Model::State& m = *model.state_;
-  m.must_generate();
-  state_.reset(new State{model.state_, m.info.path.string(),
-                         RunningBatch(m.transformer, m.tokenizer, with_format(options, m.cache, m.context))});
-}
+Engine::Engine(Model& model, const EngineOptions& options)
+    : state_("Engine", [&] {
+        Model::State& m = *model.state_;
+        m.must_generate();
+        return std::unique_ptr<State>(
+            new State{model.state_.pointer(), m.info.path.string(),
+                      RunningBatch(m.transformer, m.tokenizer, with_format(options, m.cache, m.context))});
+      }()) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;

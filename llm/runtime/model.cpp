@@ -62,7 +62,7 @@ void Model::State::must_generate() const {
                           " embeds texts and generates none; expected a model such as llama");
 }
 
-Model::Model(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Model::Model(std::shared_ptr<State> state) : state_("Model", std::move(state)) {}
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;

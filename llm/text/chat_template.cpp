@@ -340,7 +340,8 @@ class Renderer {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(ChatStyle style) : style_(std::make_shared<const ChatStyle>(std::move(style))) {}
+ChatTemplate::ChatTemplate(ChatStyle style)
+    : style_("ChatTemplate", std::make_shared<const ChatStyle>(std::move(style))) {}
 
 const std::string& ChatTemplate::name() const {
   return style_->name;
@@ -384,7 +385,7 @@ void ChatTemplate::set_thinking(bool on) {
                           style_->name + "; in qwen3 and minimind3 it can");
   ChatStyle style = *style_;
   style.opening = *opening;
-  style_ = std::make_shared<const ChatStyle>(std::move(style));
+  style_ = {"ChatTemplate", std::make_shared<const ChatStyle>(std::move(style))};
 }
 
 std::vector<ChatPart> ChatTemplate::parts(std::span<const Message> messages, bool add_generation_prompt,

@@ -138,7 +138,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& path) {
   return tokenizer_from_gguf(io::Gguf(path), path.string());
 }
 
-Tokenizer::Tokenizer(std::unique_ptr<const TokenizerData> data) : data_(std::move(data)) {}
+Tokenizer::Tokenizer(std::unique_ptr<const TokenizerData> data) : data_("Tokenizer", std::move(data)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
@@ -211,7 +211,7 @@ const std::string& Tokenizer::chat_template() const {
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : data_(tokenizer.data_.get()), skip_special_(skip_special) {}
+    : data_(tokenizer.data_.pointer().get()), skip_special_(skip_special) {}
 
 std::string StreamDecoder::push(Token token) {
   if (!data_->present(token)) return "";

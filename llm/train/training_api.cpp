@@ -208,7 +208,7 @@ struct Learner::State {
   bool has_gradients = false;
 };
 
-Learner::Learner(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Learner::Learner(std::unique_ptr<State> state) : state_("Learner", std::move(state)) {}
 Learner::~Learner() = default;
 Learner::Learner(Learner&&) noexcept = default;
 Learner& Learner::operator=(Learner&&) noexcept = default;

@@ -98,10 +98,10 @@ void Lens::State::for_rows(
 }
 
 Lens::Lens(View q, View k, const AttentionOptions& options, const LensOptions& lens)
-    : state_(new State(q, k, options, lens)) {}
+    : state_("Lens", std::make_unique<State>(q, k, options, lens)) {}
 Lens::Lens(View q, const PagedKvCache& cache, std::span<const std::int64_t> sequences, const AttentionOptions& options,
            const LensOptions& lens)
-    : state_(new State(q, cache, sequences, options, lens)) {}
+    : state_("Lens", std::make_unique<State>(q, cache, sequences, options, lens)) {}
 Lens::~Lens() = default;
 Lens::Lens(Lens&&) noexcept = default;
 Lens& Lens::operator=(Lens&&) noexcept = default;

@@ -125,7 +125,7 @@ View described(const PagedKvCache& cache, const std::vector<std::int64_t>& lengt
 
 }  // namespace
 
-PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(new State{}) {
+PagedKvCache::PagedKvCache(const PagedKvCacheOptions& options) : state_(kOp, std::make_unique<State>()) {
   if (options.dtype != DType::f32 && options.dtype != DType::bf16 && options.dtype != DType::f16)
     fail(kOp, "dtype is " +
                   (options.dtype == DType::f64 ? "f64" : std::to_string(static_cast<std::int32_t>(options.dtype))) +

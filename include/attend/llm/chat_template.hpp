@@ -11,6 +11,7 @@
 
 #include "attend/export.h"
 #include "attend/llm/tokenizer.hpp"
+#include "attend/state_pointer.hpp"
 
 namespace attend::llm {
 
@@ -78,7 +79,7 @@ class ATTEND_API ChatTemplate {
 
  private:
   explicit ChatTemplate(ChatStyle style);
-  std::shared_ptr<const ChatStyle> style_;
+  StatePointer<std::shared_ptr<const ChatStyle>> style_;
 };
 
 enum class ContentTokens {

@@ -9,6 +9,7 @@
 
 #include "attend/export.h"
 #include "attend/llm/sampling.hpp"
+#include "attend/state_pointer.hpp"
 
 namespace attend::llm {
 
@@ -81,7 +82,7 @@ class ATTEND_API Engine {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  StatePointer<std::unique_ptr<State>> state_;
 };
 
 }  // namespace attend::llm

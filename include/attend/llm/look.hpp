@@ -15,6 +15,7 @@
 #include "attend/lens.hpp"
 #include "attend/llm/model.hpp"
 #include "attend/row_statistics.hpp"
+#include "attend/state_pointer.hpp"
 #include "attend/tensor.hpp"
 
 namespace attend::llm {
@@ -214,11 +215,11 @@ class ATTEND_API Look {
   void back(std::int64_t count = 1);  // forgets the last tokens, but never those the run began with
 
   struct State;
-  explicit Look(std::shared_ptr<State> state) : state_(std::move(state)) {}  // for attend itself
+  explicit Look(std::shared_ptr<State> state) : state_("Look", std::move(state)) {}  // for attend itself
 
  private:
   friend struct LookAccess;
-  std::shared_ptr<State> state_;
+  StatePointer<std::shared_ptr<State>> state_;
 };
 
 // Where a head attends on random tokens that come twice: the mean weight on the token that followed the last time.
@@ -248,7 +249,7 @@ class ATTEND_API LookSession {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  StatePointer<std::unique_ptr<State>> state_;
 };
 
 // ---- Two runs side by side ----

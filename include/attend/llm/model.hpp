@@ -15,6 +15,7 @@
 #include "attend/llm/engine.hpp"
 #include "attend/llm/sampling.hpp"
 #include "attend/llm/tokenizer.hpp"
+#include "attend/state_pointer.hpp"
 
 namespace attend::llm {
 
@@ -116,7 +117,7 @@ class ATTEND_API Model {
   friend struct LookAccess;
   struct State;
   explicit Model(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;  // engines, sessions and looks of the model share it
+  StatePointer<std::shared_ptr<State>> state_;  // engines, sessions and looks of the model share it
 };
 
 }  // namespace attend::llm

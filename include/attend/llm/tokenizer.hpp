@@ -12,6 +12,7 @@
 
 #include "attend/export.h"
 #include "attend/llm/sampling.hpp"
+#include "attend/state_pointer.hpp"
 
 namespace attend::llm {
 
@@ -62,7 +63,7 @@ class ATTEND_API Tokenizer {
 
  private:
   friend class StreamDecoder;
-  std::unique_ptr<const TokenizerData> data_;
+  StatePointer<std::unique_ptr<const TokenizerData>> data_;
 };
 
 // decode(), a token at a time: what push() and finish() give, joined, is what decode() gives for all tokens at once,

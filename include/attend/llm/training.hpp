@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attend/export.h"
+#include "attend/state_pointer.hpp"
 
 namespace attend::llm {
 
@@ -127,7 +128,7 @@ class ATTEND_API Learner {
  private:
   struct State;
   explicit Learner(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  StatePointer<std::unique_ptr<State>> state_;
 };
 
 }  // namespace attend::llm
