@@ -7,6 +7,7 @@
 #include "llm/generate/running_batch.hpp"
 #include "llm/runtime/file_errors.hpp"
 #include "llm/runtime/model_state.hpp"
+#include "llm/runtime/open_model.hpp"
 
 namespace attend::llm {
 namespace {
@@ -49,6 +50,11 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
 std::int64_t Engine::submit(Request request) {
+  const Model::State& model = *state_->model;
+  if (!request.ignore_eos) {
+    const std::vector<Token> stops = stop_tokens(model.tokenizer, model.config(), nullptr);
+    request.stop_tokens.insert(request.stop_tokens.end(), stops.begin(), stops.end());
+  }
   return state_->batch.submit(std::move(request));
 }
 void Engine::cancel(std::int64_t request) {

@@ -171,6 +171,38 @@ TEST_F(LlmModel, AnEngineAnswersManyAsEachAlone) {
   EXPECT_GT(engine.kept_tokens(), 0);
 }
 
+// A model's own stop tokens end a request of the engine, as they end generate(); more may be added, or none may count.
+TEST_F(LlmModel, AnEngineStopsWhereTheModelDoes) {
+  const std::vector<Token> prompt = open().tokenizer().encode("once upon");
+  const std::vector<Token> whole = open().generate(prompt, {.max_tokens = 20}).tokens;
+  ASSERT_EQ(whole.size(), 20U);
+  const Token end = whole[9], earlier = whole[4];
+  std::string config = read_text(golden_.path() / "config.json");
+  const std::string old = "\"eos_token_id\": 2";
+  config.replace(config.find(old), old.size(), "\"eos_token_id\": " + std::to_string(end));
+  write_text(golden_.path() / "config.json", config);
+
+  Model model = open();
+  const Answer expected = model.generate(prompt, {.max_tokens = 20});
+  ASSERT_EQ(expected.finish, Finish::stop_token);
+  ASSERT_LT(expected.tokens.size(), 10U);
+  Engine engine(model);
+  const auto answer = [&](Request request) {
+    request.prompt = prompt, request.max_tokens = 20;
+    (void)engine.submit(std::move(request));
+    std::vector<Token> tokens;
+    while (!engine.idle())
+      for (const Event& event : engine.step())
+        if (event.has_token && event.finish != Finish::stop_token) tokens.push_back(event.choice.token);
+    return tokens;
+  };
+  EXPECT_EQ(answer({}), expected.tokens);
+  EXPECT_EQ(answer({.stop_tokens = {earlier}}),
+            model.generate(prompt, {.max_tokens = 20, .stop_tokens = {earlier}}).tokens);
+  EXPECT_EQ(answer({.ignore_eos = true}), whole);
+  EXPECT_EQ(answer({.stop_tokens = {end}, .ignore_eos = true}), expected.tokens);
+}
+
 TEST_F(LlmModel, AnEngineOutlivesItsModel) {
   std::optional<Model> model(open());
   const std::vector<Token> prompt = {1, 2, 3};

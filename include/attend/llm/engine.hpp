@@ -32,9 +32,10 @@ struct Request {
   std::vector<Token> prompt{};
   std::int64_t max_tokens = 256;
   Sampling sampling{};
-  std::vector<std::string> stop{};  // texts that end the answer; they are not part of it
-  std::vector<Token> stop_tokens{};
-  std::vector<Token> shown{};                     // special tokens that are part of the text all the same
+  std::vector<std::string> stop{};   // texts that end the answer; they are not part of it
+  std::vector<Token> stop_tokens{};  // besides those of the model; for a chat add Model::stop_tokens(&template)
+  bool ignore_eos = false;           // the model's stop tokens do not end the answer; it runs to max_tokens
+  std::vector<Token> shown{};        // special tokens that are part of the text all the same
   std::shared_ptr<TokenConstraint> constraint{};  // for this request alone; null: any token may come
   bool rate_prompt = false;                       // log-probabilities of the prompt's tokens too, in its first event
 };
