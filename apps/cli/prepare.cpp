@@ -68,7 +68,7 @@ Command add_prepare(Program& program) {
   app.add_option("--column", a->column, kColumnHelp).type_name("NAME");
   app.add_flag("--force", a->force, "Replace what is at DATA");
   app.footer(fmt::format(
-      "Files: {}.\n"
+      "Files: {}.\n\n"
       "A file of text is one document, or several between lines that hold only <|endoftext|>. JSON is an array, or a\n"
       "value a line; the first row of CSV names its columns. A row is a text, or has the fields of one of these "
       "forms:\n"

@@ -112,14 +112,19 @@ void RecordReader::read(const Take& take, const PrepareProgress& progress, const
   for (const fs::path& path : files_.files) {
     io::TextStream in(path);
     check_begins_as_text(in.peek(512), in.name());
-    const Take told = [&](const Record& record) {
-      take(record);
+    const auto tell = [&] {
       if (progress) progress(stage, before + in.bytes_read(), files_.bytes);
     };
-    const OnRow on_row = [&](const std::string& place, const ParseRow& parse) { take_row(place, parse, told); };
+    const OnRow on_row = [&](const std::string& place, const ParseRow& parse) {
+      take_row(place, parse, take);
+      tell();
+    };
     switch (file_format(path)) {
       case FileFormat::text:
-        read_text(in, told);
+        read_text(in, [&](const Record& record) {
+          take(record);
+          tell();
+        });
         break;
       case FileFormat::json:
         read_json_rows(in, on_row);

@@ -191,6 +191,17 @@ TEST_F(RowFiles, WhatIsNotTextIsRefusedWithTheWayOut) {
   EXPECT_EQ(texts("a.txt", "<p>a fragment"), Texts{"<p>a fragment"});
 }
 
+TEST_F(RowFiles, AReadThatSkipsEveryRowCanBeStopped) {
+  std::string rows;
+  for (int n = 0; n < 100; ++n) rows += "{\"text\": 5}\n";
+  RecordReader reader({write("a.jsonl", rows)}, true);
+  const auto stop = [&](const char*, std::int64_t done, std::int64_t all) {
+    if (done > all / 2) throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(reader.read([](const Record&) {}, stop, ""), std::runtime_error);
+  EXPECT_LT(reader.report().rows, 100);
+}
+
 TEST_F(RowFiles, AReportNamesFormsReasonsAndFilesThatAreNotRead) {
   write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n{\"text\": 2}\n{\"q\": \"q\", \"a\": \"a\"}\n");
   write("b.csv", "text\nb\n");
