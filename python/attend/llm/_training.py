@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from .. import _core
 from .._errors import FileError, InvalidArgument
 from . import _arguments as arguments
+from ._documents import Inputs
 from ._model import Model
 from ._tokenizer import Tokenizer
 
-#: Documents given as Python objects: texts, or dicts as a line of JSONL holds them.
-Documents = Sequence[Union[str, Mapping[str, Any]]]
 Progress = Callable[[str, int, int], None]
 
 
@@ -40,52 +38,17 @@ def stories(count: int, *, seed: int = 1, language: str = "both", format: str = 
             for n in range(arguments.number(count, "count", 0, 2**40))]
 
 
-class _Inputs:
-    """Files, folders, or documents that are written to a file for as long as they are read."""
-
-    def __init__(self, texts: Any) -> None:
-        self._file: Optional[str] = None
-        if isinstance(texts, (str, os.PathLike)):
-            texts = [texts] if os.path.exists(texts) else self._no_such(texts)
-        if not isinstance(texts, (list, tuple)) or not texts:
-            raise TypeError("texts: expected a path, a list of paths, or a list of documents (str, or dicts as in JSONL)")
-        if all(isinstance(one, os.PathLike) or (isinstance(one, str) and os.path.exists(one)) for one in texts):
-            self.paths = [arguments.path_bytes(one, f"texts[{n}]") for n, one in enumerate(texts)]
-            return
-        handle, self._file = tempfile.mkstemp(suffix=".jsonl")
-        try:
-            with open(handle, "w", encoding="utf-8") as lines:
-                for n, one in enumerate(texts):
-                    document = {"text": arguments.text(one, f"texts[{n}]")} if isinstance(one, str) else dict(one)
-                    lines.write(json.dumps(document, ensure_ascii=False) + "\n")
-        except BaseException:
-            self.__exit__()
-            raise
-        self.paths = [os.fsencode(self._file)]
-
-    @staticmethod
-    def _no_such(path: Any) -> List[Any]:
-        raise InvalidArgument(f"texts: there is no file or folder {os.fspath(path)!r}; documents are given as a list")
-
-    def __enter__(self) -> List[bytes]:
-        return self.paths
-
-    def __exit__(self, *_: Any) -> None:
-        if self._file is not None:
-            os.remove(self._file)
-
-
 def train_tokenizer(texts: Any, out: Any, *, vocabulary: int = 2048, skip_broken: bool = False, replace: bool = False,
-                    progress: Optional[Progress] = None) -> Tokenizer:
+                    column: str = "", progress: Optional[Progress] = None) -> Tokenizer:
     """Learns a byte-level BPE with ChatML's markers from texts, writes it into the folder ``out``, and opens it.
 
-    texts: as for prepare().
+    texts, column: as for prepare().
 
     >>> tok = llm.train_tokenizer(llm.stories(2000), "tokenizer", vocabulary=1024)
     """
-    with _Inputs(texts) as paths:
+    with Inputs(texts) as paths:
         _core.make_tokenizer(paths, arguments.path_bytes(out, "out"), arguments.number(vocabulary, "vocabulary", 260, 2**20),
-                             bool(skip_broken), bool(replace), progress)
+                             bool(skip_broken), bool(replace), progress, arguments.text(column, "column"))
     return Tokenizer(out)
 
 
@@ -99,8 +62,10 @@ class Data:
     tokens: int
     learnt: int  #: tokens that are to be predicted: of a chat, what the assistant says
     vocabulary: int
-    skipped: int  #: broken lines that were left out
+    skipped: int  #: rows that could not be used and were left out
     nats: float  #: information of the documents, where their maker told it; 0: not known
+    rows: int = 0  #: that were read, the skipped ones included
+    report: Tuple[str, ...] = ()  #: what was read, and what was skipped and why
 
     def __fspath__(self) -> str:
         return self.path
@@ -142,21 +107,27 @@ class Data:
             yield tokens, targets
 
 
-def prepare(texts: Any, out: Any, *, tokenizer: Any = None, vocabulary: int = 2048, skip_broken: bool = False,
-            replace: bool = False, progress: Optional[Progress] = None) -> Data:
+def prepare(texts: Any, out: Any, *, tokenizer: Any = None, vocabulary: int = 2048, column: str = "",
+            skip_broken: bool = False, replace: bool = False, progress: Optional[Progress] = None) -> Data:
     """Makes tokens to train on, in the folder ``out``.
 
-    texts: files or folders (.txt, .jsonl), or a list of documents: str, or dicts such as {"text": ...},
-        {"conversations": [...]}, {"chosen": [...], "rejected": [...]}.
+    texts: files or folders (text, JSON, JSON Lines and CSV, each also as .gz and .zst; Parquet, with pyarrow; of a folder with
+        Parquet files only those), or documents: str, or dicts of one of the forms below, as a list, an iterable, a pandas
+        DataFrame, a datasets.Dataset or a pyarrow.Table.
     tokenizer: that of a model, a folder or other data; None: one of ``vocabulary`` tokens is learnt from the texts.
+    column: the name of a column or field that holds a text to learn; "": a row has one of these forms:
+        {"text": ...}; {"messages": [...], "tools": [...]} (OpenAI); {"conversations": [...], "system": ...} (ShareGPT,
+        MiniMind); {"instruction": ..., "input": ..., "output": ...} (Alpaca); {"prompt": ..., "completion": ...};
+        {"prompt": ..., "chosen": ..., "rejected": ...} (pairs, for DPO).
+    skip_broken: leave out rows that cannot be used; ``report`` of the result says how many, and why.
 
     >>> data = llm.prepare(llm.stories(20000), "data")
     """
-    with _Inputs(texts) as paths:
+    with Inputs(texts) as paths:
         made = _core.make_data(paths, arguments.path_bytes(out, "out"), arguments.number(vocabulary, "vocabulary", 260, 2**20),
-                               bool(skip_broken), bool(replace), progress,
+                               bool(skip_broken), bool(replace), progress, arguments.text(column, "column"),
                                b"" if tokenizer is None else arguments.path_bytes(tokenizer, "tokenizer"))
-    return Data(os.fspath(out), **made)
+    return Data(os.fspath(out), **{**made, "report": tuple(made["report"])})
 
 
 # --- whole stages ---

@@ -23,11 +23,11 @@ std::string text_of(const nb::bytes& bytes) {
 }
 
 llm::TextInputs inputs_of(const std::vector<nb::bytes>& paths, const nb::bytes& out, Number vocabulary,
-                          bool skip_broken, bool replace, const nb::object& progress) {
+                          bool skip_broken, bool replace, const nb::object& progress, const std::string& column) {
   llm::TextInputs inputs;
   for (const nb::bytes& path : paths) inputs.paths.emplace_back(text_of(path));
   inputs.out = text_of(out), inputs.vocabulary = vocabulary;
-  inputs.skip_broken = skip_broken, inputs.replace = replace;
+  inputs.skip_broken = skip_broken, inputs.replace = replace, inputs.column = column;
   inputs.progress = [progress = &progress](const char* stage, Number done, Number all) {
     const GilAcquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -45,6 +45,8 @@ nb::dict fields(const llm::PreparedData& data) {
   named["vocabulary"] = data.vocabulary;
   named["skipped"] = data.skipped;
   named["nats"] = data.nats;
+  named["rows"] = data.rows;
+  named["report"] = data.report;
   return named;
 }
 
@@ -227,17 +229,17 @@ void bind_training(nb::module_& m) {
   m.def(
       "make_tokenizer",
       [](const std::vector<nb::bytes>& paths, const nb::bytes& out, Number vocabulary, bool skip, bool replace,
-         const nb::object& progress) {
-        const llm::TextInputs inputs = inputs_of(paths, out, vocabulary, skip, replace, progress);
+         const nb::object& progress, const std::string& column) {
+        const llm::TextInputs inputs = inputs_of(paths, out, vocabulary, skip, replace, progress, column);
         const GilRelease release;
         llm::make_tokenizer(inputs);
       },
-      "paths"_a, "out"_a, "vocabulary"_a, "skip_broken"_a, "replace"_a, "progress"_a.none());
+      "paths"_a, "out"_a, "vocabulary"_a, "skip_broken"_a, "replace"_a, "progress"_a.none(), "column"_a);
   m.def(
       "make_data",
       [](const std::vector<nb::bytes>& paths, const nb::bytes& out, Number vocabulary, bool skip, bool replace,
-         const nb::object& progress, const nb::bytes& tokenizer) {
-        const llm::TextInputs inputs = inputs_of(paths, out, vocabulary, skip, replace, progress);
+         const nb::object& progress, const std::string& column, const nb::bytes& tokenizer) {
+        const llm::TextInputs inputs = inputs_of(paths, out, vocabulary, skip, replace, progress, column);
         const std::string from = text_of(tokenizer);
         llm::PreparedData data;
         {
@@ -246,7 +248,7 @@ void bind_training(nb::module_& m) {
         }
         return fields(data);
       },
-      "paths"_a, "out"_a, "vocabulary"_a, "skip_broken"_a, "replace"_a, "progress"_a.none(), "tokenizer"_a);
+      "paths"_a, "out"_a, "vocabulary"_a, "skip_broken"_a, "replace"_a, "progress"_a.none(), "column"_a, "tokenizer"_a);
   m.def("training_defaults", &llm::training_defaults, "stage"_a, "shape"_a);
   m.def("run_training", &run_training, "stage"_a, "settings"_a, "data"_a, "start"_a, "folder"_a, "watch"_a,
         "step"_a.none(), "validation"_a.none(), "sample"_a.none(), "note"_a.none());
