@@ -54,7 +54,7 @@ def mask_of(rule: Optional[masks.Mask], options: Options) -> masks.Mask:
     if options.right == 0:
         mask = mask & masks.causal(align)
     if options.left >= 0:
-        mask = mask & masks.window(options.left, align=align)
+        mask = mask & masks.window(options.left, masks.UNLIMITED, align=align)
     return mask if options.visible is None else mask & masks.dense(options.visible.numpy())
 
 
