@@ -264,7 +264,8 @@ void add_change_arguments(const Subcommand& app, Arguments& a) {
       .check(whole_number(0, std::int64_t{1} << 20))
       .type_name("N")
       .show_default();
-  app.add_flag("--relations", a.relations, "Score every head on the known relations of generated stories instead");
+  app.add_flag("--relations", a.relations,
+               "Score every head on the known relations of generated stories, against simple rules, instead");
   app.add_option("--stories", a.stories, "With --relations: so many stories")
       .check(whole_number(1, 100000))
       .type_name("N")

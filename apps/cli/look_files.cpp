@@ -187,7 +187,14 @@ std::string relations_json(const std::vector<llm::RelationReport>& reports) {
                 object.string("relation", report.relation);
                 object.number("cases", report.cases);
                 object.number("chance", report.chance);
-                object.number("distance", report.distance);
+                object.put("rules", list(report.rules, [](const llm::RelationRule& rule) {
+                             io::JsonObject one;
+                             one.string("rule", rule.rule);
+                             one.number("rate", rule.rate);
+                             if (rule.distance != 0) one.number("distance", rule.distance);
+                             return one.text();
+                           }));
+                object.number("rule_wrong", report.rule_wrong);
                 object.number("confidence", report.confidence);
                 object.put("heads", list(report.heads, [](const llm::RelationScore& score) {
                              io::JsonObject one;
@@ -199,6 +206,7 @@ std::string relations_json(const std::vector<llm::RelationReport>& reports) {
                              one.number("high", score.high);
                              one.number("weight", score.weight);
                              one.truth("holds", score.holds);
+                             one.number("hits_rule_wrong", score.hits_rule_wrong);
                              return one.text();
                            }));
                 return object.text();

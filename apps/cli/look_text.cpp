@@ -139,12 +139,21 @@ std::string numbers(const std::vector<double>& values, std::size_t most) {
   return text + (values.size() > most ? "  ..." : "");
 }
 
-const char* words_of(const std::string& relation, bool later) {
-  // A causal model looks from the word that comes later.
-  if (relation == "adjective_noun") return later ? "noun -> its adjective" : "adjective -> its noun";
+// A causal model attends from the word that comes later, whichever of the two that is.
+const char* words_of(const std::string& relation) {
+  if (relation == "adjective_noun") return "noun and its adjective: the later word -> the earlier one";
   if (relation == "pronoun_antecedent") return "pronoun -> the name it stands for";
   if (relation == "verb_subject") return "verb -> its subject";
   return "name or noun said again -> the first time";
+}
+
+void print_rules(const llm::RelationReport& report) {
+  constexpr std::size_t kShown = 3;
+  for (std::size_t n = 0; n < std::min(kShown, report.rules.size()); ++n) {
+    const llm::RelationRule& rule = report.rules[n];
+    fmt::print("  {}    {:.3f} {}{}\n", n == 0 ? "chance" : "      ", rule.rate, rule.rule,
+               rule.distance != 0 ? fmt::format(": {} back", io::counted(rule.distance, "token")) : "");
+  }
 }
 
 }  // namespace
@@ -239,17 +248,18 @@ void print_cell(const Looked& looked, std::int64_t query, std::int64_t key) {
 void print_relations(const std::vector<llm::RelationReport>& reports, const draw::Screen& screen) {
   if (reports.empty()) return;
   fmt::print(
-      "A head hits where its largest weight (without the first token's) lies on the related word. Chance is the best\n"
-      "fixed distance. Intervals are Wilson's over as many cases as vary like independent ones, {:.4f} % each:\n"
-      "95 % for all heads and relations together. A head is named where its interval lies above chance.\n",
+      "A head hits where its largest weight (without the first token's) is on the related word. Chance is the rate of\n"
+      "the best simple rule, which needs no model; in every second story such rules are often wrong. Intervals are\n"
+      "Wilson's over as many cases as vary like independent ones, {:.4f} % each: 95 % for all heads and relations\n"
+      "together. A head is named where its interval is above chance.\n",
       100 * reports[0].confidence);
   for (const llm::RelationReport& report : reports) {
-    heading(screen, fmt::format("{} ({})", words_of(report.relation, true), io::counted(report.cases, "case")));
+    heading(screen, fmt::format("{} ({})", words_of(report.relation), io::counted(report.cases, "case")));
     if (report.cases == 0) {
       fmt::print("  none in these stories\n");
       continue;
     }
-    fmt::print("  chance    {:.3f} by always looking {:.0f} tokens back\n", report.chance, report.distance);
+    print_rules(report);
     std::vector<llm::RelationScore> order = report.heads;
     std::sort(order.begin(), order.end(), [](const llm::RelationScore& a, const llm::RelationScore& b) {
       return std::tuple(-a.rate, a.layer, a.head) < std::tuple(-b.rate, b.layer, b.head);
@@ -258,8 +268,9 @@ void print_relations(const std::vector<llm::RelationReport>& reports, const draw
     constexpr std::int64_t kShown = 5;
     for (std::int64_t n = 0; n < std::min(kShown, std::ssize(order)); ++n) {
       const llm::RelationScore& s = order[static_cast<std::size_t>(n)];
-      fmt::print("  {:>6}    {:.3f}  [{:.3f}, {:.3f}]  weight {:.3f}  {}\n", fmt::format("{}.{}", s.layer, s.head),
-                 s.rate, s.low, s.high, s.weight, s.holds ? "above chance" : "not shown to be above chance");
+      fmt::print("  {:>6}    {:.3f}  [{:.3f}, {:.3f}]  weight {:.3f}  rule wrong: {} of {}  {}\n",
+                 fmt::format("{}.{}", s.layer, s.head), s.rate, s.low, s.high, s.weight, s.hits_rule_wrong,
+                 report.rule_wrong, s.holds ? "above chance" : "not shown to be above chance");
     }
     if (report.best) {
       const llm::RelationScore& best = report.heads[static_cast<std::size_t>(*report.best)];

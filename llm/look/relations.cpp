@@ -1,12 +1,15 @@
-// Every head on the known relations of generated stories, against chance.
+// Every head on the known relations of generated stories, against the best simple rule.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "attend/error.hpp"
+#include "llm/look/contrast_story.hpp"
 #include "llm/look/look_state.hpp"
+#include "llm/look/relation_rules.hpp"
 #include "llm/look/wilson.hpp"
 #include "llm/train/story.hpp"
 
@@ -17,11 +20,14 @@ constexpr double kConfidence = 0.95;  // for all heads and relations together
 constexpr RelationKind kKinds[] = {RelationKind::adjective_noun, RelationKind::pronoun_antecedent,
                                    RelationKind::verb_subject, RelationKind::repeat_first};
 constexpr std::size_t kKindCount = std::size(kKinds);
+constexpr const char* kFixedDistance = "a fixed distance";
 
 // From one token to the tokens of a word.
 struct Case {
   std::size_t kind;
   std::int64_t query, first_key, last_key;  // inclusive
+  RuleHits rules;                           // that name the word
+  std::size_t story = 0;
 };
 
 // Where each token ends in the text, in bytes; empty if the tokens do not say the text back.
@@ -54,11 +60,13 @@ std::pair<std::int64_t, std::int64_t> tokens_of(const std::vector<std::int64_t>&
 std::vector<Case> cases_of(const Story& story, const std::vector<std::int64_t>& ends, bool causal, std::int64_t sinks) {
   std::vector<Case> cases;
   for (const Relation& relation : story.relations) {
-    auto from = tokens_of(ends, relation.from), to = tokens_of(ends, relation.to);
-    if (causal && from.second < to.first) std::swap(from, to);
+    Span query = relation.from, key = relation.to;
+    if (causal && query.begin < key.begin) std::swap(query, key);
+    const auto from = tokens_of(ends, query), to = tokens_of(ends, key);
     const auto kind = static_cast<std::size_t>(std::find(std::begin(kKinds), std::end(kKinds), relation.kind) - kKinds);
     const bool apart = from.second < to.first || to.second < from.first;
-    if (apart && to.first >= sinks) cases.push_back({kind, from.second, to.first, to.second});
+    if (apart && to.first >= sinks)
+      cases.push_back({kind, from.second, to.first, to.second, rules_that_name(story, query, key)});
   }
   return cases;
 }
@@ -66,7 +74,6 @@ std::vector<Case> cases_of(const Story& story, const std::vector<std::int64_t>& 
 // Hits and cases of one head (or one fixed distance) on one relation, by story.
 struct Tally {
   std::int64_t cases = 0, hits = 0;
-  double weight = 0;
   double squares = 0, cross = 0, sizes = 0;  // sums over stories of hits^2, hits * cases, cases^2
 
   void add_story(std::int64_t story_cases, std::int64_t story_hits) {
@@ -84,80 +91,150 @@ struct Tally {
   }
 };
 
-class Scorer {
+// The cases of one relation, and what each head made of them.
+class RelationCases {
  public:
-  Scorer(std::int64_t heads, std::int64_t sinks) : heads_(heads), sinks_(sinks) {
-    for (auto& tallies : tallies_) tallies.resize(static_cast<std::size_t>(heads));
+  explicit RelationCases(std::int64_t heads)
+      : hits_(static_cast<std::size_t>(heads)), weights_(static_cast<std::size_t>(heads)) {}
+
+  void add(const Case& one) { cases_.push_back(one); }
+  void add_hit(std::int64_t head, bool hit, double weight) {
+    hits_[static_cast<std::size_t>(head)].push_back(hit);
+    weights_[static_cast<std::size_t>(head)] += weight;
+  }
+  std::int64_t count() const { return std::ssize(cases_); }
+
+  // Best first: the best fixed distance, and each rule that names a word.
+  std::vector<RelationRule> rules() const {
+    std::map<std::int64_t, std::int64_t> distances;
+    std::array<std::int64_t, kRelationRules> named{};
+    for (const Case& one : cases_) {
+      // A word of several tokens may count for several distances.
+      for (std::int64_t key = one.first_key; key <= one.last_key; ++key) ++distances[one.query - key];
+      for (std::size_t rule = 0; rule < kRelationRules; ++rule) named[rule] += one.rules[rule];
+    }
+    const auto rate = [&](std::int64_t hits) {
+      return count() > 0 ? static_cast<double>(hits) / static_cast<double>(count()) : 0;
+    };
+    RelationRule distance{.rule = kFixedDistance};
+    for (const auto& [back, hits] : distances)
+      if (rate(hits) > distance.rate) distance.rate = rate(hits), distance.distance = back;
+    std::vector<RelationRule> rules = {distance};
+    for (std::size_t rule = 0; rule < kRelationRules; ++rule)
+      rules.push_back({.rule = rule_name(rule), .rate = rate(named[rule])});
+    std::stable_sort(rules.begin(), rules.end(),
+                     [](const RelationRule& a, const RelationRule& b) { return a.rate > b.rate; });
+    return rules;
   }
 
-  void add(const Look& look, const std::vector<Case>& cases) {
-    std::array<std::int64_t, kKindCount> counts{};
-    for (const Case& one : cases) ++counts[one.kind];
-    for (std::size_t kind = 0; kind < kKindCount; ++kind) stories_[kind].push_back(counts[kind]);
-    for (std::int64_t n = 0; n < heads_; ++n) add_head(look, cases, counts, n);
-    // How often each distance alone would have hit: a word of several tokens may count for several distances.
-    for (const Case& one : cases)
-      for (std::int64_t key = one.first_key; key <= one.last_key; ++key) ++distances_[one.kind][one.query - key];
+  std::vector<bool> named_by(const RelationRule& rule) const {
+    std::vector<bool> right;
+    for (const Case& one : cases_) {
+      const std::int64_t key = one.query - rule.distance;
+      bool hit = rule.rule == kFixedDistance && key >= one.first_key && key <= one.last_key;
+      for (std::size_t n = 0; n < kRelationRules; ++n) hit = hit || (rule.rule == rule_name(n) && one.rules[n]);
+      right.push_back(hit);
+    }
+    return right;
+  }
+
+  Tally tally(std::int64_t head) const {
+    Tally tally;
+    const std::vector<bool>& hits = hits_[static_cast<std::size_t>(head)];
+    for (std::size_t n = 0; n < cases_.size();) {
+      std::int64_t cases = 0, found = 0;
+      for (const std::size_t story = cases_[n].story; n < cases_.size() && cases_[n].story == story; ++n)
+        ++cases, found += hits[n];
+      tally.add_story(cases, found);
+    }
+    return tally;
+  }
+  std::int64_t hits_without(std::int64_t head, const std::vector<bool>& right) const {
+    std::int64_t found = 0;
+    for (std::size_t n = 0; n < right.size(); ++n) found += !right[n] && hits_[static_cast<std::size_t>(head)][n];
+    return found;
+  }
+  double mean_weight(std::int64_t head) const {
+    return count() > 0 ? weights_[static_cast<std::size_t>(head)] / static_cast<double>(count()) : 0;
+  }
+
+ private:
+  std::vector<Case> cases_;
+  std::vector<std::vector<bool>> hits_;  // [heads][cases]
+  std::vector<double> weights_;          // on the related words, summed
+};
+
+class Scorer {
+ public:
+  Scorer(std::int64_t heads, std::int64_t sinks)
+      : heads_(heads), sinks_(sinks), kinds_(kKindCount, RelationCases(heads)) {}
+
+  void add(const Look& look, std::vector<Case> cases) {
+    for (Case& one : cases) {
+      one.story = stories_;
+      kinds_[one.kind].add(one);
+    }
+    for (std::int64_t n = 0; n < heads_; ++n) add_head(look, cases, n);
+    ++stories_;
   }
 
   std::vector<RelationReport> reports(std::int64_t heads_a_layer) const {
     std::vector<RelationReport> reports;
-    const double miss = (1 - kConfidence) / static_cast<double>(heads_ * static_cast<std::int64_t>(kKindCount));
-    for (std::size_t kind = 0; kind < kKindCount; ++kind) {
-      RelationReport report;
-      report.relation = name_of(kKinds[kind]);
-      report.confidence = 1 - miss;
-      for (const std::int64_t count : stories_[kind]) report.cases += count;
-      for (const auto& [distance, hits] : distances_[kind])
-        if (const double rate = static_cast<double>(hits) / static_cast<double>(report.cases); rate > report.chance)
-          report.chance = rate, report.distance = static_cast<double>(distance);
-      for (std::int64_t n = 0; n < heads_; ++n) {
-        const Tally& tally = tallies_[kind][static_cast<std::size_t>(n)];
-        const Interval interval = wilson_interval(tally.rate(), tally.effective(), miss);
-        report.heads.push_back({.layer = n / heads_a_layer,
-                                .head = n % heads_a_layer,
-                                .cases = tally.cases,
-                                .hits = tally.hits,
-                                .rate = tally.rate(),
-                                .low = interval.low,
-                                .high = interval.high,
-                                .chance = report.chance,
-                                .weight = tally.cases > 0 ? tally.weight / static_cast<double>(tally.cases) : 0,
-                                .holds = tally.cases > 0 && interval.low > report.chance});
-        const RelationScore& score = report.heads.back();
-        if (score.holds && (!report.best || score.rate > report.heads[static_cast<std::size_t>(*report.best)].rate))
-          report.best = n;
-      }
-      reports.push_back(std::move(report));
-    }
+    for (std::size_t kind = 0; kind < kKindCount; ++kind) reports.push_back(report(kind, heads_a_layer));
     return reports;
   }
 
  private:
-  void add_head(const Look& look, const std::vector<Case>& cases, const std::array<std::int64_t, kKindCount>& counts,
-                std::int64_t n) {
+  RelationReport report(std::size_t kind, std::int64_t heads_a_layer) const {
+    const RelationCases& cases = kinds_[kind];
+    const double miss = (1 - kConfidence) / static_cast<double>(heads_ * static_cast<std::int64_t>(kKindCount));
+    RelationReport report;
+    report.relation = name_of(kKinds[kind]);
+    report.cases = cases.count();
+    report.rules = cases.rules();
+    report.chance = report.rules.front().rate;
+    report.confidence = 1 - miss;
+    const std::vector<bool> right = cases.named_by(report.rules.front());
+    report.rule_wrong = std::count(right.begin(), right.end(), false);
+    for (std::int64_t n = 0; n < heads_; ++n) {
+      const Tally tally = cases.tally(n);
+      const Interval interval = wilson_interval(tally.rate(), tally.effective(), miss);
+      report.heads.push_back({.layer = n / heads_a_layer,
+                              .head = n % heads_a_layer,
+                              .cases = tally.cases,
+                              .hits = tally.hits,
+                              .rate = tally.rate(),
+                              .low = interval.low,
+                              .high = interval.high,
+                              .chance = report.chance,
+                              .weight = cases.mean_weight(n),
+                              .holds = tally.cases > 0 && interval.low > report.chance,
+                              .hits_rule_wrong = cases.hits_without(n, right)});
+      const RelationScore& score = report.heads.back();
+      if (score.holds && (!report.best || score.rate > report.heads[static_cast<std::size_t>(*report.best)].rate))
+        report.best = n;
+    }
+    return report;
+  }
+
+  void add_head(const Look& look, const std::vector<Case>& cases, std::int64_t n) {
     const std::vector<float> weights = look.weights(n / look.heads(), n % look.heads());
-    std::array<std::int64_t, kKindCount> hits{};
     for (const Case& one : cases) {
       const float* row = weights.data() + one.query * look.length();
       const float* largest = std::max_element(row + sinks_, row + look.length());
       const std::int64_t at = largest - row;
-      if (*largest > 0 && at >= one.first_key && at <= one.last_key) ++hits[one.kind];
       double on_it = 0, all = 0;
       for (std::int64_t j = sinks_; j < look.length(); ++j) {
         all += static_cast<double>(row[j]);
         if (j >= one.first_key && j <= one.last_key) on_it += static_cast<double>(row[j]);
       }
-      if (all > 0) tallies_[one.kind][static_cast<std::size_t>(n)].weight += on_it / all;
+      kinds_[one.kind].add_hit(n, *largest > 0 && at >= one.first_key && at <= one.last_key, all > 0 ? on_it / all : 0);
     }
-    for (std::size_t kind = 0; kind < kKindCount; ++kind)
-      tallies_[kind][static_cast<std::size_t>(n)].add_story(counts[kind], hits[kind]);
   }
 
   std::int64_t heads_, sinks_;
-  std::array<std::vector<Tally>, kKindCount> tallies_;
-  std::array<std::vector<std::int64_t>, kKindCount> stories_;  // cases of each
-  std::array<std::map<std::int64_t, std::int64_t>, kKindCount> distances_;
+  std::vector<RelationCases> kinds_;
+  std::size_t stories_ = 0;
 };
 
 }  // namespace
@@ -171,7 +248,9 @@ std::vector<RelationReport> score_relations(LookSession& session, const Relation
   const Language language = options.chinese ? Language::chinese : Language::english;
   std::int64_t told = 0;
   for (std::int64_t n = 0; n < options.stories; ++n) {
-    const Story story = tell_story(options.seed, static_cast<std::uint64_t>(n), language);
+    const auto number = static_cast<std::uint64_t>(n);
+    const Story story =
+        n % 2 == 0 ? tell_story(options.seed, number, language) : tell_contrast_story(options.seed, number, language);
     const std::vector<Token> tokens = model.tokenizer.encode(story.text);
     const std::vector<std::int64_t> ends = token_ends(model.tokenizer, tokens, story.text);
     if (!ends.empty() && std::ssize(tokens) <= model.context) {

@@ -84,6 +84,11 @@ class Teller {
     story_.text += text;
     return {begin, here()};
   }
+  Span write(WordClass kind, std::string_view text) {
+    const Span span = write(text);
+    story_.words.push_back({kind, span});
+    return span;
+  }
   void relate(RelationKind kind, Span from, Span to) { story_.relations.push_back({kind, from, to}); }
 
   void say(std::initializer_list<Words> ways) { tell_sentence(in(*(ways.begin() + choose(ways.size())))); }
@@ -151,7 +156,7 @@ void Teller::tell_sentence(std::string_view pattern) {
     if (open == '[') {
       fill(inside);
     } else {
-      const Span verb = write(inside);
+      const Span verb = write(WordClass::verb, inside);
       if (subject_) relate(RelationKind::verb_subject, verb, *subject_);
     }
     at = end + 1;
@@ -217,9 +222,9 @@ bool Teller::clear(const Character& who) const {
 void Teller::fill_character(Character& who, std::string_view form) {
   if (form == "kind") {
     if (english()) write(article(who.kind_adjective));
-    const Span adjective = write(who.kind_adjective);
+    const Span adjective = write(WordClass::adjective, who.kind_adjective);
     if (english()) write(" ");
-    relate(RelationKind::adjective_noun, adjective, write(who.kind));
+    relate(RelationKind::adjective_noun, adjective, write(WordClass::noun, who.kind));
     return;
   }
   const bool object = form == "obj";
@@ -228,10 +233,10 @@ void Teller::fill_character(Character& who, std::string_view form) {
   Span span{};
   if (pronoun) {
     const Pronouns& words = pronouns(who.name->gender);
-    span = write(in(object ? words.object : words.subject));
+    span = write(WordClass::pronoun, in(object ? words.object : words.subject));
     relate(RelationKind::pronoun_antecedent, span, *who.last);
   } else {
-    span = write(in(who.name->name));
+    span = write(WordClass::name, in(who.name->name));
     if (who.first)
       relate(RelationKind::repeat_first, span, *who.first);
     else
@@ -250,12 +255,12 @@ void Teller::fill_thing(Possession& thing, std::string_view form) {
   if (form != "noun") {
     const std::string_view adjective = in(thing.adjective->word);
     if (form == "a") write(english() ? article(adjective) : "一" + std::string(thing.noun->measure));
-    const Span before = write(adjective);
+    const Span before = write(WordClass::adjective, adjective);
     if (english()) write(" ");
     const std::int64_t begin = here();
     relate(RelationKind::adjective_noun, before, {begin, begin + std::ssize(in(thing.noun->one))});
   }
-  const Span noun = write(in(thing.noun->one));
+  const Span noun = write(WordClass::noun, in(thing.noun->one));
   if (thing.first)
     relate(RelationKind::repeat_first, noun, *thing.first);
   else

@@ -26,6 +26,12 @@ struct Relation {
   Span from, to;
 };
 
+enum class WordClass { name, pronoun, adjective, noun, verb };
+struct Word {
+  WordClass kind;
+  Span span;
+};
+
 // `wrong` is an answer of the same kind that the story does not give.
 struct Question {
   std::string question, answer, wrong;
@@ -37,6 +43,7 @@ struct Story {
   std::string hero, hero_kind, hero_described, thing;
   std::string text;
   std::vector<Relation> relations;  // in the text, in rising order of `from`
+  std::vector<Word> words;          // names, pronouns, verbs, things and their adjectives, in the order of the text
   std::vector<Question> questions;  // each is answered by the text
   // The information of text and questions, in nats: the sum of -ln p over all random choices. No model can do better on
   // average, since the answers and everything else follow from these.

@@ -1,5 +1,6 @@
 """The model inside the program: used where none is named, and written to a file like any other."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -47,6 +48,27 @@ class EmbeddedModel(unittest.TestCase):
             self.assertEqual(said.splitlines(), list(talk.values()))
         story = self.attend("generate", "--chat", "storyteller", "Tell me a story about Lily and a red kite.", "-q").stdout
         self.assertRegex(story, r"^Once upon a time, there was .* named Lily\..* kite\. .* friends from then on\.$")
+
+    def test_relations_are_held_against_the_best_rule(self):
+        for chinese in ([], ["--chinese"]):
+            reports = json.loads(self.attend("look", "storyteller", "--relations", "--stories", "12", "--json", *chinese).stdout)
+            self.assertEqual([r["relation"] for r in reports],
+                             ["adjective_noun", "pronoun_antecedent", "verb_subject", "repeat_first"])
+            for report in reports:
+                rates = {rule["rule"]: rule["rate"] for rule in report["rules"]}
+                self.assertEqual(list(rates.values()), sorted(rates.values(), reverse=True))
+                self.assertTrue({"a fixed distance", "the last name said", "the last noun said"} <= set(rates), rates)
+                self.assertEqual(report["chance"], max(rates.values()))
+                self.assertAlmostEqual(report["cases"] - report["rule_wrong"], report["chance"] * report["cases"], places=6)
+                for head in report["heads"]:
+                    self.assertLessEqual(head["hits_rule_wrong"], min(head["hits"], report["rule_wrong"]))
+                    self.assertEqual(head["holds"], head["low"] > report["chance"])
+            pronouns = {rule["rule"]: rule["rate"] for rule in reports[1]["rules"]}
+            self.assertGreater(pronouns["the last name said"], pronouns["a fixed distance"])
+            self.assertGreaterEqual(reports[1]["rule_wrong"], 4)  # in the six contrast stories
+        text = self.attend("look", "storyteller", "--relations", "--stories", "12").stdout
+        self.assertIn("the last name said", text)
+        self.assertIn("rule wrong:", text)
 
     def test_does_not_embed(self):
         self.assertIn("minilm", self.attend("embed", "storyteller", "a text", code=2).stderr)

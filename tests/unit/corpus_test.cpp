@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/sha256.hpp"
@@ -197,8 +198,16 @@ TEST(Corpus, RelationsLieOnTheRightWords) {
     for (std::uint64_t n = 0; n < 300; ++n) {
       const Story story = tell_story(5, n, language);
       std::int64_t before = 0;
+      std::set<std::pair<std::int64_t, std::int64_t>> words;
+      for (const Word& word : story.words) {
+        EXPECT_LE(before, word.span.begin) << "not in the order of the text: " << story.text;
+        before = word.span.end;
+        words.emplace(word.span.begin, word.span.end);
+      }
+      before = 0;
       for (const Relation& r : story.relations) {
         kinds.insert(r.kind);
+        EXPECT_TRUE(words.contains({r.from.begin, r.from.end}) && words.contains({r.to.begin, r.to.end}));
         EXPECT_LE(before, r.from.begin);
         before = r.from.begin;
         for (const Span& span : {r.from, r.to}) {

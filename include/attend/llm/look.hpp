@@ -283,14 +283,23 @@ struct RelationScore {
   std::int64_t layer = 0, head = 0;
   std::int64_t cases = 0, hits = 0;    // the largest weight (without sinks) lies on the related word
   double rate = 0, low = 0, high = 0;  // hits / cases and its interval
-  double chance = 0;                   // the best of looking by distance alone: always i - d, for the best d
+  double chance = 0;                   // RelationReport::chance
   double weight = 0;                   // mean weight on the related word, without sinks
   bool holds = false;                  // the interval lies above chance
+  std::int64_t hits_rule_wrong = 0;    // hits among the cases in which the best simple rule is wrong
+};
+// A rule that needs no model: "the last name said", "a fixed distance", ...
+struct RelationRule {
+  std::string rule;
+  double rate = 0;            // of the cases in which it names the related word
+  std::int64_t distance = 0;  // tokens back; of "a fixed distance": the best one
 };
 struct RelationReport {
   std::string relation;  // "adjective_noun", ...
   std::int64_t cases = 0;
-  double chance = 0, distance = 0;     // the rate of the best fixed distance, and that distance
+  std::vector<RelationRule> rules;     // best first
+  double chance = 0;                   // the rate of the best rule
+  std::int64_t rule_wrong = 0;         // cases in which the best rule is wrong
   double confidence = 0;               // of each interval: 95 % for all heads together (Bonferroni), Wilson's
   std::vector<RelationScore> heads;    // [layers * heads]
   std::optional<std::int64_t> best{};  // of those that hold, by rate
@@ -302,7 +311,8 @@ struct RelationOptions {
   std::vector<Switch> switches{};
   OnProgress progress{};
 };
-// Every head on each relation of the generated stories, whose words' relations are known.
+// Every head on each relation of the generated stories, whose words' relations are known. In every second story the
+// simple rules are often wrong.
 ATTEND_API std::vector<RelationReport> score_relations(LookSession& session, const RelationOptions& options = {});
 
 // ---- A page ----
