@@ -57,6 +57,9 @@ std::string head_json(const llm::HeadType& type) {
   object.number("rows", type.rows);
   object.number("left_out", type.left_out);
   object.number("median_sink", type.median_sink);
+  io::JsonObject on_texts;
+  for (const llm::KindOnText& one : type.on_texts) on_texts.string(one.text, llm::name(one.kind));
+  object.put("on_texts", on_texts.text());
   return object.text();
 }
 
@@ -135,8 +138,10 @@ std::string html(const Looked& looked) {
   draw::Section one{.heading = fmt::format("Layer {}, head {}", view.layer, view.head)};
   const llm::HeadType& type = type_of(looked, view.layer, view.head);
   one.paragraphs = {
-      fmt::format("{}. Rule: {}. Runner-up: {}. {} rows scored, {} left out with more than 0.95 on sinks.",
-                  badge(type.kind), llm::rule_of(type.kind.kind), badge(type.runner_up), type.rows, type.left_out)};
+      fmt::format("{}. Rule: {}. Runner-up: {}. {} rows scored, {} left out with more than 0.95 on sinks. "
+                  "The same kind on {} of {} fixed texts.",
+                  badge(type.kind), llm::rule_of(type.kind.kind), badge(type.runner_up), type.rows, type.left_out,
+                  type.texts_of_kind(), type.on_texts.size())};
   one.pictures.emplace_back(picture_of(looked, "map"));
   if (look.length() <= 64) one.pictures.emplace_back(picture_of(looked, "lines"));
   if (looked.before && looked.before->length() == look.length())

@@ -69,28 +69,57 @@ void print_tokens(const llm::Look& look, const draw::Screen& screen) {
   fmt::print("  tokens  {}\n", lines + line);
 }
 
+// The same kind on fewer than half of the fixed texts.
+bool is_unstable(const llm::HeadType& type) {
+  return 2 * type.texts_of_kind() < std::ssize(type.on_texts);
+}
+
+void print_stability(const Looked& looked) {
+  std::int64_t same = 0, all = 0, unstable = 0;
+  for (const llm::HeadType& type : looked.types) {
+    same += type.texts_of_kind();
+    all += std::ssize(type.on_texts);
+    unstable += is_unstable(type);
+  }
+  if (all == 0) return;
+  fmt::print("     ?     {:>4}  on fewer than half of {} fixed texts the same kind as here; on average {:.0f} %\n",
+             unstable, looked.types.front().on_texts.size(),
+             100 * static_cast<double>(same) / static_cast<double>(all));
+}
+
+// "prose: induction, code: mixed"
+std::string kinds_on_texts(const llm::HeadType& type) {
+  std::string text;
+  for (const llm::KindOnText& one : type.on_texts)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", one.text, llm::name(one.kind));
+  return text;
+}
+
 void print_kinds(const Looked& looked, const draw::Screen& screen) {
   const llm::Look& look = looked.look;
   heading(screen, "kinds of heads: a row a layer, a column a head");
-  const bool wide = look.heads() * 9 + 5 <= screen.columns;
+  const bool wide = look.heads() * 10 + 5 <= screen.columns;
   fmt::print("     ");
-  for (std::int64_t head = 0; head < look.heads(); ++head) fmt::print("{:<{}}", head, wide ? 9 : 6);
+  for (std::int64_t head = 0; head < look.heads(); ++head) fmt::print("{:<{}}", head, wide ? 10 : 7);
   fmt::print("\n");
   std::map<llm::HeadKind, std::int64_t> counts;
   for (std::int64_t layer = 0; layer < look.layers(); ++layer) {
     fmt::print("{:>3}  ", layer);
     for (std::int64_t head = 0; head < look.heads(); ++head) {
-      const llm::KindScore& kind = type_of(looked, layer, head).kind;
+      const llm::HeadType& type = type_of(looked, layer, head);
+      const llm::KindScore& kind = type.kind;
       ++counts[kind.kind];
       std::string text = short_name(kind.kind);
       if (wide && kind.kind != llm::HeadKind::mixed)
         text += fmt::format("{:.2f}", kind.score).substr(kind.score < 1 ? 1 : 0);
-      fmt::print("{:<{}}", text, wide ? 9 : 6);
+      if (is_unstable(type)) text += '?';
+      fmt::print("{:<{}}", text, wide ? 10 : 7);
     }
     fmt::print("\n");
   }
   for (const auto& [kind, count] : counts)
     fmt::print("     {:<6}{:>4}  {}: {}\n", short_name(kind), count, llm::name(kind), llm::rule_of(kind));
+  print_stability(looked);
 }
 
 void print_head(const Looked& looked, const draw::Screen& screen) {
@@ -99,8 +128,12 @@ void print_head(const Looked& looked, const draw::Screen& screen) {
   heading(screen, fmt::format("layer {}, head {}: {}", view.layer, view.head, badge(type.kind)));
   fmt::print("  rule      {}\n", llm::rule_of(type.kind.kind));
   fmt::print("  runner-up {} (its threshold is {:.2g})\n", badge(type.runner_up), type.runner_up.threshold);
-  fmt::print("  rows      {} scored without their sinks, {} left out (above 0.95 on sinks); median on sinks {:.2f}\n\n",
+  fmt::print("  rows      {} scored without their sinks, {} left out (above 0.95 on sinks); median on sinks {:.2f}\n",
              type.rows, type.left_out, type.median_sink);
+  if (!type.on_texts.empty())
+    fmt::print("  stability the same kind on {} of {} fixed texts ({})\n", type.texts_of_kind(), type.on_texts.size(),
+               kinds_on_texts(type));
+  fmt::print("\n");
   draw::HeatMap map = looked.change && looked.before->length() == looked.look.length()
                           ? difference_picture(looked, view, draw::cells_that_fit(screen))
                           : map_picture(looked, view, draw::cells_that_fit(screen));

@@ -36,7 +36,8 @@ export function aboutHead(head) {
   // no other rule has a score.
   const next = head.rows ? t("badge_next", {runner: t(`type_${head.runner_up}`), runner_score: number(head.runner_score, 2)}) : "";
   const left = head.left_out && head.type !== "induction" ? t("badge_left_out", {n: head.left_out, all: head.rows + head.left_out}) : "";
-  return [kind, next, left].filter(Boolean).join(" ");
+  const stable = head.texts ? t("badge_stability", {n: head.texts_of_type, all: head.texts}) : "";
+  return [kind, next, left, stable].filter(Boolean).join(" ");
 }
 
 const sorts = {

@@ -70,6 +70,7 @@ export const en = {
   badge: "{type}: {score} ({rule}, without the sink).",
   badge_next: "Next: {runner}, {runner_score}.",
   badge_left_out: "{n} of {all} rows rest on the sink alone and do not count.",
+  badge_stability: "The same type on {n} of {all} fixed texts.",
   head_rows: "entropy {entropy} of the largest possible; {first} on the first token.",
   pattern: "Attention",
   pattern_line: "Each row is a token asking. The brighter a cell, the more of its attention goes to that column's token.",

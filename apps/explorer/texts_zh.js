@@ -70,6 +70,7 @@ export const zh = {
   badge: "{type}：{score}（{rule}，不计首词元）。",
   badge_next: "其次：{runner}，{runner_score}。",
   badge_left_out: "{all} 行中有 {n} 行只停在汇点上，不计。",
+  badge_stability: "{all} 段固定文本中有 {n} 段是同一类型。",
   head_rows: "熵为最大值的 {entropy}；首词元上 {first}。",
   pattern: "注意力",
   pattern_line: "每一行是一个提问的词元。格子越亮，它给那一列词元的注意力越多。",

@@ -15,6 +15,13 @@ struct ProbeTokens {
 ProbeTokens probe_tokens(const ModelState& model, std::uint64_t seed);
 InductionProbe read_probe(const Look::State& run, const ProbeTokens& tokens, std::uint64_t seed);
 
+// The kinds of all heads on one of the fixed texts.
+struct KindsOnText {
+  const char* text;
+  std::vector<HeadKind> kinds;  // [layers * heads]
+};
+std::vector<KindsOnText> kinds_on_texts(LookSession& session);
+
 std::vector<HeadType> head_types(const Look::State& run, const InductionProbe& probe);
 
 }  // namespace attend::llm

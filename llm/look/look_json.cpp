@@ -110,6 +110,8 @@ std::string heads_json(LookSession& session, const Look& look) {
     one.number("distance", distance[at]);
     one.number("rows", type.rows);
     one.number("left_out", type.left_out);
+    one.number("texts", std::ssize(type.on_texts));
+    one.number("texts_of_type", type.texts_of_kind());
     heads.push_back(one.text());
   }
   return list(heads);

@@ -32,6 +32,7 @@ std::optional<RowStatistic> statistic_of(std::string_view text) {
 struct LookSession::State {
   Model model;  // shares the weights of the model that was given
   std::optional<InductionProbe> probe{};
+  std::optional<std::vector<KindsOnText>> on_texts{};
 };
 
 LookSession::LookSession(Model& model)
@@ -80,7 +81,11 @@ const InductionProbe& LookSession::probe() {
 std::vector<HeadType> LookSession::types(const Look& look) {
   if (LookAccess::state(look).model != LookAccess::shared(state_->model))
     throw InvalidArgument("types: the run is of another model, expected one of this session's");
-  return head_types(LookAccess::state(look), probe());
+  std::vector<HeadType> types = head_types(LookAccess::state(look), probe());
+  if (!state_->on_texts) state_->on_texts = kinds_on_texts(*this);
+  for (std::size_t n = 0; n < types.size(); ++n)
+    for (const KindsOnText& one : *state_->on_texts) types[n].on_texts.push_back({one.text, one.kinds[n]});
+  return types;
 }
 
 }  // namespace attend::llm

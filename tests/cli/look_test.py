@@ -44,6 +44,8 @@ class LookTest(model_test.GoldenModel):
         for head in look["types"]:
             self.assertEqual(head["rows"] + head["left_out"], len(TEXT) - 2)
             self.assertNotEqual(head["kind"]["kind"], head["runner_up"]["kind"])
+            self.assertLessEqual(set(head["on_texts"]), {"prose", "exposition", "code", "Chinese"})
+            self.assertGreater(len(head["on_texts"]), 0)
         for mass in look["statistics"]["mass"]:
             self.assertAlmostEqual(mass, 1, places=5)
         self.assertEqual(len(look["next"]), 5)

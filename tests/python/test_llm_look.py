@@ -123,6 +123,10 @@ def test_types(model):
     for one in seen.types:
         assert one.rows + one.left_out == len(seen) - 2
         assert one.kind.kind != one.runner_up.kind
+        assert set(one.on_texts) <= {"prose", "exposition", "code", "Chinese"}
+        assert one.stability == list(one.on_texts.values()).count(one.kind.kind) / len(one.on_texts)
+    again = attend.look(model, "zyxwvu", mask="window:2")
+    assert [one.on_texts for one in again.types] == [one.on_texts for one in seen.types]
 
 
 def embedded(page):

@@ -131,6 +131,30 @@ TEST(LookHeads, KnownHeadsAreNamed) {
   EXPECT_NE(types[0].runner_up.kind, types[0].kind.kind);
 }
 
+// The kinds on the fixed texts do not depend on the text that is looked at, nor on its switches.
+TEST(LookHeads, KindsOnFixedTextsShowHowStableAKindIs) {
+  Model model = CopyingModel().open();
+  LookSession session(model), fresh(model);
+  const std::vector<HeadType> types = session.types(session.run(repeating())),
+                              other = fresh.types(fresh.run(std::vector<Token>{30, 1, 2, 3, 4, 5},
+                                                            {.switches = parse_switches("mask=window:2")}));
+  ASSERT_EQ(types.size(), other.size());
+  for (std::size_t n = 0; n < types.size(); ++n) {
+    ASSERT_FALSE(types[n].on_texts.empty());
+    ASSERT_EQ(types[n].on_texts.size(), other[n].on_texts.size());
+    std::int64_t same = 0;
+    for (std::size_t t = 0; t < types[n].on_texts.size(); ++t) {
+      EXPECT_STREQ(types[n].on_texts[t].text, other[n].on_texts[t].text);
+      EXPECT_EQ(types[n].on_texts[t].kind, other[n].on_texts[t].kind);
+      same += types[n].on_texts[t].kind == types[n].kind.kind;
+    }
+    EXPECT_EQ(types[n].texts_of_kind(), same);
+  }
+  // By their weights head 0.0 is a previous-token head and head 0.1 attends everywhere alike, whatever the text.
+  EXPECT_EQ(types[0].texts_of_kind(), std::ssize(types[0].on_texts));
+  EXPECT_EQ(types[1].texts_of_kind(), std::ssize(types[1].on_texts));
+}
+
 TEST(LookHeads, TheProbeShowsThatTheModelCopies) {
   Model model = CopyingModel().open();
   LookSession session(model);

@@ -111,6 +111,11 @@ struct KindScore {
   double score = 0, threshold = 0;
   bool measured = true;  // false: the text has no row for it
 };
+// What kind a head is on one of four fixed texts (prose, exposition, code, Chinese), without switches.
+struct KindOnText {
+  const char* text;
+  HeadKind kind = HeadKind::mixed;
+};
 // Without the weight on sinks: each row is divided by what is left. Rows with more than 0.95 on sinks are left out.
 struct HeadType {
   std::int64_t layer = 0, head = 0;
@@ -119,6 +124,14 @@ struct HeadType {
   std::vector<KindScore> scores;  // of all kinds
   std::int64_t rows = 0, left_out = 0;
   double median_sink = 0;
+  // Kinds change with the text: those on the fixed texts show how much this one does. Texts that the model's tokenizer
+  // cannot encode are left out.
+  std::vector<KindOnText> on_texts;
+  std::int64_t texts_of_kind() const {  // fixed texts on which the kind is the same
+    std::int64_t count = 0;
+    for (const KindOnText& one : on_texts) count += one.kind == kind.kind;
+    return count;
+  }
 };
 
 // ---- Runs ----
@@ -244,7 +257,8 @@ class ATTEND_API LookSession {
   Look run(std::span<const Token> tokens, const LookOptions& options = {});
   // Made when it is first asked for, without switches, and remembered.
   const InductionProbe& probe();
-  // Of all heads, layer by layer. The run needs statistics.
+  // Of all heads, layer by layer. The run needs statistics. The first call runs the probe and four fixed texts of up to
+  // 160 tokens, without switches; their results are remembered.
   std::vector<HeadType> types(const Look& look);
 
  private:

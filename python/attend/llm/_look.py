@@ -35,6 +35,15 @@ class HeadType(NamedTuple):
     rows: int
     left_out: int
     median_sink: float
+    on_texts: Dict[str, str]  #: its kind on each of four fixed texts, without switches: how much the kind changes
+
+    @property
+    def stability(self) -> float:
+        """The share of the fixed texts on which the kind is the same; NaN if the model could read none of them."""
+        kinds = list(self.on_texts.values())
+        return kinds.count(self.kind.kind) / len(kinds) if kinds else float("nan")
+
+
 
 
 class NextToken(NamedTuple):

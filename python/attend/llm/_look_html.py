@@ -61,7 +61,8 @@ def _badge(kind: Any) -> str:
 
 def _title(one: HeadType) -> str:
     return html.escape(f"layer {one.layer}, head {one.head}: {_badge(one.kind)} ({one.kind.rule}); runner-up "
-                       f"{_badge(one.runner_up)}; {one.left_out} of {one.rows + one.left_out} rows left out", quote=True)
+                       f"{_badge(one.runner_up)}; {one.left_out} of {one.rows + one.left_out} rows left out; the same kind on "
+                       f"{list(one.on_texts.values()).count(one.kind.kind)} of {len(one.on_texts)} fixed texts", quote=True)
 
 
 def _sheet(look: Look) -> str:

@@ -61,9 +61,8 @@ std::shared_ptr<Looked> look(const std::shared_ptr<Session>& session, const std:
                            .losses = losses,
                            .sinks = sinks,
                            .memory_limit = memory_limit};
-  return session->alone([&](llm::Model& model) {
-    return std::make_shared<Looked>(Looked{session, llm::LookSession(model).run(tokens, options)});
-  });
+  return session->looking(
+      [&](llm::LookSession& looks) { return std::make_shared<Looked>(Looked{session, looks.run(tokens, options)}); });
 }
 
 nb::list tokens_of(const Looked& l) {
@@ -88,13 +87,15 @@ nb::object statistic(const Looked& l, const std::string& name) {
 
 nb::list types(const Looked& l) {
   const std::vector<llm::HeadType> types =
-      l.session->alone([&](llm::Model& model) { return llm::LookSession(model).types(l.look); });
+      l.session->looking([&](llm::LookSession& looks) { return looks.types(l.look); });
   nb::list list;
   for (const llm::HeadType& type : types) {
     nb::list scores;
     for (const llm::KindScore& score : type.scores) scores.append(score_of(score));
+    nb::dict on_texts;
+    for (const llm::KindOnText& one : type.on_texts) on_texts[one.text] = llm::name(one.kind);
     list.append(nb::make_tuple(type.layer, type.head, score_of(type.kind), score_of(type.runner_up), scores, type.rows,
-                               type.left_out, type.median_sink));
+                               type.left_out, type.median_sink, on_texts));
   }
   return list;
 }
@@ -114,10 +115,8 @@ nb::tuple map(const Looked& l, Number layer, Number head, Number rows, Number co
 
 // For the explorer's page in a notebook.
 std::string page_data(const Looked& l, const std::string& name, Number bytes) {
-  return l.session->alone([&](llm::Model& model) {
-    llm::LookSession session(model);
-    return llm::page_data(session, l.look, {.name = name, .bytes = bytes});
-  });
+  return l.session->looking(
+      [&](llm::LookSession& looks) { return llm::page_data(looks, l.look, {.name = name, .bytes = bytes}); });
 }
 
 nb::object zoom(const Looked& l, Number layer, Number head, Number first_query, Number queries, Number first_key,

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,6 +40,14 @@ class Session {
   // What never changes, for any thread.
   const llm::Model& model() const { return model_; }
 
+  // Runs f(session) as alone() runs f(model). What one call learns of the heads serves the next.
+  template <class F>
+  auto looking(F&& f) {
+    return alone([&](llm::Model& model) {
+      if (!looks_) looks_.emplace(model);
+      return f(*looks_);
+    });
+  }
   // Runs f(model) without the GIL, alone.
   template <class F>
   auto alone(F&& f) {
@@ -64,6 +73,7 @@ class Session {
 
   llm::Model model_;
   llm::EngineOptions options_;
+  std::optional<llm::LookSession> looks_;
   std::shared_ptr<Batch> batch_;
   std::mutex mutex_;
   std::atomic<std::thread::id> user_{};  // who holds the mutex
