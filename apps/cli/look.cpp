@@ -86,8 +86,8 @@ llm::Look run(llm::LookSession& session, const std::string& text, const llm::Loo
   return session.run(text, with_bar);
 }
 
-// The head that has the most to show: the clearest kind that is not about the nearest tokens alone.
-std::pair<std::int64_t, std::int64_t> telling_head(const std::vector<llm::HeadType>& types) {
+// Of the kept layers the head that has the most to show: the clearest kind that is not about the nearest tokens only.
+std::pair<std::int64_t, std::int64_t> telling_head(const Looked& looked) {
   const auto telling = [](const llm::HeadType& t) {
     const llm::HeadKind kind = t.kind.kind;
     const bool far =
@@ -96,10 +96,19 @@ std::pair<std::int64_t, std::int64_t> telling_head(const std::vector<llm::HeadTy
         kind == llm::HeadKind::mixed || kind == llm::HeadKind::sink_resting || kind == llm::HeadKind::diffuse;
     return (far ? 100.0 : plain ? 0.0 : 10.0) + (t.kind.threshold > 0 && !plain ? t.kind.score / t.kind.threshold : 0);
   };
-  const llm::HeadType* best = &types.front();
-  for (const llm::HeadType& type : types)
-    if (telling(type) > telling(*best)) best = &type;
+  const llm::HeadType* best = nullptr;
+  for (const llm::HeadType& type : looked.types)
+    if (looked.look.kept(type.layer) && (best == nullptr || telling(type) > telling(*best))) best = &type;
   return {best->layer, best->head};
+}
+
+// Where there is a run to compare with, the head that changed most; where no weights changed, the one that was edited.
+std::pair<std::int64_t, std::int64_t> head_to_show(const Looked& looked) {
+  const std::vector<llm::HeadChange>& changed = looked.changes.heads;
+  if (!changed.empty() && changed.front().change > 0) return {changed.front().layer, changed.front().head};
+  for (const llm::Switch& one : looked.look.options().switches)
+    if (one.where.head >= 0 && looked.look.kept(one.where.layer)) return {one.where.layer, one.where.head};
+  return telling_head(looked);
 }
 
 LookView view_of(const Arguments& a, const Looked& looked) {
@@ -107,7 +116,7 @@ LookView view_of(const Arguments& a, const Looked& looked) {
   view.measure = a.measure == "value" ? llm::Measure::weight_value : llm::Measure::weight;
   view.peak = a.pooling == "peak";
   std::tie(view.layer, view.head) =
-      a.head.empty() ? telling_head(looked.types) : two("--head", a.head, '.', "LAYER.HEAD, such as 3.5");
+      a.head.empty() ? head_to_show(looked) : two("--head", a.head, '.', "LAYER.HEAD, such as 3.5");
   if (view.layer >= looked.look.layers() || view.head >= looked.look.heads())
     throw UsageError(fmt::format("--head is '{}', expected layer 0 to {} and head 0 to {}", a.head,
                                  looked.look.layers() - 1, looked.look.heads() - 1));
@@ -158,6 +167,29 @@ int relations(llm::LookSession& session, const Arguments& a) {
   return kSuccess;
 }
 
+llm::LookChanges find_changes(const Looked& looked) {
+  constexpr std::int64_t kListed = 10;
+  ProgressBar bar("comparing", looked.look.layers(), "layers");
+  return llm::changes(*looked.before, looked.look, kListed, [&](std::int64_t done, std::int64_t) { bar.update(done); });
+}
+
+// Runs what the look is compared with: the text without switches, another text, or the text through another model.
+void compare(Looked& looked, llm::Model& model, const std::string& text, llm::LookOptions options, const Arguments& a) {
+  if (a.against.empty() && a.against_model.empty()) options.switches.clear();
+  llm::LookSession session(model);
+  looked.before = run(session, a.against.empty() ? text : a.against, options);
+  looked.before_name = !a.against_model.empty() ? a.against_model
+                       : !a.against.empty()     ? "the other text"
+                                                : "the plain run";
+  std::vector<llm::TokenRange> ranges;
+  for (const std::string& range : a.ranges) {
+    const auto [from, to] = two("--range", range, ':', "FROM:TO, such as 20:40");
+    ranges.push_back({from, to, fmt::format("tokens {}", range)});
+  }
+  looked.change = llm::compare(*looked.before, looked.look, ranges, a.next);
+  looked.changes = find_changes(looked);
+}
+
 int run_look(Arguments a) {
   if (a.text_file.empty() && !a.relations) find_text(a.model.model, a.text);
   if (a.model.threads > 0) set_threads(a.model.threads);
@@ -182,22 +214,8 @@ int run_look(Arguments a) {
   Looked looked{.look = run(session, text, options), .types = {}, .next = a.next};
   looked.types = session.types(looked.look);
   std::optional<llm::Model> other;
-  if (compared) {
-    llm::LookOptions plain = options;
-    if (a.against.empty() && a.against_model.empty()) plain.switches.clear();
-    if (!a.against_model.empty()) other.emplace(open(a.against_model, a.model));
-    llm::LookSession beside(other ? *other : model);
-    looked.before = run(beside, a.against.empty() ? text : a.against, plain);
-    looked.before_name = !a.against_model.empty() ? a.against_model
-                         : !a.against.empty()     ? "the other text"
-                                                  : "the plain run";
-    std::vector<llm::TokenRange> ranges;
-    for (const std::string& range : a.ranges) {
-      const auto [from, to] = two("--range", range, ':', "FROM:TO, such as 20:40");
-      ranges.push_back({from, to, fmt::format("tokens {}", range)});
-    }
-    looked.change = llm::compare(*looked.before, looked.look, ranges, a.next);
-  }
+  if (!a.against_model.empty()) other.emplace(open(a.against_model, a.model));
+  if (compared) compare(looked, other ? *other : model, text, options, a);
   looked.view = view_of(a, looked);
   if (looked.before && (looked.before->layers() <= looked.view.layer || looked.before->heads() <= looked.view.head))
     throw UsageError("the other model has no such head");
@@ -223,7 +241,8 @@ int run_look(Arguments a) {
 }
 
 void add_view_arguments(const Subcommand& app, Arguments& a) {
-  app.add_option("--head", a.head, "The head to show, LAYER.HEAD from 0; none: one whose kind is clear")
+  app.add_option("--head", a.head,
+                 "The head to show, LAYER.HEAD from 0; none: the one that changed most, or one whose kind is clear")
       .type_name("L.H");
   app.add_option("--area", a.area, "Only these queries and keys, FROM:TO each: 100:164,0:64").type_name("Q,K");
   app.add_option("--measure", a.measure, "The map shows each weight, or weight x length of its value")
@@ -251,8 +270,7 @@ void add_view_arguments(const Subcommand& app, Arguments& a) {
 }
 
 void add_change_arguments(const Subcommand& app, Arguments& a) {
-  app.add_option("--switch,-s", a.switches,
-                 "Switch something in the forward pass, and say what that changes; see below")
+  app.add_option("--switch,-s", a.switches, "Edit the forward pass, and print and draw what changed most; see below")
       .type_name("NAME=VALUE");
   app.add_option("--against", a.against, "Compare with the run of this text instead of the plain one")
       .type_name("TEXT");
@@ -290,7 +308,7 @@ Command add_look(Program& program) {
   app.add_option("--out,-o", a->out, "A folder for everything, or a file: .png, .svg, .pdf, .json, .npy or .html")
       .type_name("PATH");
   app.add_option("--picture", a->picture, "Which picture a file gets")
-      .check(one_of({"map", "dots", "lines", "distance", "sheet", "next", "difference"}))
+      .check(one_of({"map", "dots", "lines", "distance", "sheet", "next", "difference", "changes", "predictions"}))
       .type_name("NAME")
       .show_default();
   app.add_flag("--dark", a->dark, "Pictures on a dark ground");

@@ -26,7 +26,8 @@ struct Looked {
   std::vector<llm::HeadType> types;
   std::optional<llm::Look> before{};
   std::optional<llm::LookComparison> change{};
-  std::string before_name{};  // "the plain run", ...
+  llm::LookChanges changes{};  // what differs most from `before`
+  std::string before_name{};   // "the plain run", ...
   LookView view{};
   std::int64_t next = 5;
 };
@@ -50,12 +51,15 @@ draw::HeatMap difference_picture(const Looked& looked, const LookView& view, std
 draw::HeadSheet sheet_picture(const Looked& looked);
 draw::TokenLines lines_picture(const Looked& looked, const LookView& view);
 draw::Bars next_picture(const Looked& looked);
+draw::HeatMap changes_picture(const Looked& looked);  // of every head's weights
+draw::Bars predictions_picture(const Looked& looked);
 
 // ---- files ----
 std::string look_json(const Looked& looked);
 std::string relations_json(const std::vector<llm::RelationReport>& reports);
 // A folder gets everything, a file what its ending says: .png, .svg, .pdf, .json, .npy or .html. `kind` is the picture
-// of a file: map, dots, lines, distance, sheet, next or difference. The paths that were written.
+//
+// of a file: map, dots, lines, distance, sheet, next, difference, changes or predictions. The paths that were written.
 std::vector<std::string> write_look(const Looked& looked, const std::string& out, const std::string& kind,
                                     draw::Theme theme);
 

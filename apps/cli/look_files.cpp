@@ -1,6 +1,7 @@
 // A look as files: pictures, JSON, NPY, one HTML page.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -28,14 +29,16 @@ std::string numbers(const std::vector<double>& values) {
   return list(values, [](double x) { return io::json_number(x); });
 }
 
+std::string token_json(const llm::NextToken& token) {
+  io::JsonObject object;
+  object.number("id", static_cast<std::int64_t>(token.id));
+  object.string("text", token.text);
+  object.number("probability", token.probability);
+  return object.text();
+}
+
 std::string tokens_json(const std::vector<llm::NextToken>& tokens) {
-  return list(tokens, [](const llm::NextToken& token) {
-    io::JsonObject object;
-    object.number("id", static_cast<std::int64_t>(token.id));
-    object.string("text", token.text);
-    object.number("probability", token.probability);
-    return object.text();
-  });
+  return list(tokens, token_json);
 }
 
 std::string score_json(const llm::KindScore& score) {
@@ -78,6 +81,30 @@ std::string change_json(const Looked& looked) {
                one.number("after", loss.after);
                return one.text();
              }));
+  object.put("heads", list(looked.changes.heads, [](const llm::HeadChange& head) {
+               io::JsonObject one;
+               one.number("layer", head.layer);
+               one.number("head", head.head);
+               one.number("change", head.change);
+               one.number("query", head.query);
+               one.number("query_change", head.query_change);
+               return one.text();
+             }));
+  object.put("predictions", list(looked.changes.predictions, [](const llm::PredictionChange& prediction) {
+               io::JsonObject one;
+               one.number("position", prediction.position);
+               one.number("kl", prediction.divergence);
+               one.put("before", token_json(prediction.before));
+               one.put("after", token_json(prediction.after));
+               return one.text();
+             }));
+  object.put("tokens", list(looked.changes.tokens, [](const llm::TokenChange& token) {
+               io::JsonObject one;
+               one.number("position", token.position);
+               one.number("loss_before", token.before);
+               one.number("loss_after", token.after);
+               return one.text();
+             }));
   return object.text();
 }
 
@@ -104,10 +131,15 @@ draw::Picture picture_of(const Looked& looked, const std::string& kind) {
   if (kind == "sheet") return sheet_picture(looked);
   if (kind == "lines") return lines_picture(looked, looked.view);
   if (kind == "next") return next_picture(looked);
-  if (kind == "difference") {
-    if (!looked.before) throw UsageError("there is nothing to take the difference to: expected --switch or --against");
-    return difference_picture(looked, looked.view, kCells);
-  }
+  if ((kind == "difference" || kind == "changes" || kind == "predictions") && !looked.before)
+    throw UsageError("there is nothing to take the difference to: expected --switch or --against");
+  if (kind == "difference") return difference_picture(looked, looked.view, kCells);
+  if (kind == "changes" && looked.changes.heads.empty())
+    throw UsageError("--picture changes needs two runs of as many tokens, layers and heads");
+  if (kind == "predictions" && looked.changes.predictions.empty())
+    throw UsageError("--picture predictions needs two runs of as many tokens that predict the same vocabulary");
+  if (kind == "changes") return changes_picture(looked);
+  if (kind == "predictions") return predictions_picture(looked);
   draw::HeatMap map = map_picture(looked, looked.view, kCells);
   if (kind == "dots") map.mark = draw::Mark::dot;
   if (kind == "distance") return draw::by_distance(map);
@@ -124,6 +156,21 @@ std::string weights_npy(const Looked& looked) {
     throw UsageError(fmt::format("the weights of {} queries and {} keys, expected at most {}; --area takes a part",
                                  area.queries, area.keys, kMost));
   return npy_bytes(look.zoom(looked.view.layer, looked.view.head, area), area.queries, area.keys);
+}
+
+// The heads that changed most, each as a map of differences, and the predictions.
+draw::Section changes_section(const Looked& looked) {
+  constexpr std::size_t kDrawn = 3;
+  draw::Section section{.heading = "What changed most"};
+  const std::vector<llm::HeadChange>& heads = looked.changes.heads;
+  if (!heads.empty()) section.pictures.emplace_back(changes_picture(looked));
+  for (std::size_t n = 0; n < std::min(kDrawn, heads.size()) && heads[n].change > 0; ++n) {
+    LookView view = looked.view;
+    view.layer = heads[n].layer, view.head = heads[n].head;
+    section.pictures.emplace_back(difference_picture(looked, view, 512));
+  }
+  if (!looked.changes.predictions.empty()) section.pictures.emplace_back(predictions_picture(looked));
+  return section;
 }
 
 std::string html(const Looked& looked) {
@@ -147,6 +194,8 @@ std::string html(const Looked& looked) {
   if (looked.before && looked.before->length() == look.length())
     one.pictures.emplace_back(picture_of(looked, "difference"));
   page.sections = {heads, one};
+  if (!looked.changes.heads.empty() || !looked.changes.predictions.empty())
+    page.sections.insert(page.sections.begin(), changes_section(looked));
   if (look.model().generates) {
     draw::Section next{.heading = "Next token"};
     if (looked.change && looked.change->divergence)
@@ -251,6 +300,8 @@ std::vector<std::string> write_files(const Looked& looked, const std::string& ou
   if (looked.look.length() <= 64) pictures.insert(pictures.end(), {"dots", "lines"});
   if (looked.look.model().generates) pictures.emplace_back("next");
   if (looked.before && looked.before->length() == looked.look.length()) pictures.emplace_back("difference");
+  if (!looked.changes.heads.empty()) pictures.emplace_back("changes");
+  if (!looked.changes.predictions.empty()) pictures.emplace_back("predictions");
   for (const std::string& name : pictures) {
     put(name + ".png");
     put(name + ".svg");

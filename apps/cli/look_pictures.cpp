@@ -100,6 +100,30 @@ draw::HeatMap difference_picture(const Looked& looked, const LookView& view, std
   return picture;
 }
 
+draw::HeatMap changes_picture(const Looked& looked) {
+  draw::HeatMap picture;
+  picture.captions = {"how much each head's weights differ from " + looked.before_name, run_lines(looked)};
+  picture.values = draw::grid_of(looked.look.layers(), looked.look.heads(), draw::kMasked);
+  for (const llm::HeadChange& one : looked.changes.heads) picture.values.at(one.layer, one.head) = one.change;
+  picture.down.name = "layers";
+  picture.across.name = "heads";
+  picture.colours.unit = "share of the attention that moved";
+  return picture;
+}
+
+draw::Bars predictions_picture(const Looked& looked) {
+  draw::Bars bars;
+  bars.captions = {"the predictions that differ most from " + looked.before_name, run_lines(looked)};
+  bars.across.name = "KL in nats";
+  bars.kinds.push_back({"KL in nats"});
+  for (const llm::PredictionChange& one : looked.changes.predictions) {
+    bars.labels.push_back(
+        fmt::format("{}: {}", one.position, looked.look.tokens()[static_cast<std::size_t>(one.position)].text));
+    bars.kinds[0].values.push_back(one.divergence);
+  }
+  return bars;
+}
+
 draw::HeadSheet sheet_picture(const Looked& looked) {
   const llm::Look& look = looked.look;
   draw::HeadSheet sheet;

@@ -122,6 +122,49 @@ void print_kinds(const Looked& looked, const draw::Screen& screen) {
   print_stability(looked);
 }
 
+// "7 ␣Bob"
+std::string place(const llm::Look& look, std::int64_t position) {
+  return fmt::format("{} {}", position, label(look.tokens()[static_cast<std::size_t>(position)].text));
+}
+
+void print_changed_heads(const Looked& looked, std::size_t most) {
+  const std::vector<llm::HeadChange>& heads = looked.changes.heads;
+  if (heads.front().change <= 0) {
+    fmt::print("  no head's weights changed: nothing that was edited comes before another layer's attention\n");
+    return;
+  }
+  fmt::print("  heads: share of the attention that moved\n");
+  for (std::size_t n = 0; n < std::min(most, heads.size()) && heads[n].change > 0; ++n)
+    fmt::print("    {:>6}  {:.4f}  most at query {} ({:.4f})\n", fmt::format("{}.{}", heads[n].layer, heads[n].head),
+               heads[n].change, place(looked.look, heads[n].query), heads[n].query_change);
+}
+
+void print_changes(const Looked& looked, const draw::Screen& screen) {
+  constexpr std::size_t kShown = 5;
+  heading(screen, "what changed most against " + io::printable(looked.before_name));
+  if (looked.before->length() != looked.look.length()) {
+    fmt::print("  heads, predictions and tokens are compared between runs of as many tokens; these have {} and {}\n",
+               looked.before->length(), looked.look.length());
+    return;
+  }
+  if (looked.changes.heads.empty())
+    fmt::print("  heads are compared between models of as many layers and heads\n");
+  else
+    print_changed_heads(looked, kShown);
+  if (!looked.changes.predictions.empty()) fmt::print("  predictions: KL in nats, the likeliest next token of each\n");
+  for (std::size_t n = 0; n < std::min(kShown, looked.changes.predictions.size()); ++n) {
+    const llm::PredictionChange& one = looked.changes.predictions[n];
+    fmt::print("    {:8.4f}  after {}: {} {:.2f} -> {} {:.2f}\n", one.divergence, place(looked.look, one.position),
+               label(one.before.text), one.before.probability, label(one.after.text), one.after.probability);
+  }
+  if (!looked.changes.tokens.empty()) fmt::print("  tokens: change in loss\n");
+  for (std::size_t n = 0; n < std::min(kShown, looked.changes.tokens.size()); ++n) {
+    const llm::TokenChange& one = looked.changes.tokens[n];
+    fmt::print("    {:+8.4f}  {}: {:.4f} -> {:.4f}\n", one.after - one.before, place(looked.look, one.position),
+               one.before, one.after);
+  }
+}
+
 void print_head(const Looked& looked, const draw::Screen& screen) {
   const LookView& view = looked.view;
   const llm::HeadType& type = type_of(looked, view.layer, view.head);
@@ -217,6 +260,7 @@ void print_look(const Looked& looked, const draw::Screen& screen) {
   if (!look.options().switches.empty())
     fmt::print("  switch  {}\n", io::printable(llm::to_text(look.options().switches)));
   print_kinds(looked, screen);
+  if (looked.change) print_changes(looked, screen);
   print_head(looked, screen);
   if (info.generates) print_next(looked, screen);
 }

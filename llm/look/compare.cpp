@@ -1,6 +1,5 @@
 // Two runs side by side.
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "attend/error.hpp"
@@ -9,13 +8,6 @@
 
 namespace attend::llm {
 namespace {
-
-double divergence(std::span<const double> p, std::span<const double> q) {
-  double sum = 0;
-  for (std::size_t i = 0; i < p.size(); ++i)
-    if (p[i] > 0) sum += p[i] * (std::log(p[i]) - std::log(std::max(q[i], 1e-300)));
-  return std::max(sum, 0.0);
-}
 
 LossChange loss_change(const Look& before, const Look& after, const TokenRange& range) {
   LossChange change{range};
@@ -40,10 +32,10 @@ LookComparison compare(const Look& before, const Look& after, std::span<const To
   const Look::State &a = LookAccess::state(before), &b = LookAccess::state(after);
   const auto predicts = [](const Look::State& s) { return s.config().causal || s.config().masked_head; };
   if (predicts(a) && predicts(b)) {
-    const std::vector<double> p = probabilities(before.next_logits()), q = probabilities(after.next_logits());
-    if (p.size() == q.size()) result.divergence = divergence(p, q);
-    result.before = likeliest(a.model->tokenizer, p, top);
-    result.after = likeliest(b.model->tokenizer, q, top);
+    const std::vector<float> x = before.next_logits(), y = after.next_logits();
+    if (x.size() == y.size()) result.divergence = divergence(x, y);
+    result.before = likeliest(a.model->tokenizer, probabilities(x), top);
+    result.after = likeliest(b.model->tokenizer, probabilities(y), top);
   }
   if (a.options.losses && b.options.losses) {
     result.losses.push_back(loss_change(before, after, {0, std::max(before.length(), after.length()), "all tokens"}));

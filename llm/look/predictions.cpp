@@ -23,6 +23,37 @@ std::vector<double> probabilities(std::span<const float> logits) {
   return p;
 }
 
+namespace {
+
+// log p = logit - max - log_sum; -inf where the logit is not finite.
+struct LogSoftmax {
+  explicit LogSoftmax(std::span<const float> logits) {
+    for (const float x : logits)
+      if (std::isfinite(x)) max = std::max(max, static_cast<double>(x));
+    for (const float x : logits)
+      if (std::isfinite(x)) log_sum += std::exp(static_cast<double>(x) - max);
+    log_sum = std::log(log_sum);
+  }
+  double of(float logit) const {
+    constexpr double kLeast = -690;  // of log p: a token that cannot come counts as one that hardly does
+    return std::isfinite(logit) ? std::max(kLeast, static_cast<double>(logit) - max - log_sum) : kLeast;
+  }
+  double max = -std::numeric_limits<double>::infinity(), log_sum = 0;
+};
+
+}  // namespace
+
+double divergence(std::span<const float> before, std::span<const float> after) {
+  const LogSoftmax p(before), q(after);
+  if (!std::isfinite(p.max) || !std::isfinite(q.max)) return std::nan("");
+  double sum = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double log_p = p.of(before[i]);
+    sum += std::exp(log_p) * (log_p - q.of(after[i]));
+  }
+  return std::max(sum, 0.0);
+}
+
 std::vector<NextToken> likeliest(const Tokenizer& tokenizer, std::span<const double> p, std::int64_t count) {
   std::vector<Token> order(p.size());
   std::iota(order.begin(), order.end(), 0);

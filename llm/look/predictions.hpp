@@ -10,6 +10,8 @@
 namespace attend::llm {
 
 std::vector<double> probabilities(std::span<const float> logits);
+// KL(before || after) in nats; NaN where one of them has no finite logit.
+double divergence(std::span<const float> before, std::span<const float> after);
 // Falling; of equals the smaller id first.
 std::vector<NextToken> likeliest(const Tokenizer& tokenizer, std::span<const double> probabilities, std::int64_t count);
 

@@ -37,6 +37,29 @@ class LookTest(model_test.GoldenModel):
         other = json.loads(self.look("--json", "--against", "zyx"))["change"]
         self.assertGreater(other["kl"], 0)
 
+    def test_draws_what_changed_most(self):
+        text = self.look("-s", "knock=zero@0.1")
+        look = json.loads(self.look("--json", "-s", "knock=zero@0.1"))
+        heads = look["change"]["heads"]
+        self.assertEqual(len(heads), 8)
+        self.assertEqual([h["change"] for h in heads], sorted((h["change"] for h in heads), reverse=True))
+        self.assertGreater(heads[0]["change"], 0)
+        # The edited layer's own weights are computed before the edit; the head that changed most is drawn.
+        self.assertEqual({h["layer"] for h in heads if h["change"] > 0}, {1})
+        self.assertIn(f"layer 1, head {heads[0]['head']}: ", text)
+        for words in ("what changed most against the plain run", f"    {1}.{heads[0]['head']}  {heads[0]['change']:.4f}",
+                      "predictions: KL in nats", "tokens: change in loss"):
+            self.assertIn(words, text)
+        kl = [p["kl"] for p in look["change"]["predictions"]]
+        self.assertEqual(kl, sorted(kl, reverse=True))
+        self.assertEqual(len(look["change"]["tokens"]), 10)
+        # After the last layer there is no other head: the edited one is drawn.
+        last = self.look("-s", "knock=zero@1.2")
+        self.assertIn("no head's weights changed", last)
+        self.assertIn("layer 1, head 2: ", last)
+        self.assertIn("layer 0, head 3: ", self.look("-s", "knock=zero@0.1", "--head", "0.3"))
+        self.assertIn("compared between runs of as many tokens", self.look("--against", "zyx"))
+
     def test_json_holds_it_all(self):
         look = json.loads(self.look("--json"))
         self.assertEqual("".join(token["text"] for token in look["tokens"]), TEXT)
@@ -54,7 +77,7 @@ class LookTest(model_test.GoldenModel):
         folder = pathlib.Path(self.folder.name)
         self.look("--out", "all", "-s", "temperature=2", "--head", "0.0")
         names = {path.name for path in (folder / "all").iterdir()}
-        for name in ("sheet", "map", "distance", "dots", "lines", "next", "difference"):
+        for name in ("sheet", "map", "distance", "dots", "lines", "next", "difference", "changes", "predictions"):
             self.assertIn(f"{name}.png", names)
             xml.parse(folder / "all" / f"{name}.svg")
         self.assertEqual(json.loads((folder / "all/look.json").read_text())["switches"], "temperature=2")
@@ -86,6 +109,7 @@ class LookTest(model_test.GoldenModel):
             ("look", "model", "abc", "--out", "picture.bmp"): ".png, .svg",
             ("look", "model"): "no text",
             ("look", "model", "abc", "--out", "x.png", "--picture", "difference"): "expected --switch",
+            ("look", "model", "abc", "--out", "x.png", "--picture", "changes"): "expected --switch",
         }
         for arguments, words in cases.items():
             result = self.attend(*arguments)

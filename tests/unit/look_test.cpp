@@ -748,6 +748,81 @@ TEST(Look, ComparisonsAreThoseOfTheProbabilitiesAndLosses) {
     EXPECT_THROW((void)compare(plain, other, {&wrong, 1}), InvalidArgument);
 }
 
+// What changed most, against the weights, probabilities and losses of both runs.
+TEST(Look, ChangesAreThoseOfTheWeightsAndProbabilities) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  const std::vector<Token> tokens = looked.tokens(20);
+  const Look plain = session.run(tokens, {.losses = true}),
+             other = session.run(tokens, {.switches = parse_switches("knock=zero@0.1"), .losses = true});
+  const LookChanges found = changes(plain, other, 3);
+  const std::int64_t T = other.length(), heads = other.heads();
+  ASSERT_EQ(std::ssize(found.heads), other.layers() * heads);
+  std::set<std::int64_t> places;
+  for (std::size_t n = 0; n < found.heads.size(); ++n) {
+    const HeadChange& one = found.heads[n];
+    places.insert(one.layer * heads + one.head);
+    const std::vector<float> x = plain.weights(one.layer, one.head), y = other.weights(one.layer, one.head);
+    std::vector<double> rows(static_cast<std::size_t>(T));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      rows[i / static_cast<std::size_t>(T)] += std::abs(static_cast<double>(y[i]) - static_cast<double>(x[i])) / 2;
+    double sum = 0;
+    for (const double row : rows) sum += row;
+    EXPECT_NEAR(one.change, sum / static_cast<double>(T), 1e-9);
+    EXPECT_NEAR(one.query_change, *std::max_element(rows.begin(), rows.end()), 1e-9);
+    EXPECT_NEAR(rows[static_cast<std::size_t>(one.query)], one.query_change, 1e-9);
+    EXPECT_GE(found.heads[n > 0 ? n - 1 : 0].change, one.change);
+    EXPECT_EQ(one.change > 0, one.layer == 1) << "a head's weights change only after the layer that was edited";
+  }
+  EXPECT_EQ(places.size(), found.heads.size());
+
+  std::vector<double> all;
+  for (std::int64_t i = 0; i < T; ++i) {
+    const std::vector<double> p = softmax_of(plain.next_logits(i)), q = softmax_of(other.next_logits(i));
+    double& sum = all.emplace_back(0);
+    for (std::size_t t = 0; t < p.size(); ++t) sum += p[t] * std::log(p[t] / q[t]);
+  }
+  ASSERT_EQ(found.predictions.size(), 3U);
+  std::vector<double> sorted = all;
+  std::sort(sorted.rbegin(), sorted.rend());
+  for (std::size_t n = 0; n < 3; ++n) {
+    const PredictionChange& one = found.predictions[n];
+    EXPECT_NEAR(one.divergence, sorted[n], 1e-6);
+    EXPECT_NEAR(one.divergence, all[static_cast<std::size_t>(one.position)], 1e-6);
+    EXPECT_EQ(one.before.id, plain.next_tokens(one.position, 1)[0].id);
+    EXPECT_EQ(one.after.id, other.next_tokens(one.position, 1)[0].id);
+  }
+  ASSERT_EQ(found.tokens.size(), 3U);
+  for (const TokenChange& one : found.tokens) {
+    const auto at = static_cast<std::size_t>(one.position);
+    EXPECT_EQ(one.before, static_cast<double>(plain.losses()[at]));
+    EXPECT_EQ(one.after, static_cast<double>(other.losses()[at]));
+    std::int64_t larger = 0;
+    for (std::size_t i = 1; i < static_cast<std::size_t>(T); ++i)
+      larger += std::abs(static_cast<double>(other.losses()[i]) - static_cast<double>(plain.losses()[i])) >
+                std::abs(one.after - one.before);
+    EXPECT_LT(larger, 3);
+  }
+}
+
+TEST(Look, ChangesOfRunsThatDoNotCompare) {
+  Looked looked("llama");
+  LookSession session(looked.model());
+  const std::vector<Token> tokens = looked.tokens(20), shorter(tokens.begin(), tokens.end() - 3);
+  const Look plain = session.run(tokens), cut = session.run(shorter, {.losses = true});
+  const LookChanges none = changes(plain, cut);
+  EXPECT_TRUE(none.heads.empty() && none.predictions.empty() && none.tokens.empty());
+  // Without losses there are no changes of tokens, and of a layer that one run does not keep no changes of heads.
+  const LookChanges part = changes(plain, session.run(tokens, {.layers = {1}}), 0);
+  ASSERT_EQ(std::ssize(part.heads), plain.heads());
+  for (const HeadChange& head : part.heads) {
+    EXPECT_EQ(head.layer, 1);
+    EXPECT_EQ(head.change, 0);
+  }
+  EXPECT_TRUE(part.predictions.empty() && part.tokens.empty());
+  EXPECT_THROW((void)changes(plain, plain, -1), InvalidArgument);
+}
+
 TEST(Look, TheLikeliestTokensOfTies) {
   Looked looked("llama");
   const Tokenizer& tokenizer = looked.model().tokenizer();

@@ -288,6 +288,34 @@ struct LookComparison {
 };
 ATTEND_API LookComparison compare(const Look& before, const Look& after, std::span<const TokenRange> ranges = {},
                                   std::int64_t top = 10);
+
+// How much the weights of one head differ between two runs of equal length.
+struct HeadChange {
+  std::int64_t layer = 0, head = 0;
+  double change = 0;        // total variation, sum of |after - before| / 2, mean over queries: 0 to 1
+  std::int64_t query = 0;   // the query whose weights changed most
+  double query_change = 0;  // and by how much
+};
+struct PredictionChange {
+  std::int64_t position = 0;
+  double divergence = 0;    // KL(before || after) of the next token's distribution, in nats
+  NextToken before, after;  // the likeliest token of each run
+};
+struct TokenChange {
+  std::int64_t position = 0;
+  double before = 0, after = 0;  // losses of the token
+};
+struct LookChanges {
+  std::vector<HeadChange> heads;              // of the layers that both runs keep; largest change first
+  std::vector<PredictionChange> predictions;  // largest divergence first; empty unless both predict the same vocabulary
+  std::vector<TokenChange>
+      tokens;  // largest change in loss first; empty unless both runs have losses of the same tokens
+};
+// The heads, predictions and tokens that differ most between two runs; at most `count` predictions and tokens. Runs of
+// different lengths have no changes, runs of different layers or heads no changes of heads. `progress` gets layers.
+ATTEND_API LookChanges changes(const Look& before, const Look& after, std::int64_t count = 10,
+                               const OnProgress& progress = {});
+
 // a - b, cell by cell; InvalidArgument unless they cover the same.
 ATTEND_API PooledMap difference(const PooledMap& a, const PooledMap& b);
 
