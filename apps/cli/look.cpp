@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
+#include <stdexcept>
 
 #include "attend/runtime.hpp"
 #include "command.hpp"
@@ -22,8 +24,9 @@ struct Arguments {
   ModelArguments model;
   std::string text, text_file, head, against, against_model, area, cell, out;
   std::string picture = "map", measure = "weight", pooling = "mass";
+  std::string layers;
   std::vector<std::string> switches, ranges;
-  std::int64_t query = -2, top = 5, next = 5, generate = 0, sinks = 1, stories = 64;
+  std::int64_t memory_mb = 0, query = -2, top = 5, next = 5, generate = 0, sinks = 1, stories = 64;
   std::uint64_t seed = 1;
   bool statistics = false, relations = false, chinese = false, json = false, dark = false, losses = false;
 };
@@ -43,6 +46,24 @@ std::pair<std::int64_t, std::int64_t> two(const std::string& option, std::string
   const std::size_t at = text.find(between);
   if (at == std::string_view::npos) throw UsageError(fmt::format("{}, expected {}", what, expected));
   return {number(text.substr(0, at), what, expected), number(text.substr(at + 1), what, expected)};
+}
+
+// "0,3,5-7": layers and ranges of layers, the last one included.
+std::vector<std::int64_t> layers_of(const Arguments& a) {
+  constexpr const char* kExpected = "layers and ranges such as 0,3,5-7";
+  constexpr std::int64_t kMost = 100000;
+  std::vector<std::int64_t> layers;
+  for (std::size_t at = 0; at < a.layers.size();) {
+    const std::size_t end = std::min(a.layers.find(',', at), a.layers.size());
+    const std::string part = a.layers.substr(at, end - at), what = fmt::format("--layers is '{}'", a.layers);
+    const auto [first, last] = part.find('-') != std::string::npos
+                                   ? two("--layers", part, '-', kExpected)
+                                   : std::pair(number(part, what, kExpected), number(part, what, kExpected));
+    if (last < first || last > kMost) throw UsageError(fmt::format("{}, expected {}", what, kExpected));
+    for (std::int64_t layer = first; layer <= last; ++layer) layers.push_back(layer);
+    at = end + 1;
+  }
+  return layers;
 }
 
 std::vector<llm::Switch> switches_of(const Arguments& a) {
@@ -120,6 +141,9 @@ LookView view_of(const Arguments& a, const Looked& looked) {
   if (view.layer >= looked.look.layers() || view.head >= looked.look.heads())
     throw UsageError(fmt::format("--head is '{}', expected layer 0 to {} and head 0 to {}", a.head,
                                  looked.look.layers() - 1, looked.look.heads() - 1));
+  if (!looked.look.kept(view.layer))
+    throw UsageError(
+        fmt::format("--head is '{}', but --layers keeps '{}': add layer {} to --layers", a.head, a.layers, view.layer));
   if (a.area.empty()) return view;
   constexpr const char* kExpected = "QUERIES,KEYS as FROM:TO each, such as 100:164,0:64";
   const std::size_t comma = a.area.find(',');
@@ -153,6 +177,8 @@ void generate(Looked& looked, const Arguments& a) {
 }
 
 int relations(llm::LookSession& session, const Arguments& a) {
+  if (!a.layers.empty() || a.memory_mb > 0)
+    throw UsageError("--layers and --memory are for the run of a text: leave them out with --relations");
   llm::RelationOptions options{.stories = a.stories, .seed = a.seed, .chinese = a.chinese, .switches = switches_of(a)};
   std::vector<llm::RelationReport> reports;
   {
@@ -165,6 +191,22 @@ int relations(llm::LookSession& session, const Arguments& a) {
   else
     print_relations(reports, look_at_screen(true));
   return kSuccess;
+}
+
+// Prints what the run takes; an error where that is more than the limit.
+void check_memory(const llm::Model& model, const std::string& text, const llm::LookOptions& options,
+                  const Arguments& a) {
+  const std::vector<llm::Token> tokens = model.tokenizer().encode(text);
+  const llm::LookMemory plan = llm::plan_look(model, std::ssize(tokens), options);
+  const auto readable = [](std::int64_t bytes) { return io::readable_bytes(static_cast<double>(bytes)); };
+  const std::string parts = fmt::format("{} for queries, keys and values, {} for statistics, {} to work with",
+                                        readable(plan.kept), readable(plan.statistics), readable(plan.working));
+  if (plan.total() > plan.limit)
+    throw std::runtime_error(
+        fmt::format("{} take {} ({}), more than the limit of {}; keep fewer layers with --layers, raise the limit with "
+                    "--memory, or take a shorter text",
+                    io::counted(std::ssize(tokens), "token"), readable(plan.total()), parts, readable(plan.limit)));
+  if (!a.model.quiet && !a.json) (void)std::fputs(("memory: " + parts + "\n").c_str(), stderr);
 }
 
 llm::LookChanges find_changes(const Looked& looked) {
@@ -200,17 +242,14 @@ int run_look(Arguments a) {
   const std::vector<llm::Switch> switches = switches_of(a);
   const bool compared = !switches.empty() || !a.against.empty() || !a.against_model.empty();
   const llm::LookOptions options{.switches = switches,
+                                 .layers = layers_of(a),
                                  .before_rotation = true,
                                  .losses = model.info().generates && (compared || a.losses),
-                                 .sinks = a.sinks};
-  const llm::LookMemory plan = llm::plan_look(model, std::ssize(model.tokenizer().encode(text)), options);
-  if (!a.model.quiet && !a.json)
-    (void)std::fputs(fmt::format("memory: {} for queries, keys and values, {} for statistics, {} to work with\n",
-                                 io::readable_bytes(static_cast<double>(plan.kept)),
-                                 io::readable_bytes(static_cast<double>(plan.statistics)),
-                                 io::readable_bytes(static_cast<double>(plan.working)))
-                         .c_str(),
-                     stderr);
+                                 .sinks = a.sinks,
+                                 .memory_limit = a.memory_mb << 20};
+  if (a.generate > 0 && !a.layers.empty())
+    throw UsageError("--generate needs the keys and values of all layers: leave out --layers");
+  check_memory(model, text, options, a);
   Looked looked{.look = run(session, text, options), .types = {}, .next = a.next};
   looked.types = session.types(looked.look);
   std::optional<llm::Model> other;
@@ -262,6 +301,13 @@ void add_view_arguments(const Subcommand& app, Arguments& a) {
   app.add_option("--next", a.next, "So many of the likeliest next tokens")
       .check(whole_number(1, 100))
       .type_name("N")
+      .show_default();
+  app.add_option("--layers", a.layers,
+                 "Keep queries, keys and values of these layers only, such as 0,3,5-7; none: of all. Less memory")
+      .type_name("LIST");
+  app.add_option("--memory", a.memory_mb, "A run may hold at most so many MiB; 0: half of the free memory")
+      .check(whole_number(0, std::int64_t{1} << 30))
+      .type_name("MIB")
       .show_default();
   app.add_option("--sinks", a.sinks, "So many first tokens count as sinks, and not for kinds")
       .check(whole_number(0, 64))

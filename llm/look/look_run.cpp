@@ -70,11 +70,21 @@ LookMemory plan(const ModelConfig& c, std::int64_t tokens, const LookOptions& op
   return memory;
 }
 
+LookMemory plan_within_limit(const ModelConfig& c, std::int64_t tokens, const LookOptions& options) {
+  if (options.memory_limit < 0)
+    throw InvalidArgument("look: memory_limit is " + std::to_string(options.memory_limit) +
+                          ", expected 0 or more bytes");
+  LookMemory memory = plan(c, tokens, options);
+  memory.limit = options.memory_limit;
+  if (memory.limit == 0) memory.limit = available_memory().value_or(std::numeric_limits<std::int64_t>::max()) / 2;
+  return memory;
+}
+
 }  // namespace
 
 LookMemory plan_look(const Model& model, std::int64_t tokens, const LookOptions& options) {
   if (tokens < 0) throw InvalidArgument("look: tokens is " + std::to_string(tokens) + ", expected 0 or more");
-  return plan(LookAccess::state(model).config(), tokens, options);
+  return plan_within_limit(LookAccess::state(model).config(), tokens, options);
 }
 
 std::int64_t Look::bytes_with(std::int64_t more) const {
@@ -102,15 +112,13 @@ void check_look(const ModelState& model, std::span<const Token> tokens, const Lo
     if (layer < 0 || layer >= c.layers)
       throw InvalidArgument("look: layer " + std::to_string(layer) + " is to be kept, and the model has layers 0 to " +
                             std::to_string(c.layers - 1));
-  const LookMemory memory = plan(c, std::ssize(tokens), options);
-  std::int64_t limit = options.memory_limit;
-  if (limit == 0) limit = available_memory().value_or(std::numeric_limits<std::int64_t>::max()) / 2;
-  if (memory.total() > limit)
+  const LookMemory memory = plan_within_limit(c, std::ssize(tokens), options);
+  if (memory.total() > memory.limit)
     throw std::runtime_error("look: " + std::to_string(tokens.size()) + " tokens take " + bytes(memory.total()) +
                              " (queries, keys and values " + bytes(memory.kept) + ", statistics " +
                              bytes(memory.statistics) + ", work " + bytes(memory.working) +
-                             "), more than the limit of " + bytes(limit) +
-                             "; keep fewer layers, raise the limit, or take a shorter text");
+                             "), more than the limit of " + bytes(memory.limit) +
+                             "; keep fewer layers (layers), raise memory_limit, or take a shorter text");
 }
 
 Look::State::State(std::shared_ptr<ModelState> of, LookOptions asked)

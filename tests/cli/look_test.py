@@ -60,6 +60,27 @@ class LookTest(model_test.GoldenModel):
         self.assertIn("layer 0, head 3: ", self.look("-s", "knock=zero@0.1", "--head", "0.3"))
         self.assertIn("compared between runs of as many tokens", self.look("--against", "zyx"))
 
+    def test_layers_and_memory(self):
+        some = self.look("--layers", "1", "--json")
+        self.assertEqual(json.loads(some)["types"], json.loads(self.look("--json"))["types"])
+        self.assertIn("layer 1, head ", self.look("--layers", "1"))
+        self.look("--layers", "0-1", "--out", "all")
+        cases = {("--layers", "1", "--head", "0.0"): (2, "add layer 0 to --layers"),
+                 ("--layers", "1-0"): (2, "expected layers and ranges such as 0,3,5-7"),
+                 ("--layers", "x"): (2, "expected layers and ranges such as 0,3,5-7"),
+                 ("--layers", "7"): (2, "layers 0 to 1"),
+                 ("--layers", "1", "--generate", "2"): (2, "leave out --layers")}
+        for arguments, (code, words) in cases.items():
+            result = self.attend("look", "model", TEXT, *arguments)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertIn(words, result.stderr)
+        self.assertIn("leave them out", self.attend("look", "model", "--relations", "--layers", "0").stderr)
+        long = "abcdefgh" * 1500  # 12,000 tokens
+        refused = self.attend("look", "model", long, "--memory", "1")
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        for words in ("12000 tokens take", "limit of 1.0 MiB", "--layers", "--memory"):
+            self.assertIn(words, refused.stderr)
+
     def test_json_holds_it_all(self):
         look = json.loads(self.look("--json"))
         self.assertEqual("".join(token["text"] for token in look["tokens"]), TEXT)

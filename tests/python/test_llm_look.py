@@ -188,7 +188,7 @@ def test_goes_on_and_back(model):
 
 
 def test_memory_is_limited(model):
-    with pytest.raises(RuntimeError, match="more than the limit"):
+    with pytest.raises(RuntimeError, match=r"more than the limit of .* \(layers\), raise memory_limit"):
         attend.look(model, TEXT, memory_limit=1000)
     part = attend.look(model, TEXT, layers=[1])
     with pytest.raises(attend.InvalidArgument, match="not kept"):

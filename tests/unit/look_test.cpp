@@ -1006,7 +1006,15 @@ TEST(Look, RefusesWhatItCannotDo) {
   EXPECT_TRUE(says(message({.switches = parse_switches("knock=zero@2.0")}), "layer 2"));
   EXPECT_TRUE(says(message({.switches = parse_switches("knock=zero@1.4")}), "head 4"));
   EXPECT_TRUE(says(message({.layers = {7}}), "layer 7"));
-  EXPECT_THROW(session.run(tokens, {.memory_limit = 1000}), std::runtime_error);
+  try {
+    session.run(tokens, {.memory_limit = 1000});
+    ADD_FAILURE() << "more than memory_limit was accepted";
+  } catch (const std::runtime_error& error) {
+    EXPECT_TRUE(says(error.what(), "(layers)") && says(error.what(), "raise memory_limit")) << error.what();
+  }
+  EXPECT_TRUE(says(message({.memory_limit = -1}), "memory_limit is -1"));
+  EXPECT_EQ(plan_look(looked.model(), 24, {.memory_limit = 1000}).limit, 1000);
+  EXPECT_GT(plan_look(looked.model(), 24).limit, plan_look(looked.model(), 24).total());
   const std::vector<Token> longer(2000, 1);
   EXPECT_TRUE(says(error_of([&] { session.run(longer); }), "context"));
   const std::vector<Token> unknown = {1, 64}, negative = {-1};

@@ -150,9 +150,10 @@ struct LookOptions {
 
 struct LookMemory {
   std::int64_t kept = 0, statistics = 0, working = 0;
+  std::int64_t limit = 0;  // LookOptions::memory_limit, or half of the free memory; run() throws if total() is more
   std::int64_t total() const { return kept + statistics + working; }
 };
-// What a look at so many tokens takes, before it is made.
+// The memory of a run over so many tokens, before it starts.
 ATTEND_API LookMemory plan_look(const Model& model, std::int64_t tokens, const LookOptions& options = {});
 
 struct LookStep {  // of Look::next
