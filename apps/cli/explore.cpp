@@ -72,11 +72,13 @@ int run_explore(const Arguments& a) {
   explorer.add_routes(router);
   server::Listener listener(router, {.port = static_cast<std::uint16_t>(a.port)}, log);
   const std::string url = fmt::format("http://127.0.0.1:{}/", listener.port());
-  fmt::print("{} is open to view: {}\n{}", io::printable(name), url,
-             a.quiet ? ""
-                     : fmt::format("Only this machine can reach it. Ctrl-C ends it. Labs and a quiz: {}labs.html\n"
-                                   "The page asks for this key where it is to run an exercise that you wrote: {}\n",
-                                   url, key));
+  if (a.quiet)
+    fmt::print("{}\n", url);
+  else
+    fmt::print(
+        "{} is open to view: {}\nOnly this machine can reach it. Ctrl-C ends it. Labs and a quiz: {}labs.html\n"
+        "The page asks for this key where it is to run an exercise that you wrote: {}\n",
+        io::printable(name), url, url, key);
   (void)std::fflush(stdout);
   if (!a.no_open) open_browser(url);
   (void)signals.wait();
@@ -106,7 +108,7 @@ Command add_explore(Program& program) {
       .type_name("MIB")
       .show_default();
   app.add_flag("--no-open", a->no_open, "Print the link and open no browser");
-  app.add_flag("--quiet", a->quiet, "Print the link alone");
+  app.add_flag("--quiet", a->quiet, "Print only the link");
   app.footer(
       "Type a text and look: where each head of each layer attends, how one weight comes\n"
       "about, what the model expects next, and what changes when heads, the scale, the mask\n"

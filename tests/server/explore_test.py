@@ -9,6 +9,7 @@ import random
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -105,6 +106,15 @@ class ExploreTest(unittest.TestCase):
         grown = self.post(f"{path}/step", {"generated": []})
         self.assertEqual(grown["step"]["token"], run["next"][0]["token"])
         self.assertEqual(len(grown["tokens"]), n + 1)
+
+    def test_quiet_prints_only_the_link(self):
+        quiet = subprocess.Popen([PROGRAM, "explore", self.model, "--no-open", "--quiet"], env={**os.environ, **self.env},
+                                 text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        link = quiet.stdout.readline()
+        quiet.terminate()
+        rest, errors = quiet.communicate(timeout=60)
+        self.assertRegex(link, r"^http://127\.0\.0\.1:\d+/\n$")
+        self.assertEqual((quiet.returncode, rest, errors), (0, "", ""))
 
     def test_wrong_requests_have_a_sentence(self):
         run = self.run_of("wrong requests")
