@@ -11,6 +11,7 @@ import numpy as np
 from . import _core
 from ._arrays import describe
 from ._attention import _four, _inputs, _lse_view, _order, score_options
+from ._errors import InvalidArgument
 from ._gpu_lens import GpuLens
 from ._row_statistics import RowStatistics, rows_of, statistics_options
 from ._whole import whole
@@ -76,8 +77,17 @@ class Cell(NamedTuple):
     weighted: Any
 
 
+def _index(given: Any, length: int, name: str) -> int:
+    """A position from 0; a negative one counts from the end."""
+    at = whole(given, name)
+    if not -length <= at < length:
+        raise InvalidArgument(f"{name} is {at}, expected {-length} to {length - 1}")
+    return at % length
+
+
 def _bounds(given: Range, length: int, name: str) -> Tuple[int, int]:
-    """(first, count) of a slice, a pair (begin, end), a range or a single place; None: all."""
+    """(first, count) of a slice, a pair (begin, end), a range or a single position; None: all. Negative numbers count from
+    the end."""
     if given is None:
         return 0, length
     if isinstance(given, (slice, range)):
@@ -87,9 +97,9 @@ def _bounds(given: Range, length: int, name: str) -> Tuple[int, int]:
     elif isinstance(given, tuple):
         if len(given) != 2:
             raise ValueError(f"{name} is {given!r}, expected (begin, end)")
-        begin, end = whole(given[0], name), whole(given[1], name)
+        begin, end = (at + length if at < 0 else at for at in (whole(given[0], name), whole(given[1], name)))
     else:
-        begin = whole(given, name)
+        begin = _index(given, length, name)
         end = begin + 1
     return begin, max(0, end - begin)
 
@@ -102,8 +112,8 @@ class Observation:
     """The weights of one call of attention, looked at without storing them: made by attend.observe.
 
     Nothing is computed before it is asked for. Results are NumPy arrays, of CUDA tensors tensors beside them. A head is
-    numbered as q's heads are; queries and keys are None (all), a slice, a pair (begin, end) or a single place. One call at a
-    time.
+    numbered as q's heads are; queries and keys are None (all), a slice, a pair (begin, end) or a single position. Negative
+    positions count from the end. One call at a time.
     """
 
     def __init__(self, q: Any, k: Any, v: Any, mask: Optional[Mask], lse: Any, layout: str, options: Dict[str, Any]):
@@ -249,7 +259,8 @@ class Observation:
         >>> abs(one.dot - (one.q * one.k).sum()) < 1e-9
         True
         """
-        parts = self._call("cell", self._place(head, batch), whole(query, "query"), whole(key, "key"))
+        parts = self._call("cell", self._place(head, batch), _index(query, self.queries, "query"),
+                           _index(key, self.keys, "key"))
         for name in ("q", "k", "products", "v", "weighted"):
             parts[name] = np.array(parts[name]) if parts[name] else None
         return Cell(**parts)

@@ -135,13 +135,29 @@ def test_bad_areas():
     seen = attend.observe(*looked_at({})[:2])
     for given, error in ((dict(queries=slice(0, 9, 2)), ValueError), (dict(keys=range(0, 9, 3)), ValueError),
                          (dict(keys=(1, 2, 3)), ValueError), (dict(queries=1.5), TypeError), (dict(keys=(0, 91)), ValueError),
-                         (dict(queries=50), ValueError), (dict(queries=-1), ValueError)):
+                         (dict(queries=50), ValueError), (dict(queries=-51), ValueError), (dict(keys=(-91, 3)), ValueError)):
         for call in (seen.map, seen.zoom, seen.received):
             with pytest.raises(error):
                 call(**given)
     for place in (dict(head=4), dict(head=-1), dict(batch=2)):
         with pytest.raises(ValueError):
             seen.zoom(**place)
+
+
+def test_negative_positions_count_from_the_end():
+    """As in Look.row, Look.column and Look.cell."""
+    q, k, v, _, _ = looked_at({})
+    seen = attend.observe(q, k, v)
+    T, S = seen.queries, seen.keys
+    for negative, positive in ((dict(queries=-1), dict(queries=T - 1)), (dict(keys=-S), dict(keys=0)),
+                               (dict(queries=(-5, -2), keys=(3, -1)), dict(queries=(T - 5, T - 2), keys=(3, S - 1)))):
+        for call in (seen.zoom, seen.received, lambda **area: seen.map(**area).mass, lambda **area: seen.top_k(1, **area).weights):
+            np.testing.assert_array_equal(call(**negative), call(**positive))
+    assert seen.cell(-1, -2).weight == seen.cell(T - 1, S - 2).weight
+    assert seen.cell(-1, -2).weight == pytest.approx(seen.zoom(queries=-1, keys=-2)[0, 0], rel=1e-5)  # in double and f32
+    for wrong in (lambda: seen.cell(T, 0), lambda: seen.cell(-T - 1, 0), lambda: seen.zoom(queries=-T - 1)):
+        with pytest.raises(attend.InvalidArgument, match=f"expected -{T} to {T - 1}"):
+            wrong()
 
 
 def test_pyramids_of_an_area():
