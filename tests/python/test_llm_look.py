@@ -55,6 +55,50 @@ def test_weights_are_those_of_the_queries_and_keys(model):
     np.testing.assert_allclose(cell["weighted"], expected[9, 4] * seen.v(layer)[1, 4], atol=1e-5)
 
 
+def test_what_cpp_has_python_has(model):
+    """logits, received, lse, value_lengths, users and the probe, against the weights and the model's own logits."""
+    seen = attend.look(model, TEXT)
+    np.testing.assert_allclose(seen.logits(), model.logits(TEXT)[-1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(seen.logits(-len(seen)), seen.logits(0))
+    assert seen.logits(3).argmax() == seen.next_tokens(3, 1)[0].token
+    for layer, head in ((0, 0), (1, 3)):
+        weights = seen.weights(layer, head)
+        np.testing.assert_allclose(seen.received(layer, head), weights.sum(0), rtol=1e-5, atol=1e-6)
+        cell = seen.cell(layer, head, 9, 4)
+        assert seen.lse(layer).shape == (seen.heads, len(seen))
+        assert seen.lse(layer)[head, 9] == pytest.approx(cell["lse"], abs=1e-5)
+        assert [n for n, _ in seen.users(layer, head, 2, 3)] == list(np.argsort(-weights[:, 2], kind="stable")[:3])
+        kv = head // (seen.heads // seen.kv_heads)
+        np.testing.assert_allclose(seen.value_lengths(layer, kv), np.linalg.norm(seen.v(layer)[kv], axis=1), rtol=1e-5)
+    probe = seen.probe
+    assert probe.induction.shape == probe.duplicate.shape == (seen.layers, seen.heads) and probe.tokens > 0
+    by_type = {(t.layer, t.head): s.score for t in seen.types for s in t.scores if s.kind == "induction"}
+    assert all(probe.induction[place] == score for place, score in by_type.items())
+    for wrong in (lambda: seen.received(2, 0), lambda: seen.lse(2), lambda: seen.value_lengths(0, 2)):
+        with pytest.raises(attend.InvalidArgument, match="expected"):
+            wrong()
+    with pytest.raises(attend.InvalidArgument, match="position is"):
+        seen.logits(len(seen))
+
+
+def test_changes(model):
+    plain = attend.look(model, TEXT, losses=True)
+    knocked = attend.look(model, TEXT, knock="zero@0.1", losses=True)
+    changes = knocked.changes(plain, 4)
+    assert len(changes.heads) == plain.layers * plain.heads and len(changes.predictions) == len(changes.tokens) == 4
+    best = changes.heads[0]
+    moved = np.abs(knocked.weights(best.layer, best.head) - plain.weights(best.layer, best.head)).sum(1) / 2
+    assert best.layer == 1 and best.change == pytest.approx(moved.mean(), abs=1e-7) and best.query == moved.argmax()
+    first = changes.predictions[0]
+    assert first.before == plain.next_tokens(first.position, 1)[0] and first.after == knocked.next_tokens(first.position, 1)[0]
+    one = changes.tokens[0]
+    assert one.position == np.nanargmax(np.abs(knocked.losses - plain.losses))
+    assert (one.loss_before, one.loss_after) == (plain.losses[one.position], knocked.losses[one.position])
+    assert not any(attend.look(model, "abc").changes(plain))
+    with pytest.raises(TypeError, match="expected a Look"):
+        knocked.changes(3)
+
+
 def test_top_tokens_of_ties_and_of_few(model):
     """Of equal weights the lower position comes first, and what is not seen is not listed."""
     seen = attend.look(model, "a" * 30, positions="off")  # of one token: every visible key has the same weight

@@ -28,7 +28,8 @@ if not hasattr(_core, "LanguageModel"):
 from .._errors import FileError
 from ._chat import Chat
 from ._completion import Completion, Stream, TokenLogprob
-from ._look import Change, HeadType, KindScore, Look, LookStep, NextToken, look
+from ._look import (Change, Changes, HeadChange, HeadType, InductionProbe, KindScore, Look, LookStep, NextToken, PredictionChange,
+                    TokenChange, look)
 from ._model import MemoryPlan, Model, ModelInfo, Perplexity, free_memory, model_info, plan_memory
 from ._options import Options
 from ._store import default_model, known_models, models, pull
@@ -36,8 +37,8 @@ from ._tokenizer import Tokenizer
 from ._training import Data, Learner, Run, Step, prepare, resume, stories, train, train_tokenizer, training_settings
 
 __all__ = [
-    "Change", "Chat", "Completion", "Data", "FileError", "HeadType", "KindScore", "Learner", "Look", "LookStep",
-    "MemoryPlan", "Model", "ModelInfo", "NextToken", "Options", "Perplexity", "Run", "Step", "Stream",
-    "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "look", "model_info", "models",
+    "Change", "Changes", "Chat", "Completion", "Data", "FileError", "HeadChange", "HeadType", "InductionProbe", "KindScore",
+    "Learner", "Look", "LookStep", "MemoryPlan", "Model", "ModelInfo", "NextToken", "Options", "Perplexity",
+    "PredictionChange", "Run", "Step", "Stream", "TokenChange", "TokenLogprob", "Tokenizer", "default_model", "free_memory", "known_models", "look", "model_info", "models",
     "plan_memory", "prepare", "pull", "resume", "stories", "train", "train_tokenizer", "training_settings",
 ]

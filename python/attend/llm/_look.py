@@ -44,6 +44,15 @@ class HeadType(NamedTuple):
         return kinds.count(self.kind.kind) / len(kinds) if kinds else float("nan")
 
 
+class InductionProbe(NamedTuple):
+    """Where heads attend on random tokens that come twice: the mean weight on the token that followed the last time."""
+
+    seed: int
+    tokens: int  #: random ones, then the same again
+    induction: np.ndarray  #: [layers, heads], over the second half, without sinks
+    duplicate: np.ndarray
+    first_loss: float  #: mean over each half: a model that copies has a small second one
+    second_loss: float
 
 
 class NextToken(NamedTuple):
@@ -64,6 +73,41 @@ class Change(NamedTuple):
     loss_after: Optional[float]
 
 
+class HeadChange(NamedTuple):
+    """How much a head's weights differ between two runs."""
+
+    layer: int
+    head: int
+    change: float  #: total variation, the sum of |after - before| / 2, mean over queries: 0 to 1
+    query: int  #: the query whose weights changed most
+    query_change: float
+
+
+class PredictionChange(NamedTuple):
+    """How much the prediction after a token differs between two runs."""
+
+    position: int
+    kl: float  #: before to after, in nats
+    before: NextToken  #: the likeliest
+    after: NextToken
+
+
+class TokenChange(NamedTuple):
+    """How much the loss of a token differs between two runs."""
+
+    position: int
+    loss_before: float
+    loss_after: float
+
+
+class Changes(NamedTuple):
+    """What differs most between two runs, largest first."""
+
+    heads: List[HeadChange]  #: of the layers that both runs keep
+    predictions: List[PredictionChange]
+    tokens: List[TokenChange]  #: empty unless both runs have losses of the same tokens
+
+
 class LookStep(NamedTuple):
     """One token that Look.next() added."""
 
@@ -80,6 +124,11 @@ def _text(piece: bytes) -> str:
 
 def _tokens_of(found: Sequence[Tuple[int, bytes, float]]) -> List[NextToken]:
     return [NextToken(token, _text(piece), probability) for token, piece, probability in found]
+
+
+def _largest(weights: np.ndarray, count: int) -> List[Tuple[int, float]]:
+    order = np.lexsort((np.arange(len(weights)), -weights))[:arguments.number(count, "count", 0)]
+    return [(int(n), float(weights[n])) for n in order if weights[n] > 0]
 
 
 class Look:
@@ -178,6 +227,14 @@ class Look:
         at = self._place(query, "query")
         return self.zoom(layer, head, slice(at, at + 1))[0]
 
+    def received(self, layer: int, head: int) -> np.ndarray:
+        """The attention that each key gets from all queries, [tokens], float64: the sums of the columns."""
+        return self._core.received(*self._head(layer, head))
+
+    def lse(self, layer: int) -> np.ndarray:
+        """The log-sum-exp of each row's scores, [heads, tokens]: weight = exp(score - lse)."""
+        return self._core.lse(self._head(layer, 0)[0])
+
     def column(self, layer: int, head: int, key: int) -> np.ndarray:
         """Who looks at a token, [tokens]."""
         at = self._place(key, "key")
@@ -185,9 +242,11 @@ class Look:
 
     def top(self, layer: int, head: int, query: int, count: int = 5) -> List[Tuple[int, float]]:
         """The tokens that this one looks at most: positions and weights, falling."""
-        row = self.row(layer, head, query)
-        order = np.lexsort((np.arange(len(row)), -row))[:arguments.number(count, "count", 0)]
-        return [(int(n), float(row[n])) for n in order if row[n] > 0]
+        return _largest(self.row(layer, head, query), count)
+
+    def users(self, layer: int, head: int, key: int, count: int = 5) -> List[Tuple[int, float]]:
+        """The tokens that look at this one most: positions and weights, falling."""
+        return _largest(self.column(layer, head, key), count)
 
     def cell(self, layer: int, head: int, query: int, key: int) -> Dict[str, Any]:
         """The whole arithmetic of one weight: q, k, products, dot, scale, scaled, ..., weight, v, weighted."""
@@ -205,7 +264,20 @@ class Look:
         """Values, [kv_heads, tokens, head_dim]."""
         return self._core.v(self._head(layer, 0)[0])
 
+    def value_lengths(self, layer: int, kv_head: int) -> np.ndarray:
+        """The length of each token's value, [tokens]."""
+        return self._core.value_lengths(*self._head(layer, kv_head))
+
+    @property
+    def probe(self) -> InductionProbe:
+        """The model's heads on random tokens that come twice, without switches: what the kind "induction" is measured on."""
+        return InductionProbe(*self._core.probe())
+
     # --- predictions ---
+
+    def logits(self, position: int = -1) -> np.ndarray:
+        """The logits of what follows the token at a position, [vocabulary]."""
+        return self._core.logits(self._place(position, "position"))
 
     def next_tokens(self, position: int = -1, count: int = 10) -> List[NextToken]:
         """What the model expects after the token at a position."""
@@ -223,6 +295,18 @@ class Look:
         kl, likely, now, losses = self._core.compare(before._core, arguments.number(top, "top", 0))
         loss = losses[0] if losses else (None, None, 0)
         return Change(kl, _tokens_of(likely), _tokens_of(now), loss[0], loss[1])
+
+    def changes(self, before: Look, count: int = 10) -> Changes:
+        """The heads, predictions and tokens that differ most between another run of as many tokens and this one.
+
+        All heads are listed, and at most ``count`` predictions and tokens. For runs of different lengths the lists are empty.
+        """
+        if not isinstance(before, Look):
+            raise TypeError(f"before is a {type(before).__name__}, expected a Look")
+        heads, predictions, tokens = self._core.changes(before._core, arguments.number(count, "count", 0))
+        return Changes([HeadChange(*one) for one in heads],
+                       [PredictionChange(position, kl, *_tokens_of([was, now])) for position, kl, was, now in predictions],
+                       [TokenChange(*one) for one in tokens])
 
     # --- while generating ---
 

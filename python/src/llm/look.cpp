@@ -39,10 +39,13 @@ nb::object copied(const View& view) {
   return array_of(std::move(values), {size(view.heads()), size(view.length()), size(view.dim())});
 }
 
+nb::tuple next_token_of(const llm::NextToken& token) {
+  return nb::make_tuple(token.id, nb::bytes(token.text.data(), token.text.size()), token.probability);
+}
+
 nb::object next_of(const std::vector<llm::NextToken>& tokens) {
   nb::list list;
-  for (const llm::NextToken& token : tokens)
-    list.append(nb::make_tuple(token.id, nb::bytes(token.text.data(), token.text.size()), token.probability));
+  for (const llm::NextToken& token : tokens) list.append(next_token_of(token));
   return list;
 }
 
@@ -135,6 +138,59 @@ nb::tuple compare(const Looked& before, const Looked& after, Number top) {
                         next_of(change.after), losses);
 }
 
+// (heads, predictions, tokens) that differ most.
+nb::tuple changes(const Looked& before, const Looked& after, Number count) {
+  const llm::LookChanges changes =
+      after.session->alone([&](llm::Model&) { return llm::changes(before.look, after.look, count); });
+  nb::list heads, predictions, tokens;
+  for (const llm::HeadChange& one : changes.heads)
+    heads.append(nb::make_tuple(one.layer, one.head, one.change, one.query, one.query_change));
+  for (const llm::PredictionChange& one : changes.predictions)
+    predictions.append(
+        nb::make_tuple(one.position, one.divergence, next_token_of(one.before), next_token_of(one.after)));
+  for (const llm::TokenChange& one : changes.tokens) tokens.append(nb::make_tuple(one.position, one.before, one.after));
+  return nb::make_tuple(heads, predictions, tokens);
+}
+
+// [vocabulary]
+nb::object logits(const Looked& l, Number position) {
+  std::vector<float> logits = l.session->alone([&](llm::Model&) { return l.look.next_logits(position); });
+  const std::size_t count = logits.size();
+  return array_of(std::move(logits), {count});
+}
+
+// [length]
+nb::object received(const Looked& l, Number layer, Number head) {
+  std::vector<double> sums = l.session->alone([&](llm::Model&) { return l.look.received(layer, head); });
+  const std::size_t count = sums.size();
+  return array_of(std::move(sums), {count});
+}
+
+// [heads, length]
+nb::object lse(const Looked& l, Number layer) {
+  const View view = l.look.lse(layer);
+  std::vector<float> rows;
+  const auto* data = static_cast<const float*>(view.data);
+  for (Number head = 0; head < l.look.heads(); ++head)
+    for (Number i = 0; i < l.look.length(); ++i) rows.push_back(data[head * view.strides[1] + i * view.strides[2]]);
+  return array_of(std::move(rows), {size(l.look.heads()), size(l.look.length())});
+}
+
+// [length]
+nb::object value_lengths(const Looked& l, Number layer, Number kv_head) {
+  std::vector<float> lengths = l.look.value_lengths(layer, kv_head);
+  const std::size_t count = lengths.size();
+  return array_of(std::move(lengths), {count});
+}
+
+// (seed, tokens, induction, duplicate, first loss, second loss)
+nb::tuple probe(const Looked& l) {
+  const llm::InductionProbe probe = l.session->looking([](llm::LookSession& looks) { return looks.probe(); });
+  const std::vector<std::size_t> shape = {size(l.look.layers()), size(l.look.heads())};
+  return nb::make_tuple(probe.seed, probe.tokens, array_of(std::vector<double>(probe.induction), shape),
+                        array_of(std::vector<double>(probe.duplicate), shape), probe.first_loss, probe.second_loss);
+}
+
 nb::dict cell(const Looked& l, Number layer, Number head, Number query, Number key) {
   const llm::LookCell cell = l.look.cell(layer, head, query, key);
   const CellArithmetic& a = cell.arithmetic;
@@ -198,6 +254,11 @@ void bind_look(nb::module_& m) {
             return next_of(l.session->alone([&](llm::Model&) { return l.look.next_tokens(position, count); }));
           },
           "position"_a, "count"_a)
+      .def("logits", &logits, "position"_a)
+      .def("received", &received, "layer"_a, "head"_a)
+      .def("lse", &lse, "layer"_a)
+      .def("value_lengths", &value_lengths, "layer"_a, "kv_head"_a)
+      .def("probe", &probe)
       .def("losses",
            [](const Looked& l) {
              const std::span<const float> losses = l.look.losses();
@@ -213,7 +274,11 @@ void bind_look(nb::module_& m) {
           "count"_a)
       .def(
           "compare", [](const Looked& after, const Looked& before, Number top) { return compare(before, after, top); },
-          "before"_a, "top"_a);
+          "before"_a, "top"_a)
+      .def(
+          "changes",
+          [](const Looked& after, const Looked& before, Number count) { return changes(before, after, count); },
+          "before"_a, "count"_a);
   m.def("look", &look, "model"_a, "tokens"_a, "switches"_a, "keep"_a, "layers"_a, "losses"_a, "sinks"_a,
         "memory_limit"_a);
 }
