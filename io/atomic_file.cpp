@@ -78,6 +78,20 @@ void write_file_atomically(const fs::path& path, std::span<const std::byte> byte
   stream_file_atomically(path, [&](const PutBytes& put) { put(bytes); });
 }
 
+void append_to_file(const fs::path& path, std::int64_t keep, const std::function<void(const PutBytes&)>& content) {
+  struct File {
+    int fd;
+    ~File() { ::close(fd); }
+  };
+  const File file{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
+  if (file.fd < 0) fail_to_write(path, "opening", errno);
+  if (::ftruncate(file.fd, keep) != 0) fail_to_write(path, "cutting it", errno);
+  if (::lseek(file.fd, 0, SEEK_END) < 0) fail_to_write(path, "seeking", errno);
+  content([&](std::span<const std::byte> bytes) { write_all(path, file.fd, bytes); });
+  if (::fsync(file.fd) != 0) fail_to_write(path, "fsync", errno);
+  sync_folder_of(path);
+}
+
 std::uint64_t put_and_count(std::size_t n, const PutTensor& content, const PutBytes& put) {
   std::uint64_t bytes = 0;
   content(n, [&](std::span<const std::byte> piece) {

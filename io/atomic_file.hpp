@@ -22,6 +22,12 @@ void write_file_atomically(const std::filesystem::path& path, std::span<const st
 using PutBytes = std::function<void(std::span<const std::byte>)>;
 void stream_file_atomically(const std::filesystem::path& path, const std::function<void(const PutBytes&)>& content);
 
+// Cuts the file to its first `keep` bytes, then appends `content`; it is made if it is not there. All of it is on the
+// disk when this returns; whatever ends it before leaves the first bytes as they were. For a file that grows from one
+// run to the next and is not read until it is whole.
+void append_to_file(const std::filesystem::path& path, std::int64_t keep,
+                    const std::function<void(const PutBytes&)>& content);
+
 // For files of many tensors, one made after another: hands over the bytes of tensor n, in pieces.
 using PutTensor = std::function<void(std::size_t n, const PutBytes& put)>;
 // Runs it and counts what it handed over.

@@ -132,6 +132,7 @@ int run_chat(Arguments a) {
   sampling.seed = a.sampling.seed;
   a.sampling = sampling;
   llm::ChatTemplate chat = chat_template_of(open.tokenizer, a.form);
+  if (!a.model.quiet) introduce_small_model(a.model.model, config);
   const auto stops = llm::stop_tokens(open.tokenizer, config, &chat);
   // A conversation may go on for as long as its cache lets it: a stream has no end.
   const std::int64_t longest = a.model.stream > 0 ? std::numeric_limits<std::int64_t>::max() : open.context;

@@ -110,6 +110,7 @@ int run_generate(Arguments a) {
   if (a.chat || !a.form.chat_template.empty()) chat = chat_template_of(open.tokenizer, a.form);
   const llm::ModelConfig& config = open.files->config();
   if (!config.causal) throw UsageError(config.family + " does not generate text; 'attend embed' runs it");
+  if (chat && !a.model.quiet) introduce_small_model(a.model.model, config);
   const auto stops = llm::stop_tokens(open.tokenizer, config, chat ? &*chat : nullptr);
   const auto request_of = [&, vocabulary = config.vocabulary](const std::string& text) {
     std::vector<llm::Token> prompt = encode_prompt(a, open.tokenizer, chat, text);

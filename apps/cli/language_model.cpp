@@ -109,6 +109,17 @@ void say_default_model() {
                    inside ? ", a small one inside the program that tells stories" : ", pulled last"));
 }
 
+void introduce_small_model(const std::string& named, const llm::ModelConfig& config) {
+  constexpr std::int64_t kSmall = 1'000'000'000;  // parameters; below it answers to questions are often wrong
+  const std::int64_t parameters = llm::count_parameters(config).total();
+  const std::string name = named.empty() ? llm::default_model() : named;
+  const bool inside = name == llm::embedded_model();
+  if (parameters >= kSmall || (named.empty() && inside)) return;  // say_default_model has introduced that one
+  tell(fmt::format("{} is a small model ({} parameters): {}; 'attend models' lists larger ones", name,
+                   io::readable_count(parameters),
+                   inside ? "it tells stories and knows nothing else" : "its answers are often wrong"));
+}
+
 void warn_of_unused(const llm::ModelFiles& files) {
   warn(llm::unused_warning(files));
 }

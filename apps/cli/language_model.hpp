@@ -40,6 +40,8 @@ llm::Transformer load_model(llm::OpenModel& open, const llm::MemoryPlan& plan, b
 
 // Says on standard error which model is meant where none was named.
 void say_default_model();
+// Says on standard error what to expect of a small model's answers; nothing of a larger one.
+void introduce_small_model(const std::string& named, const llm::ModelConfig& config);
 // Says on standard error which tensors of the files nothing uses.
 void warn_of_unused(const llm::ModelFiles& files);
 

@@ -67,11 +67,12 @@ std::string progress_line(const std::string& label, std::int64_t done, std::int6
   return line.substr(0, static_cast<std::size_t>(std::max(columns - 1, 0)));
 }
 
-ProgressBar::ProgressBar(std::string label, std::int64_t total, const char* unit)
+ProgressBar::ProgressBar(std::string label, std::int64_t total, const char* unit, std::int64_t begin)
     : label_(std::move(label)),
       total_(total),
       unit_(unit),
       terminal_(::isatty(STDERR_FILENO) != 0 && io::environment("TERM") != "dumb"),
+      measured_(begin),
       measured_at_(Clock::now()),
       next_(measured_at_ + (terminal_ ? Clock::duration(500ms) : Clock::duration(10s))) {}
 

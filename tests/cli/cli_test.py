@@ -18,6 +18,7 @@ import embedded_test
 import files_test
 import look_test
 import model_test
+import pull_parts_test
 import pull_test
 import shell_test
 import terminal_test
@@ -28,6 +29,7 @@ from embedded_test import EmbeddedModel  # noqa: F401
 from files_test import FilesTest  # noqa: F401
 from look_test import LookTest  # noqa: F401
 from model_test import ModelTest  # noqa: F401
+from pull_parts_test import PullPartsTest  # noqa: F401
 from pull_test import PullTest  # noqa: F401 (unittest.main finds it here)
 from shell_test import ShellTest  # noqa: F401
 from terminal_test import TerminalTest  # noqa: F401
@@ -406,7 +408,7 @@ class CliTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_test, shell_test, terminal_test,
+    for module in (chart_test, embedded_test, files_test, look_test, model_test, pull_parts_test, pull_test, shell_test, terminal_test,
                    train_test):
         module.PROGRAM = PROGRAM
     unittest.main()

@@ -70,6 +70,17 @@ class EmbeddedModel(unittest.TestCase):
         self.assertIn("the last name said", text)
         self.assertIn("rule wrong:", text)
 
+    def test_a_small_model_is_introduced_as_one(self):
+        said = self.attend("generate", "--chat", "storyteller", "Hello!", "-n", "4").stderr
+        self.assertRegex(said, r"storyteller is a small model \([0-9,]+ parameters\): it tells stories and knows nothing else;")
+        chat = self.attend("chat", "storyteller", "-n", "4", input="Hello!\n")
+        self.assertIn("storyteller is a small model (", chat.stderr)
+        self.assertNotIn("small model (", self.attend("generate", "storyteller", "Once", "-n", "2").stderr)
+        self.assertEqual(self.attend("generate", "--chat", "storyteller", "Hello!", "-n", "4", "-q").stderr, "")
+        self.attend("export", "storyteller", "s.gguf")
+        said = self.attend("generate", "--chat", "s.gguf", "Hello!", "-n", "4").stderr
+        self.assertRegex(said, r"s\.gguf is a small model \([0-9,]+ parameters\): its answers are often wrong; 'attend models'")
+
     def test_does_not_embed(self):
         self.assertIn("minilm", self.attend("embed", "storyteller", "a text", code=2).stderr)
 

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -200,6 +201,16 @@ class PullTest(unittest.TestCase):
         self.assertIn(f"{self.models} holds mine", self.attend("info", "nonsuch").stderr)
         self.assertIn(str(self.models / "mine" / "config.json"), self.attend("info", "mine").stderr)
 
+    def test_models_says_which_to_choose(self):
+        listed = self.attend("models").stdout
+        for name, words in {"qwen2.5-coder": ["English, Chinese", "license: Apache-2.0", "to fetch", "tokens/s here (estimate)"],
+                            "smollm2": ["its answers are often wrong", "license: Apache-2.0"],
+                            "m3e-small": ["Chinese texts", "license: for research only, no commercial use"]}.items():
+            entry = re.search(rf"(?m)^  {name} .*\n(?: {{10}}.*\n)+", listed)[0]
+            for word in words:
+                self.assertIn(word, entry)
+        self.assertRegex(listed, r"(?m)^estimates: \d+ threads? read .*B/s from memory; --speed measures")
+
     def test_rm_removes_what_was_pulled(self):
         self.assertEqual(self.pull().returncode, 0)
         result = self.attend("rm", "mnie")
@@ -245,7 +256,7 @@ class PullTest(unittest.TestCase):
         self.assertEqual(self.attend("pull", "mine", "--check").returncode, 0)
 
     def test_pip_that_fails(self):
-        for do, words in {"fail": ["No matching distribution found?[31m", "ended with status 1", "--wheel FILE"],
+        for do, words in {"fail": ["No matching distribution found?[31m", "ended with status 1", "--from FILE"],
                           "kill": ["ended by signal 9", "It said nothing"], "none": ["left no wheel"],
                           "two": ["or more than one"]}.items():
             with self.subTest(do=do):
@@ -255,7 +266,7 @@ class PullTest(unittest.TestCase):
 
     def test_python_without_pip(self):
         result = self.pull(do="no pip")
-        self.assert_failed(result, "python3 has no pip", "apt-get install python3-pip", "--wheel FILE")
+        self.assert_failed(result, "python3 has no pip", "apt-get install python3-pip", "--from FILE")
         self.assertNotIn("index", result.stderr, "the network is not to blame")
 
     def test_ctrl_c_ends_pip_and_cleans_up(self):

