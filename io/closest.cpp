@@ -30,6 +30,35 @@ std::size_t slips(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+// The parts between '-', '_' and spaces, in small letters.
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    if (c != '-' && c != '_' && c != ' ')
+      words.back() += lower(c);
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+// Whether `typed` has all words of `name` and more: "learning-rate" of "rate".
+bool extends(std::string_view typed, std::string_view name) {
+  const std::vector<std::string> more = words_of(typed), fewer = words_of(name);
+  return !fewer.empty() && more.size() > fewer.size() && std::ranges::all_of(fewer, [&](const std::string& word) {
+    return word.size() > 2 && std::ranges::find(more, word) != more.end();
+  });
+}
+
+// How far `typed` is from `name`. A beginning is as near as one slip: "gen" means "generate". So are, nearly, the
+// name's words among others.
+std::size_t distance(std::string_view typed, std::string_view name) {
+  const std::size_t found = slips(typed, name);
+  if (found > 1 && typed.size() >= 3 && name.starts_with(typed)) return 1;
+  return found > 2 && extends(typed, name) ? 2 : found;
+}
+
 }  // namespace
 
 std::string closest(std::string_view typed, std::span<const std::string> names) {
@@ -39,9 +68,7 @@ std::string closest(std::string_view typed, std::span<const std::string> names) 
   if (typed.size() < 3) fewest = 1;
   for (const std::string& name : names) {
     if (name.size() > kLongest) continue;
-    // A beginning counts as near, too: "gen" means "generate".
-    const bool begins = typed.size() >= 3 && name.starts_with(typed);
-    const std::size_t found = begins && name != typed ? 1 : slips(typed, name);
+    const std::size_t found = distance(typed, name);
     if (found > fewest || (found == fewest && !best.empty())) continue;
     best = name;
     fewest = found;

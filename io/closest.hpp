@@ -8,8 +8,8 @@
 
 namespace attend::io {
 
-// The name that is one or two typing errors away from `typed` (a letter too many, too few, another one, two
-// swapped); "" if none is near.
+// The name that is one or two typing errors away from `typed` (a letter too many, too few, another one, two swapped),
+// or whose words `typed` has among others; "" if none is near.
 std::string closest(std::string_view typed, std::span<const std::string> names);
 
 // "; did you mean 'generate'?", or "".

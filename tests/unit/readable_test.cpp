@@ -79,6 +79,19 @@ TEST(Closest, CountsSlips) {
     EXPECT_EQ(closest(typed, names), meant) << typed;
 }
 
+TEST(Closest, FindsTheWordsOfANameAmongOthers) {
+  const std::vector<std::string> options = {"--last-rate", "--rate", "--batch", "--decay", "--hidden", "--held-out"};
+  for (const auto& [typed, meant] : {std::pair{"--learning-rate", "--rate"},
+                                     {"--learning_rate", "--rate"},
+                                     {"--last-rates", "--last-rate"},  // one slip is nearer
+                                     {"--weight-decay", "--decay"},
+                                     {"--per-device-batch-size", "--batch"},
+                                     {"--held-out-share", "--held-out"},
+                                     {"--learning-ratio", ""}})
+    EXPECT_EQ(closest(typed, options), meant) << typed;
+  EXPECT_EQ(closest("learning_rate", std::vector<std::string>{"last_rate", "rate"}), "rate");
+}
+
 TEST(Closest, OfEquallyNearNamesTheFirst) {
   const std::vector<std::string> names = {"beta1", "beta2"}, turned = {"beta2", "beta1"};
   EXPECT_EQ(closest("beta3", names), "beta1");
