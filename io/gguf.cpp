@@ -275,7 +275,9 @@ class GgufReader {
     const std::string_view key = take_string("a setting's name", kLongestName);
     if (!out_.value_places_.emplace(key, out_.values_.size()).second)
       fail("setting " + json_quoted(key) + " stands twice");
+    const std::span<const std::byte> start = left_;
     out_.values_.emplace_back(key, take_value(key));
+    out_.stored_values_.push_back(start.first(start.size() - left_.size()));
   }
 
   void read_tensor() {

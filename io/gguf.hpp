@@ -55,6 +55,8 @@ class Gguf {
 
   std::uint32_t version() const { return version_; }
   const std::vector<std::pair<std::string_view, GgufValue>>& values() const { return values_; }
+  // The n-th setting as the file stores it: type and value. For a GgufEntry that copies it.
+  std::span<const std::byte> stored_value(std::size_t n) const { return stored_values_.at(n); }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufValue* value(std::string_view key) const;
   const GgufTensor* tensor(std::string_view name) const;
@@ -67,6 +69,7 @@ class Gguf {
   MappedFile file_;
   std::uint32_t version_ = 0;
   std::vector<std::pair<std::string_view, GgufValue>> values_;
+  std::vector<std::span<const std::byte>> stored_values_;
   std::vector<GgufTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t, KeyedHash> value_places_, tensor_places_;
 };
@@ -76,10 +79,11 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& what);  // 
 // Bytes of a tensor of this type and shape: whole blocks along its last dimension. FileError begins with `what`.
 std::uint64_t ggml_bytes(const GgufTensor& tensor, const std::string& what);
 
-// A setting to write. `type` is that of the value, or of the elements of an array.
+// A setting to write. `type` is that of the value, or of the elements of an array; bytes are those of
+// Gguf::stored_value(), with a type of their own.
 struct GgufEntry {
   using Value = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>, std::vector<double>,
-                             std::vector<std::string>>;
+                             std::vector<std::string>, std::span<const std::byte>>;
   std::string key;
   GgufType type;
   Value value;

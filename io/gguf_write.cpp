@@ -38,6 +38,7 @@ class Header {
     add(std::uint64_t{text.size()});
     bytes_.append(text);
   }
+  void add_bytes(std::span<const std::byte> bytes) { bytes_.append(as_text(bytes)); }
   void add_magic() { bytes_.append("GGUF"); }
   void pad() { bytes_.append(padding(bytes_.size()), '\0'); }
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
@@ -59,6 +60,7 @@ class EntryWriter {
   }
 
  private:
+  void write_value(std::span<const std::byte> stored) { header_.add_bytes(stored); }
   template <class T>
   void write_value(const T& value) {
     header_.add(static_cast<std::uint32_t>(entry_.type));

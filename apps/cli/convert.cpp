@@ -54,7 +54,7 @@ Command add_convert(Program& program) {
       .required()
       .type_name("MODEL");
   app.add_option("out", a->out, "A new file that ends in .gguf or .pth, or a new folder").required().type_name("OUT");
-  app.add_option("--type", a->type, "Of the matrices: keep, f32, f16, bf16, or q8_0 (GGUF alone)")
+  app.add_option("--type", a->type, "Of the matrices: keep, f32, f16, bf16, or q8_0 (GGUF only)")
       .check(one_of({"keep", "f32", "f16", "bf16", "q8_0"}))
       .type_name("NAME")
       .show_default();
@@ -67,6 +67,7 @@ Command add_convert(Program& program) {
       "  attend convert MiniMind2/ minimind.gguf --type q8_0     for llama.cpp\n"
       "  attend convert full_sft_512.pth minimind-hf             for Transformers (tokenizer.json beside the .pth)\n"
       "  attend convert smollm2 smollm2-f16 --type f16           GGUF to a folder; quantised weights become f16\n"
+      "  attend convert model-q4_k.gguf model-q8_0.gguf --type q8_0\n"
       "  attend export run minimind.pth --type f16               a trained model for MiniMind's own code");
   return {app, [a] { return run_stoppable("attend convert", [&] { return run_convert(*a); }); }};
 }

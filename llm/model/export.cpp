@@ -7,14 +7,13 @@
 #include <iterator>
 #include <optional>
 
-#include "base/half.hpp"
 #include "io/atomic_file.hpp"
 #include "io/atomic_folder.hpp"
 #include "io/mapped_file.hpp"
 #include "io/pth.hpp"
 #include "io/safetensors.hpp"
 #include "llm/model/embedded.hpp"
-#include "llm/model/finite.hpp"
+#include "llm/model/stored_numbers.hpp"
 #include "llm/text/tokenizer_export.hpp"
 
 namespace attend::llm {
@@ -60,75 +59,6 @@ Target choose_target(const ModelFiles& files, bool gguf) {
   if (gguf && t.family == "mistral") t.family = "llama";
   if (gguf && t.family == "llama") t.style = RopeStyle::interleaved;
   return t;
-}
-
-bool is_plain(WeightFormat format) {
-  return format == WeightFormat::f32 || format == WeightFormat::f16 || format == WeightFormat::bf16;
-}
-
-// Whole blocks as floats.
-std::vector<float> floats_of(WeightFormat format, std::span<const std::byte> bytes) {
-  const WeightBlock block = block_of(format);
-  const std::int64_t blocks = std::ssize(bytes) / block.bytes;
-  std::vector<float> floats(static_cast<std::size_t>(blocks * block.numbers));
-  if (format == WeightFormat::f32) {
-    std::memcpy(floats.data(), bytes.data(), bytes.size());
-    return floats;
-  }
-  if (is_plain(format)) {
-    for (std::size_t i = 0; i < floats.size(); ++i) {
-      std::uint16_t half = 0;
-      std::memcpy(&half, &bytes[2 * i], sizeof half);
-      floats[i] = format == WeightFormat::f16 ? f16_to_float(half) : bf16_to_float(half);
-    }
-    return floats;
-  }
-  const Weight weight(format, blocks, block.numbers, bytes);  // a block a row
-  for (std::int64_t b = 0; b < blocks; ++b) weight.row(b, floats.data() + b * block.numbers);
-  return floats;
-}
-
-// Whether these are f16 or bf16 values that are all finite, by their exponents: many times faster than making floats.
-bool are_finite_halves(WeightFormat format, std::span<const std::byte> bytes) {
-  if (format != WeightFormat::f16 && format != WeightFormat::bf16) return false;
-  const unsigned exponent = format == WeightFormat::f16 ? 0x7C00 : 0x7F80;
-  bool finite = true;
-  for (std::size_t i = 0; i < bytes.size(); i += 2) {
-    std::uint16_t half = 0;
-    std::memcpy(&half, &bytes[i], sizeof half);
-    finite &= (half & exponent) != exponent;
-  }
-  return finite;
-}
-
-std::vector<std::byte> rounded(WeightFormat format, std::span<const float> x) {
-  std::vector<std::byte> data;
-  if (format == WeightFormat::f32) {
-    data.resize(x.size_bytes());
-    std::memcpy(data.data(), x.data(), x.size_bytes());
-    return data;
-  }
-  if (format != WeightFormat::q8_0) {
-    data.resize(2 * x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::uint16_t half = format == WeightFormat::f16 ? float_to_f16(x[i]) : float_to_bf16(x[i]);
-      std::memcpy(&data[2 * i], &half, 2);
-    }
-    return data;
-  }
-  constexpr std::size_t kBlock = 32, kBytes = 34;  // a scale in f16, then the numbers
-  data.resize(x.size() / kBlock * kBytes);
-  for (std::size_t b = 0; b < x.size() / kBlock; ++b) {
-    float most = 0;
-    for (std::size_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[b * kBlock + i]));
-    const float scale = most / 127;
-    const std::uint16_t half = float_to_f16(scale);
-    std::memcpy(&data[b * kBytes], &half, 2);
-    for (std::size_t i = 0; i < kBlock; ++i)
-      data[b * kBytes + 2 + i] =
-          static_cast<std::byte>(static_cast<std::int8_t>(scale > 0 ? std::lround(x[b * kBlock + i] / scale) : 0));
-  }
-  return data;
 }
 
 class Exporter {
@@ -272,16 +202,7 @@ class Exporter {
       for (std::int64_t r = 0; r < count; ++r)
         std::memcpy(&bytes[static_cast<std::size_t>(r) * row_bytes],
                     &p.data[static_cast<std::size_t>(source_row(first + r, p.heads)) * row_bytes], row_bytes);
-      if (to.format == p.format && are_finite_halves(p.format, bytes)) {
-        put(bytes);
-        continue;
-      }
-      const std::vector<float> values = floats_of(p.format, bytes);
-      check_finite(files_.path().string(), to.name, values);
-      if (to.format == p.format)
-        put(bytes);
-      else
-        put(rounded(to.format, values));
+      put_numbers({p.format, bytes}, to.format, {files_.path().string(), to.name}, put);
     }
   }
 
@@ -310,34 +231,6 @@ class Exporter {
   std::vector<OutTensor> out_;
   std::int64_t done_ = 0, all_ = files_.bytes();
 };
-
-std::uint32_t ggml_number(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::f32:
-      return 0;
-    case WeightFormat::f16:
-      return 1;
-    case WeightFormat::q4_0:
-      return 2;
-    case WeightFormat::q4_1:
-      return 3;
-    case WeightFormat::q5_0:
-      return 6;
-    case WeightFormat::q5_1:
-      return 7;
-    case WeightFormat::q8_0:
-      return 8;
-    case WeightFormat::q4_k:
-      return 12;
-    case WeightFormat::q5_k:
-      return 13;
-    case WeightFormat::q6_k:
-      return 14;
-    case WeightFormat::bf16:
-      return 30;
-  }
-  return 0;
-}
 
 std::vector<io::GgufEntry> gguf_entries(const ModelConfig& c, const std::string& family) {
   using io::GgufType;
@@ -421,14 +314,10 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
   io::check_can_write(path);
   if (!options.replace) check_free(path);
-  if (is_embedded(files.path())) {
-    if (options.format && *options.format != WeightFormat::q8_0)
-      refuse(files, "is q8_0 and is written to GGUF as it is; a folder can have other types");
-    return io::write_file_atomically(path, embedded_bytes());
-  }
+  if (is_embedded(files.path()) && !options.format) return io::write_file_atomically(path, embedded_bytes());
+  if (files.gguf() != nullptr) return convert_gguf(files, path, options);
   Exporter exporter(files, true, options);
   std::vector<io::GgufEntry> entries = gguf_entries(files.config(), exporter.target().family);
-  if (files.gguf() != nullptr) refuse(files, "is GGUF already");
   const auto folder = tokenizer_folder(files);
   const auto config_path = folder / "tokenizer_config.json";
   const io::Json tokenizer = io::read_json(folder / "tokenizer.json");

@@ -10,7 +10,8 @@
 namespace attend::llm {
 
 struct ExportOptions {
-  // Of the matrices: f32, f16, bf16 or q8_0 (GGUF alone). None: as they are, or f16 where the target cannot hold that.
+  // Of the matrices: f32, f16, bf16 or q8_0 (GGUF only). None: as they are, or f16 where the target cannot hold that.
+  // From GGUF to GGUF one must be given.
   std::optional<WeightFormat> format{};
   bool replace = false;  // what is at the target: a file, or a folder that holds a model and no folders
   std::function<void(std::int64_t done, std::int64_t all)> progress{};
@@ -20,6 +21,8 @@ struct ExportOptions {
 // what the target has no place for. Weights are never changed but for rounding to `format` and the order of q's and k's
 // rows. The target appears whole: killed, out of space or refused, it is as it was before.
 void export_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
+// For a model that is GGUF already, of any family: the same settings and tensors, with its matrices in `format`.
+void convert_gguf(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options);
 // config.json, model.safetensors and the tokenizer's files.
 void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options = {});
 
