@@ -31,15 +31,18 @@ int run_convert(const Arguments& a) {
     check_interrupted();
     bar.update(done);
   };
+  llm::PthExport pth;
   llm::with_file_errors(files.path(), [&] {
     if (llm::has_extension(a.out, ".gguf"))
       llm::export_gguf(files, a.out, options);
     else if (llm::has_extension(a.out, ".pth"))
-      llm::export_pth(files, a.out, options);
+      pth = llm::export_pth(files, a.out, options);
     else
       llm::export_folder(files, a.out, options);
   });
   fmt::print("{}\n", io::printable(a.out));
+  if (!pth.beside.empty()) fmt::print("next to it, to read it with: {}\n", fmt::join(pth.beside, ", "));
+  if (!pth.note.empty()) fmt::print("note: {}\n", io::printable(pth.note));
   return kSuccess;
 }
 
@@ -60,8 +63,10 @@ Command add_convert(Program& program) {
       .show_default();
   app.add_flag("--force", a->force, "Replace what is at OUT: a file, or a folder that holds a model");
   app.footer(
-      "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is. OUT appears\n"
-      "whole when all of it is on the disk: stopped or out of space, it is as it was before.\n"
+      "Llama, Mistral, Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it is. From GGUF to\n"
+      "GGUF any model can be converted: of every type that attend reads to f32, f16, bf16 or q8_0. With a .pth,\n"
+      "config.json and the tokenizer are written next to it. OUT appears whole when all of it is on the disk: stopped\n"
+      "or out of space, it is as it was before.\n"
       "attend export is the same command.\n"
       "\nExamples:\n"
       "  attend convert MiniMind2/ minimind.gguf --type q8_0     for llama.cpp\n"

@@ -295,6 +295,54 @@ void check_replaceable(const std::filesystem::path& path) {
       refuse("holds " + io::json_quoted(entry.path().filename().string()) + ", which is no plain file");
 }
 
+struct SideFile {
+  std::string name, text;
+};
+
+// config.json and the tokenizer's files: what a model is read with.
+std::vector<SideFile> side_files(const ModelFiles& files, const std::string& family) {
+  std::vector<SideFile> all = {{"config.json", config_to_json(files.config(), family)}};
+  if (files.gguf() != nullptr) {
+    TokenizerTexts texts = tokenizer_texts(*files.gguf(), files.path().string());
+    all.push_back({"tokenizer.json", std::move(texts.tokenizer_json)});
+    all.push_back({"tokenizer_config.json", std::move(texts.config_json)});
+    return all;
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    if (const auto from = tokenizer_folder(files) / name; std::filesystem::exists(from))
+      all.push_back({name, std::string(io::as_text(io::MappedFile(from).bytes()))});
+  return all;
+}
+
+// Whether the folder is the one that the model is read from, with a config.json for the names and rows that are
+// written.
+bool describes_source(const ModelFiles& files, const std::filesystem::path& folder) {
+  std::error_code error;
+  return &files.naming() == &kLlama && files.config().rope_style == RopeStyle::half_split &&
+         std::filesystem::exists(folder / "config.json", error) &&
+         std::filesystem::equivalent(folder, tokenizer_folder(files), error);
+}
+
+// Whether these files can be in the folder without changing how another model there is read.
+bool is_free_for(const std::vector<SideFile>& beside, const std::filesystem::path& folder,
+                 const std::filesystem::path& written) {
+  bool all_there = true;
+  for (const SideFile& file : beside) {
+    const auto path = folder / file.name;
+    if (!std::filesystem::exists(path))
+      all_there = false;
+    else if (io::as_text(io::MappedFile(path).bytes()) != file.text)
+      return false;
+  }
+  if (all_there) return true;
+  const auto entries = std::filesystem::directory_iterator(folder);
+  return std::none_of(begin(entries), end(entries), [&](const std::filesystem::directory_entry& entry) {
+    const auto is = [&](const char* extension) { return has_extension(entry.path(), extension); };
+    return entry.path().filename() != written.filename() &&
+           (is(".pth") || is(".pt") || is(".bin") || is(".safetensors"));
+  });
+}
+
 // Names, types and shapes; the bytes come later.
 std::vector<io::StoredTensor> stored(const std::vector<OutTensor>& tensors) {
   std::vector<io::StoredTensor> views;
@@ -331,7 +379,7 @@ void export_gguf(const ModelFiles& files, const std::filesystem::path& path, con
   io::write_gguf(path, entries, views, [&](std::size_t n, const io::PutBytes& put) { exporter.put(n, put); });
 }
 
-void export_pth(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
+PthExport export_pth(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
   io::check_can_write(path);
   if (!options.replace) check_free(path);
   if (options.format == WeightFormat::q8_0) refuse(files, "a .pth has no q8_0; ask for f32, f16 or bf16");
@@ -344,9 +392,23 @@ void export_pth(const ModelFiles& files, const std::filesystem::path& path, cons
     views.push_back(views[embedding]);
     views.back().name = "lm_head.weight";
   }
+  const std::vector<SideFile> beside = side_files(files, exporter.target().family);
   io::write_pth(path, views, [&](std::size_t n, const io::PutBytes& put) {
     exporter.put(n < exporter.tensors_made() ? n : embedding, put);
   });
+  PthExport result;
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  if (describes_source(files, folder)) return result;
+  if (!is_free_for(beside, folder, path)) {
+    result.note = "config.json and the tokenizer are not written: " + folder.string() +
+                  " has those of another model; attend reads a .pth with the ones next to it";
+    return result;
+  }
+  for (const SideFile& file : beside) {
+    if (!std::filesystem::exists(folder / file.name)) write_text(folder / file.name, file.text);
+    result.beside.push_back(file.name);
+  }
+  return result;
 }
 
 void export_folder(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options) {
@@ -357,22 +419,11 @@ void export_folder(const ModelFiles& files, const std::filesystem::path& path, c
     check_free(path);
   Exporter exporter(files, false, options);
   const std::vector<io::StoredTensor> views = stored(exporter.tensors());
-  std::optional<TokenizerTexts> texts;
-  if (files.gguf() != nullptr) texts = tokenizer_texts(*files.gguf(), files.path().string());
+  const std::vector<SideFile> beside = side_files(files, exporter.target().family);
   io::NewFolder folder(path, options.replace);
   io::write_safetensors(folder.path() / "model.safetensors", views, {{"format", "pt"}},
                         [&](std::size_t n, const io::PutBytes& put) { exporter.put(n, put); });
-  write_text(folder.path() / "config.json", config_to_json(files.config(), exporter.target().family));
-  if (texts) {
-    write_text(folder.path() / "tokenizer.json", texts->tokenizer_json);
-    write_text(folder.path() / "tokenizer_config.json", texts->config_json);
-  } else {
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
-      if (const auto from = tokenizer_folder(files) / name; std::filesystem::exists(from)) {
-        const io::MappedFile file(from);
-        io::write_file_atomically(folder.path() / name, file.bytes());
-      }
-  }
+  for (const SideFile& file : beside) write_text(folder.path() / file.name, file.text);
   folder.commit();
 }
 

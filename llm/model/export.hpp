@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "llm/model/files.hpp"
 
@@ -26,7 +28,13 @@ void convert_gguf(const ModelFiles& files, const std::filesystem::path& path, co
 // config.json, model.safetensors and the tokenizer's files.
 void export_folder(const ModelFiles& files, const std::filesystem::path& folder, const ExportOptions& options = {});
 
-// The state dict that MiniMind's own code loads: the same names as a folder's, and the head even where it is tied.
-void export_pth(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
+struct PthExport {
+  std::vector<std::string> beside{};  // files next to it that it is read with
+  std::string note{};                 // why there are none; "": the model was read with those already there
+};
+// The state dict that MiniMind's own code loads: the same names as a folder's, and the head even where it is tied. Next
+// to it config.json and the tokenizer are written, which it is read back with; never where another model would be read
+// with them.
+PthExport export_pth(const ModelFiles& files, const std::filesystem::path& path, const ExportOptions& options = {});
 
 }  // namespace attend::llm

@@ -155,6 +155,31 @@ class ModelTest(GoldenModel):
         self.assertEqual(len(answers), 1)
         self.assertEqual(self.attend("convert", "model", "again").returncode, 1)
 
+    def test_converts_gguf_to_gguf(self):
+        self.ok("convert", "model", "model.gguf")
+        answer = self.ok("generate", "model.gguf", "abc", "-n", "20", "-q").stdout
+        self.ok("convert", "model.gguf", "f32.gguf", "--type", "f32")
+        self.assertEqual(self.ok("generate", "f32.gguf", "abc", "-n", "20", "-q").stdout, answer)
+        for type_name in ("f16", "bf16", "q8_0"):
+            self.ok("convert", "f32.gguf", f"{type_name}.gguf", "--type", type_name)
+            self.ok("generate", f"{type_name}.gguf", "abc", "-n", "20", "-q")
+            self.ok("convert", f"{type_name}.gguf", "back.gguf", "--type", "f32", "--force")
+        result = self.attend("convert", "model.gguf", "other.gguf")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("is GGUF already; ask for a type", result.stderr)
+        self.ok("convert", "storyteller", "s.gguf", "--type", "f16")
+        self.assertRegex(self.ok("info", "s.gguf").stdout, "f16|F16")
+
+    def test_a_pth_is_read_back(self):
+        folder = pathlib.Path(self.folder.name, "out")
+        folder.mkdir()
+        said = self.ok("convert", "model", "out/m.pth").stdout
+        self.assertIn("next to it, to read it with: config.json, tokenizer.json", said)
+        answers = {self.ok("generate", path, "abc", "-n", "20", "-q").stdout for path in ("model", "out/m.pth")}
+        self.assertEqual(len(answers), 1)
+        (folder / "tokenizer.json").write_text("{}")
+        self.assertIn("config.json and the tokenizer are not written", self.ok("convert", "model", "out/n.pth").stdout)
+
     def test_chats(self):
         lines = "hello\n/stats\n/nonsense\n/reset\nagain\n/quit\n"
         result = self.ok("chat", "model", "-n", "8", "-q", "--template", "chatml", input=lines)

@@ -82,7 +82,7 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(self.ok("generate", "run", "Once", "-n", "12", "-q"), text, "a run stands for its model")
         for out in ("m.gguf", "hf", "m.pth"):
             self.ok("export", "run", out)
-        for model in ("m.gguf", "hf"):
+        for model in ("m.gguf", "hf", "m.pth"):
             self.assertEqual(self.ok("generate", model, "Once", "-n", "12", "-q"), text, model)
         self.assertIn("8,7", self.ok("info", "run"))
 

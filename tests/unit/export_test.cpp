@@ -202,6 +202,56 @@ TEST(ExportFormats, RefusesHalvesThatAreNoNumbers) {
   }
 }
 
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+// A .pth is read with the config.json and the tokenizer next to it: an export writes them, and is read back.
+TEST(ExportPth, IsReadBack) {
+  for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "minimind1", "minimind2", "minimind3"}) {
+    const GoldenModel golden(name);
+    write_text(golden.path() / "tokenizer.json", kTokenizer);
+    write_text(golden.path() / "tokenizer_config.json", kTokenizerConfig);
+    const fs::path folder = golden.path() / "out", pth = folder / "m.pth";
+    fs::create_directory(folder);
+    const PthExport written = export_pth(ModelFiles(golden.path()), pth);
+    EXPECT_EQ(written.beside, (std::vector<std::string>{"config.json", "tokenizer.json", "tokenizer_config.json"}));
+    EXPECT_EQ(written.note, "");
+    EXPECT_LE(relative_error(logits_of(pth), logits_of(golden.path())), 1e-5) << name;
+    EXPECT_EQ(load_tokenizer(ModelFiles(pth)).encode("abcab<|end|>"), (std::vector<Token>{4, 3, 5}));
+    // Another type of the same model goes next to it.
+    EXPECT_EQ(export_pth(ModelFiles(pth), folder / "half.pth", {.format = WeightFormat::f16}).note, "");
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"config.json", "half.pth", "m.pth", "tokenizer.json",
+                                                          "tokenizer_config.json"}));
+  }
+}
+
+TEST(ExportPth, NeverChangesHowAnotherModelIsRead) {
+  const GoldenModel golden("qwen3");
+  write_text(golden.path() / "tokenizer.json", kTokenizer);
+  const ModelFiles files(golden.path());
+  const fs::path folder = golden.path() / "out";
+  fs::create_directory(folder);
+  write_text(folder / "full_sft_512.pth", "another model");
+  expect_in(export_pth(files, folder / "m.pth").note, "has those of another model");
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"full_sft_512.pth", "m.pth"}));
+  fs::remove(folder / "full_sft_512.pth");
+  write_text(folder / "config.json", "{}");
+  expect_in(export_pth(files, folder / "m.pth", {.replace = true}).note, "has those of another model");
+  EXPECT_EQ(read_text(folder / "config.json"), "{}");
+  // In its own folder everything is there.
+  const std::vector<std::string> before = names_in(golden.path());
+  const PthExport own = export_pth(files, golden.path() / "m.pth");
+  EXPECT_EQ(own.note, "");
+  EXPECT_TRUE(own.beside.empty());
+  EXPECT_EQ(names_in(golden.path()).size(), before.size() + 1);
+  EXPECT_LE(relative_error(logits_of(golden.path() / "m.pth"), logits_of(golden.path())), 1e-5);
+}
+
 TEST(ExportFormats, RefusesWhatOthersWouldNotLoad) {
   for (const auto& [name, words] :
        {std::pair{"gpt2", "cannot be written"}, {"bert", "cannot be written"}, {"minimind2_moe", "shared experts"}}) {
