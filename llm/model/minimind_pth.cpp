@@ -28,8 +28,10 @@ class Guess {
     const bool lora = std::any_of(files_.tensors().begin(), files_.tensors().end(),
                                   [](const StoredTensor& t) { return t.name.find(".lora.") != std::string::npos; });
     if (lora && files_.find(name(names_.embedding)) == nullptr)
-      throw io::FileError(files_.path().string() +
-                          ": holds LoRA weights alone; expected the model they belong to, with them merged into it");
+      throw io::FileError(
+          files_.path().string() +
+          ": holds LoRA weights alone, expected a whole model; merge them into theirs: attend merge MODEL " +
+          files_.path().string() + " OUT");
     const auto embedding = matrix(name(names_.embedding));
     const std::int64_t V = embedding[0], H = embedding[1];
     const Generation g = generation(H);

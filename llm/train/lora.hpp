@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "attend/tensor.hpp"
 #include "llm/train/parameters.hpp"
 
 namespace attend::llm {
+
+inline constexpr std::string_view kPeftPrefix = "base_model.model.";  // before every name in PEFT's files
 
 struct LoraOptions {
   std::int64_t rank = 16;

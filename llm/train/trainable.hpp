@@ -42,8 +42,11 @@ class LoraTrainable : public Trainable {
   Tensor base_, values_, gradients_;
 };
 
-// Adds the adapters of a folder that LoraTrainable::write or PEFT wrote to parameters. FileError names the tensor that
-// is missing, unknown or of another shape.
-void merge_adapters(const std::filesystem::path& folder, const ParameterLayout& layout, MutableView parameters);
+// Adds adapters to parameters: of a folder that LoraTrainable::write or PEFT wrote, or of MiniMind's LoRA .pth.
+// FileError names the tensor that is unknown or of another shape. Matrices without an adapter stay as they are.
+// `old_names`: the model is one of MiniMind's first generations, whose rows of q and k are in another order, and so are
+// the adapters.
+void merge_adapters(const std::filesystem::path& path, const ParameterLayout& layout, MutableView parameters,
+                    bool old_names = false);
 
 }  // namespace attend::llm
