@@ -11,9 +11,9 @@ namespace attend {
 
 // Calls run(context, item, worker) for every item in [0, items), items handed out in rising order, worker in
 // [0, max_workers). The caller works too. A call from inside a worker, or while another thread uses the pool, or when
-// threads() has grown past max_workers, runs all items on the calling thread as worker 0. Where `run` throws, no further
-// items are handed out and the call throws the exception of the first item that threw, once no item runs any more.
-// Between items the calling thread checks its InterruptScope, whose exception ends the call in the same way.
+// threads() has grown past max_workers, runs all items on the calling thread as worker 0. Where `run` throws, no
+// further items are handed out and the call throws the exception of the first item that threw, once no item runs any
+// more. Between items the calling thread checks its InterruptScope, whose exception ends the call in the same way.
 ATTEND_API void parallel_items(std::int64_t items, int max_workers,
                                void (*run)(void* context, std::int64_t item, int worker), void* context);
 
