@@ -354,7 +354,8 @@ Command add_look(Program& program) {
   app.add_option("--out,-o", a->out, "A folder for everything, or a file: .png, .svg, .pdf, .json, .npy or .html")
       .type_name("PATH");
   app.add_option("--picture", a->picture, "Which picture a file gets")
-      .check(one_of({"map", "dots", "lines", "distance", "sheet", "next", "difference", "changes", "predictions"}))
+      .check(one_of(
+          {"map", "dots", "lines", "distance", "sheet", "next", "difference", "changes", "predictions", "tokens"}))
       .type_name("NAME")
       .show_default();
   app.add_flag("--dark", a->dark, "Pictures on a dark ground");

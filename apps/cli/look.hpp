@@ -53,13 +53,15 @@ draw::TokenLines lines_picture(const Looked& looked, const LookView& view);
 draw::Bars next_picture(const Looked& looked);
 draw::HeatMap changes_picture(const Looked& looked);  // of every head's weights
 draw::Bars predictions_picture(const Looked& looked);
+draw::Bars tokens_picture(const Looked& looked);
 
 // ---- files ----
 std::string look_json(const Looked& looked);
 std::string relations_json(const std::vector<llm::RelationReport>& reports);
 // A folder gets everything, a file what its ending says: .png, .svg, .pdf, .json, .npy or .html. `kind` is the picture
 //
-// of a file: map, dots, lines, distance, sheet, next, difference, changes or predictions. The paths that were written.
+// of a file: map, dots, lines, distance, sheet, next, difference, changes, predictions or tokens. The paths that were
+// written.
 std::vector<std::string> write_look(const Looked& looked, const std::string& out, const std::string& kind,
                                     draw::Theme theme);
 

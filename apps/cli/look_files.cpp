@@ -126,20 +126,26 @@ void write(const fs::path& path, const std::string& text) {
   io::write_file_atomically(path, std::as_bytes(std::span(text)));
 }
 
+bool has_picture(const Looked& looked, const std::string& kind) {
+  return kind == "changes"       ? !looked.changes.heads.empty()
+         : kind == "predictions" ? !looked.changes.predictions.empty()
+                                 : !looked.changes.tokens.empty();
+}
+
 draw::Picture picture_of(const Looked& looked, const std::string& kind) {
   constexpr std::int64_t kCells = 512;
   if (kind == "sheet") return sheet_picture(looked);
   if (kind == "lines") return lines_picture(looked, looked.view);
   if (kind == "next") return next_picture(looked);
-  if ((kind == "difference" || kind == "changes" || kind == "predictions") && !looked.before)
+  const bool changes = kind == "changes" || kind == "predictions" || kind == "tokens";
+  if ((kind == "difference" || changes) && !looked.before)
     throw UsageError("there is nothing to take the difference to: expected --switch or --against");
   if (kind == "difference") return difference_picture(looked, looked.view, kCells);
-  if (kind == "changes" && looked.changes.heads.empty())
-    throw UsageError("--picture changes needs two runs of as many tokens, layers and heads");
-  if (kind == "predictions" && looked.changes.predictions.empty())
-    throw UsageError("--picture predictions needs two runs of as many tokens that predict the same vocabulary");
+  if (changes && !has_picture(looked, kind))
+    throw UsageError(fmt::format("--picture {} needs two runs of as many tokens, of models alike", kind));
   if (kind == "changes") return changes_picture(looked);
   if (kind == "predictions") return predictions_picture(looked);
+  if (kind == "tokens") return tokens_picture(looked);
   draw::HeatMap map = map_picture(looked, looked.view, kCells);
   if (kind == "dots") map.mark = draw::Mark::dot;
   if (kind == "distance") return draw::by_distance(map);
@@ -170,6 +176,7 @@ draw::Section changes_section(const Looked& looked) {
     section.pictures.emplace_back(difference_picture(looked, view, 512));
   }
   if (!looked.changes.predictions.empty()) section.pictures.emplace_back(predictions_picture(looked));
+  if (!looked.changes.tokens.empty()) section.pictures.emplace_back(tokens_picture(looked));
   return section;
 }
 
@@ -300,8 +307,8 @@ std::vector<std::string> write_files(const Looked& looked, const std::string& ou
   if (looked.look.length() <= 64) pictures.insert(pictures.end(), {"dots", "lines"});
   if (looked.look.model().generates) pictures.emplace_back("next");
   if (looked.before && looked.before->length() == looked.look.length()) pictures.emplace_back("difference");
-  if (!looked.changes.heads.empty()) pictures.emplace_back("changes");
-  if (!looked.changes.predictions.empty()) pictures.emplace_back("predictions");
+  for (const char* changes : {"changes", "predictions", "tokens"})
+    if (has_picture(looked, changes)) pictures.emplace_back(changes);
   for (const std::string& name : pictures) {
     put(name + ".png");
     put(name + ".svg");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "draw/labels.hpp"
 #include "look.hpp"
 
 namespace attend::cli {
@@ -65,6 +66,19 @@ std::string unit_of(const LookView& view) {
   return view.peak ? "largest weight of the cell" : "share of the query's attention";
 }
 
+draw::Bars changes_bars(const Looked& looked, const char* title, const char* unit) {
+  draw::Bars bars;
+  bars.captions = {title + looked.before_name, run_lines(looked)};
+  bars.across.name = unit;
+  bars.kinds.push_back({unit});
+  return bars;
+}
+
+// "14 ␣Bob"
+std::string label_of(const llm::Look& look, std::int64_t position) {
+  return fmt::format("{} {}", position, draw::token_label(look.tokens()[static_cast<std::size_t>(position)].text));
+}
+
 }  // namespace
 
 std::vector<std::string> pieces(const llm::Look& look, const LensArea& area, bool queries) {
@@ -112,14 +126,19 @@ draw::HeatMap changes_picture(const Looked& looked) {
 }
 
 draw::Bars predictions_picture(const Looked& looked) {
-  draw::Bars bars;
-  bars.captions = {"the predictions that differ most from " + looked.before_name, run_lines(looked)};
-  bars.across.name = "KL in nats";
-  bars.kinds.push_back({"KL in nats"});
+  draw::Bars bars = changes_bars(looked, "the predictions that differ most from ", "KL in nats");
   for (const llm::PredictionChange& one : looked.changes.predictions) {
-    bars.labels.push_back(
-        fmt::format("{}: {}", one.position, looked.look.tokens()[static_cast<std::size_t>(one.position)].text));
+    bars.labels.push_back(label_of(looked.look, one.position));
     bars.kinds[0].values.push_back(one.divergence);
+  }
+  return bars;
+}
+
+draw::Bars tokens_picture(const Looked& looked) {
+  draw::Bars bars = changes_bars(looked, "the tokens whose loss differs most from ", "change in loss, in nats");
+  for (const llm::TokenChange& one : looked.changes.tokens) {
+    bars.labels.push_back(label_of(looked.look, one.position));
+    bars.kinds[0].values.push_back(one.after - one.before);
   }
   return bars;
 }

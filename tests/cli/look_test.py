@@ -59,6 +59,8 @@ class LookTest(model_test.GoldenModel):
         self.assertIn("layer 1, head 2: ", last)
         self.assertIn("layer 0, head 3: ", self.look("-s", "knock=zero@0.1", "--head", "0.3"))
         self.assertIn("compared between runs of as many tokens", self.look("--against", "zyx"))
+        refused = self.attend("look", "model", TEXT, "--against", "zyx", "--out", "x.png", "--picture", "tokens")
+        self.assertEqual((refused.returncode, "needs two runs of as many tokens" in refused.stderr), (2, True), refused.stderr)
 
     def test_layers_and_memory(self):
         some = self.look("--layers", "1", "--json")
@@ -98,7 +100,7 @@ class LookTest(model_test.GoldenModel):
         folder = pathlib.Path(self.folder.name)
         self.look("--out", "all", "-s", "temperature=2", "--head", "0.0")
         names = {path.name for path in (folder / "all").iterdir()}
-        for name in ("sheet", "map", "distance", "dots", "lines", "next", "difference", "changes", "predictions"):
+        for name in ("sheet", "map", "distance", "dots", "lines", "next", "difference", "changes", "predictions", "tokens"):
             self.assertIn(f"{name}.png", names)
             xml.parse(folder / "all" / f"{name}.svg")
         self.assertEqual(json.loads((folder / "all/look.json").read_text())["switches"], "temperature=2")
