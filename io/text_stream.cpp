@@ -8,6 +8,8 @@ namespace attend::io {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{256} << 10;  // bytes that are unpacked at once
+constexpr std::size_t kRelease = std::size_t{16}
+                                 << 20;  // bytes of a mapped file that stay in memory once they are taken
 
 }  // namespace
 
@@ -47,7 +49,15 @@ std::string_view TextStream::peek(std::size_t least) {
   return window_.substr(at_);
 }
 
+// A large file does not fill the process's memory as it is read.
+void TextStream::release_taken() {
+  if (unpacker_ != nullptr || at_ - released_ < kRelease) return;
+  not_needed_now(file_.bytes().subspan(released_, at_ - released_));
+  released_ = at_;
+}
+
 std::string_view TextStream::line(std::size_t most) {
+  release_taken();
   if (std::exchange(line_ended_, false)) ++line_;
   std::string_view text;
   std::size_t end = std::string_view::npos;

@@ -35,12 +35,14 @@ class TextStream {
 
  private:
   bool unpack_more();
+  void release_taken();
 
   MappedFile file_;
   std::unique_ptr<Unpacker> unpacker_;  // null: the file is read as it is
   std::string buffer_;                  // unpacked text
   std::string_view window_;             // of buffer_, or the whole file
   std::size_t at_ = 0;                  // in window_
+  std::size_t released_ = 0;            // bytes of the mapped file whose pages were given back
   std::int64_t line_ = 0;
   bool line_ended_ = true;
   TextOrigin origin_;  // of window_

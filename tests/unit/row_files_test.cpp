@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -168,6 +169,30 @@ TEST_F(RowFiles, HostileArraysAreRefusedInBoundedMemory) {
   EXPECT_EQ(texts("a.json", open + "{\"text\": \"" + std::string(20U << 20, 'x') + "\"}, {\"text\": \"b\"}]", true),
             (Texts{"a", "b"}))
       << "the next item is found";
+}
+
+// KiB of mapped files in memory.
+std::int64_t mapped_kib() {
+  std::ifstream status("/proc/self/status");
+  std::string field;
+  while (status >> field)
+    if (field == "RssFile:") break;
+  std::int64_t kib = 0;
+  status >> kib;
+  return kib;
+}
+
+TEST_F(RowFiles, AFileThatWasReadDoesNotStayInMemory) {
+  std::string array = "[";
+  for (int n = 0; n < 96; ++n) array += "{\"text\": \"" + std::string(std::size_t{1} << 20, 'x') + "\"},";
+  const fs::path file = write("large.json", array + "\"end\"]");
+  const std::int64_t before = mapped_kib();
+  ASSERT_GT(before, 0);
+  std::int64_t most = 0;
+  RecordReader reader({file}, false);
+  reader.read([&](const Record&) { most = std::max(most, mapped_kib() - before); }, {}, "");
+  EXPECT_EQ(reader.report().rows, 97);
+  EXPECT_LE(most, 40 << 10);
 }
 
 TEST_F(RowFiles, WhatIsNotTextIsRefusedWithTheWayOut) {
