@@ -78,6 +78,7 @@ llm::TrainEvents shown_on(TrainScreen& screen) {
   llm::TrainEvents events;
   events.begin = [&](const auto& model, std::int64_t parameters, const auto& memory, std::int64_t steps,
                      std::int64_t done) { screen.begin(model, parameters, memory, steps, done); };
+  events.held_out = [&](const llm::DocumentSplit& split) { screen.held_out(split); };
   events.scale = [&](const llm::NgramLosses& losses, double entropy) { screen.scale(losses, entropy); };
   events.note = [&](const std::string& text) { screen.note(text); };
   events.step = [&](const llm::StepReport& report) { screen.step(report); };

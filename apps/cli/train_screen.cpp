@@ -53,6 +53,11 @@ void TrainScreen::begin(const llm::ModelConfig& m, std::int64_t parameters, cons
   (void)std::fflush(stdout);
 }
 
+void TrainScreen::held_out(const llm::DocumentSplit& split) {
+  fmt::print("held out {}\n", describe(split));
+  (void)std::fflush(stdout);
+}
+
 void TrainScreen::scale(const llm::NgramLosses& losses, double entropy) {
   clear();
   fmt::print("scale    held-out loss of a unigram {:.3f}, of a 3-gram {:.3f}{} nats a token\n", losses.unigram,

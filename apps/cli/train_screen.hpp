@@ -20,6 +20,7 @@ class TrainScreen {
 
   void begin(const llm::ModelConfig& model, std::int64_t parameters, const llm::TrainMemory& memory, std::int64_t steps,
              std::int64_t done);
+  void held_out(const llm::DocumentSplit& split);
   void scale(const llm::NgramLosses& losses, double entropy);
   void note(const std::string& text);
   void step(const llm::StepReport& report);

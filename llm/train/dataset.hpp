@@ -41,6 +41,7 @@ class Dataset : public Documents {
   const DataInfo& info() const { return info_; }
   std::int64_t count() const override { return info_.documents; }
   DocumentTokens document(std::int64_t n) const override;
+  std::int64_t tokens() const override { return info_.tokens; }
 
  private:
   std::filesystem::path folder_;

@@ -50,13 +50,12 @@ double discounted(const std::unordered_map<std::uint64_t, std::int64_t>& pairs,
 
 }  // namespace
 
-NgramLosses ngram_losses(const Documents& documents, const DocumentSplit& split, std::int64_t vocabulary,
-                         std::int64_t most) {
+NgramLosses ngram_losses(const DocumentSplit& split, std::int64_t vocabulary, std::int64_t most) {
   NgramLosses losses;
   Counts n;
   n.one.assign(static_cast<std::size_t>(vocabulary), 0);
   for (std::int64_t d = 0; d < split.training() && losses.counted < most; ++d) {
-    const DocumentTokens tokens = documents.document(split.training_document(d));
+    const DocumentTokens tokens = split.training_part(d);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       const std::int64_t c = token_of(tokens[i]);
       ++n.one[static_cast<std::size_t>(c)], ++n.all, ++losses.counted;
@@ -70,7 +69,7 @@ NgramLosses ngram_losses(const Documents& documents, const DocumentSplit& split,
   }
   double one = 0, three = 0;
   for (std::int64_t d = 0; d < split.held_out() && losses.predicted < most; ++d) {
-    const DocumentTokens tokens = documents.document(split.held_out_document(d));
+    const DocumentTokens tokens = split.held_out_part(d);
     for (std::size_t i = 1; i < tokens.size(); ++i) {
       if (tokens[i] < 0) continue;
       const std::int64_t c = tokens[i], b = token_of(tokens[i - 1]);

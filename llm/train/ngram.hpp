@@ -14,7 +14,6 @@ struct NgramLosses {
 
 // Counts in the training documents, up to `most` tokens, and predicts the held-out ones. The 3-gram falls back to the
 // 2-gram and that to the unigram with absolute discounting (0.75), as Kneser and Ney's simpler kin does.
-NgramLosses ngram_losses(const Documents& documents, const DocumentSplit& split, std::int64_t vocabulary,
-                         std::int64_t most);
+NgramLosses ngram_losses(const DocumentSplit& split, std::int64_t vocabulary, std::int64_t most);
 
 }  // namespace attend::llm

@@ -17,16 +17,15 @@ std::int64_t targets_of(const TrainingBatch& batch) {
 // Rows of packed documents; what is made of a part of a batch is the stage's.
 class PackedObjective : public Objective {
  public:
-  PackedObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
-                  Ranks& ranks, Telling telling = Telling::next)
+  PackedObjective(Network& network, const DocumentSplit& split, const TrainConfig& config, Ranks& ranks,
+                  Telling telling = Telling::next)
       : config_(config),
-        data_(data),
         split_(split),
         telling_(telling),
         ranks_(ranks),
         at_once_(rows_at_once(config, ranks.count())),
         sum_(network, ranks, parts_of_step(config, ranks.count())),
-        packer_(data, split, config.length, config.seed, telling, config.ring) {
+        packer_(split, config.length, config.seed, telling, config.ring) {
     if (config.ring) network.set_spread_attention(ranks.spread_attention());
   }
 
@@ -54,7 +53,7 @@ class PackedObjective : public Objective {
 
   Measured validate() override {
     Measured measured;
-    HeldOut held_out(data_, split_, config_.length, telling_, config_.ring);
+    HeldOut held_out(split_, config_.length, telling_, config_.ring);
     // So many rows, whatever part of them is computed at once.
     std::int64_t left = (config_.validate_tokens + config_.length - 1) / config_.length;
     std::vector<double> losses;
@@ -74,11 +73,10 @@ class PackedObjective : public Objective {
   void set_state(const PackingState& state) override { packer_.set_state(state); }
 
   std::int64_t steps(double epochs) const override {
-    const std::int64_t last = telling_ == Telling::next ? data_.info().documents : 0;  // tokens that tell nothing
-    const auto predictions = static_cast<double>(data_.info().tokens - last);
-    const double share = static_cast<double>(split_.training()) / static_cast<double>(data_.info().documents);
+    const std::int64_t last = telling_ == Telling::next ? split_.training() : 0;  // a document's last token
+    const auto predictions = static_cast<double>(split_.training_tokens() - last);
     return std::max<std::int64_t>(
-        1, std::llround(std::ceil(epochs * predictions * share / static_cast<double>(config_.batch * config_.length))));
+        1, std::llround(std::ceil(epochs * predictions / static_cast<double>(config_.batch * config_.length))));
   }
 
   std::string last_batch() const override {
@@ -106,7 +104,6 @@ class PackedObjective : public Objective {
     measured.tokens += std::ssize(rows.tokens);
   }
 
-  const Dataset& data_;
   const DocumentSplit& split_;
   Telling telling_;
   Ranks& ranks_;
@@ -118,9 +115,9 @@ class PackedObjective : public Objective {
 
 class LanguageObjective : public PackedObjective {
  public:
-  LanguageObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
-                    Ranks& ranks, Telling telling = Telling::next)
-      : PackedObjective(network, data, split, config, ranks, telling), network_(network) {}
+  LanguageObjective(Network& network, const DocumentSplit& split, const TrainConfig& config, Ranks& ranks,
+                    Telling telling = Telling::next)
+      : PackedObjective(network, split, config, ranks, telling), network_(network) {}
 
  protected:
   double gradients(const TrainingBatch& batch, double factor, std::uint64_t seed) override {
@@ -134,9 +131,9 @@ class LanguageObjective : public PackedObjective {
 
 class MaskedObjective : public LanguageObjective {
  public:
-  MaskedObjective(Network& network, const Dataset& data, const DocumentSplit& split, const TrainConfig& config,
-                  TokenMasker masker, Ranks& ranks)
-      : LanguageObjective(network, data, split, config, ranks, Telling::itself), masker_(std::move(masker)) {}
+  MaskedObjective(Network& network, const DocumentSplit& split, const TrainConfig& config, TokenMasker masker,
+                  Ranks& ranks)
+      : LanguageObjective(network, split, config, ranks, Telling::itself), masker_(std::move(masker)) {}
 
  protected:
   void hide(std::uint64_t seed, std::int64_t position, TrainingBatch& batch) override {
@@ -149,9 +146,9 @@ class MaskedObjective : public LanguageObjective {
 
 class DistilObjective : public PackedObjective {
  public:
-  DistilObjective(Network& network, Network& teacher, const Dataset& data, const DocumentSplit& split,
-                  const TrainConfig& config, Ranks& ranks)
-      : PackedObjective(network, data, split, config, ranks),
+  DistilObjective(Network& network, Network& teacher, const DocumentSplit& split, const TrainConfig& config,
+                  Ranks& ranks)
+      : PackedObjective(network, split, config, ranks),
         network_(network),
         distiller_(network, teacher, {.alpha = config.distil_alpha, .temperature = config.distil_temperature}) {}
 
@@ -286,17 +283,21 @@ class PreferenceObjective : public Objective {
 
 }  // namespace
 
-std::unique_ptr<Objective> language_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                              const TrainConfig& config, Ranks& ranks) {
-  return std::make_unique<LanguageObjective>(network, data, split, config, ranks);
+DocumentSplit split_of(const Dataset& data, const TrainConfig& config) {
+  return {data, config.held_out, config.seed, data.info().kind == DataKind::preference ? 2 : 1};
 }
-std::unique_ptr<Objective> masked_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                            const TrainConfig& config, const TokenMasker& masker, Ranks& ranks) {
-  return std::make_unique<MaskedObjective>(network, data, split, config, masker, ranks);
+
+std::unique_ptr<Objective> language_objective(Network& network, const DocumentSplit& split, const TrainConfig& config,
+                                              Ranks& ranks) {
+  return std::make_unique<LanguageObjective>(network, split, config, ranks);
 }
-std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const Dataset& data,
-                                            const DocumentSplit& split, const TrainConfig& config, Ranks& ranks) {
-  return std::make_unique<DistilObjective>(network, teacher, data, split, config, ranks);
+std::unique_ptr<Objective> masked_objective(Network& network, const DocumentSplit& split, const TrainConfig& config,
+                                            const TokenMasker& masker, Ranks& ranks) {
+  return std::make_unique<MaskedObjective>(network, split, config, masker, ranks);
+}
+std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const DocumentSplit& split,
+                                            const TrainConfig& config, Ranks& ranks) {
+  return std::make_unique<DistilObjective>(network, teacher, split, config, ranks);
 }
 std::unique_ptr<Objective> preference_objective(Network& network, Network& reference, const Dataset& data,
                                                 const DocumentSplit& split, const TrainConfig& config, Ranks& ranks) {

@@ -34,15 +34,18 @@ class Objective {
   virtual std::string last_batch() const = 0;  // for a message: which documents it was
 };
 
+// What a run trains on and what it validates with; pairs stay whole.
+DocumentSplit split_of(const Dataset& data, const TrainConfig& config);
+
 // The next token, given those before: pretraining, and fine-tuning where only answers are targets.
-std::unique_ptr<Objective> language_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                              const TrainConfig& config, Ranks& ranks);
+std::unique_ptr<Objective> language_objective(Network& network, const DocumentSplit& split, const TrainConfig& config,
+                                              Ranks& ranks);
 // Tokens that are hidden, given all others: an encoder's pretraining.
-std::unique_ptr<Objective> masked_objective(Network& network, const Dataset& data, const DocumentSplit& split,
-                                            const TrainConfig& config, const TokenMasker& masker, Ranks& ranks);
+std::unique_ptr<Objective> masked_objective(Network& network, const DocumentSplit& split, const TrainConfig& config,
+                                            const TokenMasker& masker, Ranks& ranks);
 // The next token, and the logits of a teacher beside it.
-std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const Dataset& data,
-                                            const DocumentSplit& split, const TrainConfig& config, Ranks& ranks);
+std::unique_ptr<Objective> distil_objective(Network& network, Network& teacher, const DocumentSplit& split,
+                                            const TrainConfig& config, Ranks& ranks);
 // Pairs of documents: the first of a pair is to become likelier than the second, by a frozen reference's measure. The
 // split is one of pairs.
 std::unique_ptr<Objective> preference_objective(Network& network, Network& reference, const Dataset& data,

@@ -101,7 +101,8 @@ void visit_fields(Config& c, const Visit& visit) {
   visit("compute", c.compute, "Products and attention in f32 or bf16; weights and sums are f32 always");
   visit("recompute", c.recompute, "Keep each layer's input alone and compute the rest again: less memory, more time");
   visit("ring", c.ring, "Spread each row, then one document, over the processes of mpirun: texts that one cannot hold");
-  visit("held_out", c.held_out, 0.0, 0.5, "Part of the documents that is held out for validation");
+  visit("held_out", c.held_out, 0.0, 0.5,
+        "Fraction of the tokens held out for validation: whole documents, and the end of one text");
   visit("validate_every", c.validate_every, 0, kMany, "Steps between validations; 0: a tenth of the run");
   visit("validate_tokens", c.validate_tokens, 1, kMany, "Most tokens of a validation");
   visit("patience", c.patience, 0, 1 << 20, "Validations without a better loss after which the run ends; 0: never");

@@ -137,12 +137,7 @@ void check_encoder(const TrainJob& job, const ModelConfig& model, const Dataset&
 }
 
 Run::Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks)
-    : job_(job),
-      events_(events),
-      ranks_(ranks),
-      data_(job.data),
-      split_(data_.info().kind == DataKind::preference ? data_.count() / 2 : data_.count(), job.config.held_out,
-             job.config.seed) {
+    : job_(job), events_(events), ranks_(ranks), data_(job.data), split_(split_of(data_, job.config)) {
   if (is_first())
     lock_.emplace(job.run,
                   "another training run is at work in " + job.run.string() + ": wait for it, or choose another folder");
@@ -179,8 +174,8 @@ Run::Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks)
 std::string Run::settings() const {
   const DataInfo& d = data_.info();
   return job_text(job_) + config_to_json(job_.config) + std::to_string(d.documents) + " documents, " +
-         std::to_string(d.tokens) + " tokens, " + std::to_string(d.learnt) + " learnt, " + std::to_string(d.bytes) +
-         " bytes, " + d.tokenizer + "\n";
+         std::to_string(d.tokens) + " tokens, " + std::to_string(split_.held_out_tokens()) + " held out, " +
+         std::to_string(d.learnt) + " learnt, " + std::to_string(d.bytes) + " bytes, " + d.tokenizer + "\n";
 }
 
 void Run::fail(std::int64_t step, const std::string& what) const {
@@ -409,8 +404,7 @@ void Run::sample() {
   if (!job_.config.prompt.empty()) {
     prompt = model.tokenizer().encode(job_.config.prompt);
   } else {
-    const DocumentTokens text =
-        data_.document(split_.held_out() > 0 ? split_.held_out_document(0) : split_.training_document(0));
+    const DocumentTokens text = split_.held_out() > 0 ? split_.held_out_part(0) : split_.training_part(0);
     const bool masked = !text.empty() && text.front() < 0;
     for (const std::int32_t stored : text) {
       if (masked ? stored >= 0 : std::ssize(prompt) == kPromptTokens) break;
@@ -429,7 +423,7 @@ void Run::begin() {
   // First, and its memory given back: it is no part of the plan.
   std::optional<NgramLosses> scale;
   if (events_.scale && split_.held_out() > 0 && job_.stage == Stage::pretrain && model_.causal)
-    scale = ngram_losses(data_, split_, data_.info().vocabulary, kCounted);
+    scale = ngram_losses(split_, data_.info().vocabulary, kCounted);
   give_back_memory();
   const TrainMemory memory = plan();
   check_fits(memory);
@@ -437,11 +431,11 @@ void Run::begin() {
   if (job_.stage == Stage::dpo || job_.stage == Stage::distil)
     other_ = std::make_unique<Network>(teacher_ ? teacher_->config() : model_, options(true));
   objective_ = job_.stage == Stage::dpo      ? preference_objective(*network_, *other_, data_, split_, c, ranks_)
-               : job_.stage == Stage::distil ? distil_objective(*network_, *other_, data_, split_, c, ranks_)
+               : job_.stage == Stage::distil ? distil_objective(*network_, *other_, split_, c, ranks_)
                : !model_.causal
-                   ? masked_objective(*network_, data_, split_, c,
+                   ? masked_objective(*network_, split_, c,
                                       TokenMasker(tokenizer_from_folder(job_.data), c.masked_share), ranks_)
-                   : language_objective(*network_, data_, split_, c, ranks_);
+                   : language_objective(*network_, split_, c, ranks_);
   steps_ = c.steps > 0 ? c.steps : objective_->steps(c.epochs);
   validate_every_ = c.validate_every > 0 ? c.validate_every : std::max<std::int64_t>(1, steps_ / 10);
   save_every_ = c.save_every > 0 ? c.save_every : validate_every_;
@@ -452,6 +446,7 @@ void Run::begin() {
   metrics_ = std::make_unique<Metrics>(job_.run / "metrics.jsonl", state_.step);
   if (events_.begin) events_.begin(model_, network_->layout().parameters(), memory, steps_, state_.step);
   if (const std::string cut = cut_pairs(); !cut.empty() && events_.note) events_.note(cut);
+  if (events_.held_out) events_.held_out(split_);
   if (scale && events_.scale) events_.scale(*scale, data_.info().nats / static_cast<double>(data_.info().tokens));
   keep_model();
 }
@@ -463,7 +458,7 @@ TrainResult Run::run() {
   while (state_.step < steps_ && !no_better()) {
     if (ranks_.any(events_.stop && events_.stop())) {
       if (!saved_ && state_.step > 0) save();
-      return {TrainEnd::stopped, state_, last_loss_};
+      return {TrainEnd::stopped, state_, last_loss_, split_.held_out_tokens()};
     }
     one_step();
     keep_model();
@@ -471,7 +466,7 @@ TrainResult Run::run() {
     if (is_time(save_every_)) save();
     if (no_better() && !saved_) save();
   }
-  return {state_.step < steps_ ? TrainEnd::no_better : TrainEnd::done, state_, last_loss_};
+  return {state_.step < steps_ ? TrainEnd::no_better : TrainEnd::done, state_, last_loss_, split_.held_out_tokens()};
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ struct TrainEvents {
   std::function<void(const ModelConfig& model, std::int64_t parameters, const TrainMemory& memory, std::int64_t steps,
                      std::int64_t done)>
       begin{};
+  std::function<void(const DocumentSplit& split)> held_out{};              // after begin: what validation measures
   std::function<void(const NgramLosses& losses, double entropy)> scale{};  // entropy: nats a token; 0: not known
   std::function<void(const std::string& text)> note{};                     // what the data lose by the settings
   std::function<void(const StepReport& report)> step{};
@@ -61,6 +62,7 @@ struct TrainResult {
   TrainEnd end = TrainEnd::done;
   TrainState state{};
   double last_loss = 0;
+  std::int64_t held_out_tokens = 0;  // 0: there was no validation
 };
 
 // The loss or the gradient is no number: the run has ended at that step.

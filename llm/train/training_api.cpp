@@ -75,6 +75,7 @@ TrainingEnd run_job(const TrainJob& job, const TrainingEvents& events, bool watc
                    .seconds_left = r.seconds_left,
                    .more = r.more});
     };
+  if (events.note) inside.held_out = [&](const DocumentSplit& split) { events.note("held out " + describe(split)); };
   if (events.validation)
     inside.validation = [&](std::int64_t step, const Measured& measured, bool) {
       events.validation(step, measured.loss);
@@ -86,9 +87,10 @@ TrainingEnd run_job(const TrainJob& job, const TrainingEvents& events, bool watc
   return {.end = ends[static_cast<std::size_t>(result.end)],
           .step = result.state.step,
           .tokens = result.state.tokens,
+          .held_out = result.held_out_tokens,
           .best_step = result.state.best_step,
           .loss = result.last_loss,
-          .best = result.state.best};
+          .best = result.state.best_step > 0 ? std::optional(result.state.best) : std::nullopt};
 }
 
 }  // namespace

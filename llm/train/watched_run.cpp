@@ -24,11 +24,9 @@ constexpr std::int64_t kParts = 10;  // of a run, with a model kept behind each
 // The beginning of a text that is not learnt: heads are looked at with the same words at every step.
 std::string held_out_text(const TrainJob& job) {
   const Dataset data(job.data);
-  const bool pairs = data.info().kind == DataKind::preference;
-  const DocumentSplit split(pairs ? data.count() / 2 : data.count(), job.config.held_out, job.config.seed);
-  const std::int64_t n = split.held_out() > 0 ? split.held_out_document(0) : split.training_document(0);
+  const DocumentSplit split = split_of(data, job.config);
   std::vector<Token> tokens;
-  for (const std::int32_t stored : data.document(pairs ? 2 * n : n)) {
+  for (const std::int32_t stored : split.held_out() > 0 ? split.held_out_part(0) : split.training_part(0)) {
     if (std::ssize(tokens) == std::min(kTextTokens, job.config.length)) break;
     tokens.push_back(static_cast<Token>(token_of(stored)));
   }

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -85,6 +86,31 @@ class TrainTest(unittest.TestCase):
         for model in ("m.gguf", "hf", "m.pth"):
             self.assertEqual(self.ok("generate", model, "Once", "-n", "12", "-q"), text, model)
         self.assertIn("8,7", self.ok("info", "run"))
+
+    def test_the_held_out_share_is_one_of_tokens(self):
+        """One file below and above 1 MiB, and many documents: what --held-out asks for, and a line that says it."""
+        lines = [f"{n} cats sat on mat {n * n % 997} and {n % 13} dogs ran to hill {n % 7}.\n" for n in range(30000)]
+        self.write("small.txt", "".join(lines[:3000]))
+        self.write("large.txt", "".join(lines))
+        self.assertGreater((self.folder / "large.txt").stat().st_size, 1 << 20)
+        self.stories(300)
+        at = SHORT.index("--held-out")
+        short = SHORT[:at] + SHORT[at + 2:]
+        for name, parts in (("small.txt", "the end of 1 document"), ("large.txt", "the end of 1 document"),
+                            ("s.jsonl", r"\d+ documents?( and the end of 1 document)?")):
+            with self.subTest(name):
+                said = self.ok("train", "pretrain", name, "-o", f"run {name}", *short, "--held-out", "0.02", "--steps", "1",
+                               "--vocabulary", "300")
+                line = re.search(rf"(?m)^held out ([\d,]+) of ([\d,]+) tokens \((\d\.\d\d) %\): {parts}$", said)
+                self.assertIsNotNone(line, said)
+                held_out, tokens = (int(number.replace(",", "")) for number in line.groups()[:2])
+                self.assertAlmostEqual(held_out / tokens, 0.02, delta=0.002)
+                self.assertAlmostEqual(float(line[3]), 100 * held_out / tokens, delta=0.0051)
+                self.assertIn("validation loss", said)
+        said = self.ok("train", "pretrain", "small.txt", "-o", "none", *short, "--held-out", "0", "--steps", "1",
+                       "--vocabulary", "300")
+        self.assertRegex(said, r"(?m)^held out none of [\d,]+ tokens: there is no validation$")
+        self.assertNotIn("validation loss", said)
 
     def test_stories_need_not_be_brought(self):
         said = self.ok("train", "pretrain", "stories", "-o", "run", *SHORT, "--steps", "2", "--vocabulary", "300")

@@ -109,6 +109,20 @@ def test_a_run_and_what_it_leaves(run, data):
         llm.train("pretrain", data, run, steps=1, **TINY)
 
 
+def test_without_validation_there_is_no_best_loss(data, tmp_path):
+    notes = []
+    run = llm.train("pretrain", data, tmp_path / "run", on_note=notes.append, **{**TINY, "steps": 2, "held_out": 0.0})
+    assert (run.best, run.best_step, run.held_out) == (None, 0, 0)
+    assert any("held out none" in note for note in notes)
+
+
+def test_what_is_held_out_is_told(data, tmp_path):
+    notes = []
+    run = llm.train("pretrain", data, tmp_path / "run", on_note=notes.append, **{**TINY, "steps": 1, "held_out": 0.2})
+    assert run.held_out == pytest.approx(0.2 * data.tokens, rel=0.11)
+    assert any(note.startswith(f"held out {run.held_out:,} of {data.tokens:,} tokens") for note in notes)
+
+
 def test_every_stage(run, data, tmp_path):
     chats = llm.prepare(llm.stories(12, format="chat"), tmp_path / "c", tokenizer=data)
     pairs = llm.prepare(llm.stories(12, format="pairs"), tmp_path / "p", tokenizer=data)

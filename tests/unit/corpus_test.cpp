@@ -332,7 +332,7 @@ TEST(Corpus, IsHarderThanCounting) {
   const DataInfo info = prepare(options);
   EXPECT_EQ(info.documents, 2000);
   const Dataset data(options.out);
-  const NgramLosses losses = ngram_losses(data, DocumentSplit(data.count(), 0.1, 1), info.vocabulary, 2000000);
+  const NgramLosses losses = ngram_losses(DocumentSplit(data, 0.1, 1), info.vocabulary, 2000000);
   const double entropy = info.nats / static_cast<double>(info.tokens);
   EXPECT_GT(entropy, 0.1);
   EXPECT_GT(losses.trigram, 1.3 * entropy);

@@ -13,8 +13,7 @@ namespace {
 // Two documents of which one is held out: what is counted and what is predicted are alike whichever it is.
 TEST(Ngram, IsWhatAHandComputes) {
   const ListOfDocuments documents({{0, 1, 2, 1, 2}, {0, 1, 2, 1, 2}});
-  const DocumentSplit split(2, 0.5, 1);
-  const NgramLosses losses = ngram_losses(documents, split, 3, 1000);
+  const NgramLosses losses = ngram_losses(DocumentSplit(documents, 0.5, 1), 3, 1000);
   EXPECT_EQ(losses.counted, 5);
   EXPECT_EQ(losses.predicted, 4);
   // Counts are 1, 2, 2 of 5, and one more for each of 3: tokens 1 and 2 have 3/8.
@@ -30,14 +29,14 @@ TEST(Ngram, IsWhatAHandComputes) {
 
 TEST(Ngram, FallsBackWhereNothingWasSeen) {
   const ListOfDocuments documents({{0, 1}, {2, 3}});
-  const NgramLosses losses = ngram_losses(documents, DocumentSplit(2, 0.5, 1), 4, 1000);
+  const NgramLosses losses = ngram_losses(DocumentSplit(documents, 0.5, 1), 4, 1000);
   EXPECT_NEAR(losses.unigram, std::log(6.0), 1e-12);
   EXPECT_NEAR(losses.trigram, std::log(6.0), 1e-12);
 }
 
 TEST(Ngram, PredictsOnlyWhatIsToBeLearnt) {
   const ListOfDocuments documents({{~0, ~1, 2}, {~0, ~1, 2}});
-  const NgramLosses losses = ngram_losses(documents, DocumentSplit(2, 0.5, 1), 3, 1000);
+  const NgramLosses losses = ngram_losses(DocumentSplit(documents, 0.5, 1), 3, 1000);
   EXPECT_EQ(losses.counted, 3);
   EXPECT_EQ(losses.predicted, 1);
   EXPECT_NEAR(losses.unigram, std::log(3.0), 1e-12);
@@ -45,10 +44,10 @@ TEST(Ngram, PredictsOnlyWhatIsToBeLearnt) {
 
 TEST(Ngram, CountsNoMoreThanAsked) {
   const ListOfDocuments documents(std::vector<std::vector<std::int32_t>>(100, {0, 1, 2, 3}));
-  const NgramLosses losses = ngram_losses(documents, DocumentSplit(100, 0.5, 1), 4, 10);
+  const NgramLosses losses = ngram_losses(DocumentSplit(documents, 0.5, 1), 4, 10);
   EXPECT_LT(losses.counted, 16);
   EXPECT_LT(losses.predicted, 16);
-  const NgramLosses none = ngram_losses(documents, DocumentSplit(100, 0, 1), 4, 10);
+  const NgramLosses none = ngram_losses(DocumentSplit(documents, 0, 1), 4, 10);
   EXPECT_EQ(none.predicted, 0);
   EXPECT_EQ(none.unigram, 0);
 }

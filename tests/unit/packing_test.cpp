@@ -80,35 +80,136 @@ TEST(Shuffled, OrdersByItsKey) {
   EXPECT_EQ((std::vector(one.begin(), one.begin() + 5)), (std::vector<std::int64_t>{262, 657, 413, 139, 517}));
 }
 
-TEST(DocumentSplit, Parts) {
-  for (const auto& [documents, share, held_out] : {std::tuple{100, 0.1, 10},
-                                                   {100, 0.0, 0},
-                                                   {100, 1e-9, 1},
-                                                   {1, 0.5, 0},
-                                                   {2, 0.5, 1},
-                                                   {2, 0.9999, 1},
-                                                   {3, 0.5, 2}}) {
-    const DocumentSplit split(documents, share, 7);
-    EXPECT_EQ(split.held_out(), held_out) << documents << " " << share;
-    std::set<std::int64_t> all;
-    for (std::int64_t n = 0; n < split.training(); ++n) all.insert(split.training_document(n));
-    for (std::int64_t n = 0; n < split.held_out(); ++n) all.insert(split.held_out_document(n));
-    EXPECT_EQ(std::ssize(all), documents) << "each is in one part";
+// Tokens of a split's parts, each with its document: none is in both, and none is missing.
+void expect_every_token_once(const ListOfDocuments& documents, const DocumentSplit& split) {
+  std::multiset<std::int32_t> expected, found;
+  for (std::int64_t d = 0; d < documents.count(); ++d)
+    for (const std::int32_t token : documents.document(d)) expected.insert(token);
+  std::int64_t training = 0, held_out = 0;
+  for (std::int64_t n = 0; n < split.training(); ++n)
+    for (const std::int32_t token : split.training_part(n)) found.insert(token), ++training;
+  for (std::int64_t n = 0; n < split.held_out(); ++n)
+    for (const std::int32_t token : split.held_out_part(n)) found.insert(token), ++held_out;
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(training, split.training_tokens());
+  EXPECT_EQ(held_out, split.held_out_tokens());
+}
+
+ListOfDocuments texts(const std::vector<int>& lengths) {
+  std::vector<std::vector<std::int32_t>> list;
+  std::int32_t next = 0;
+  for (const int length : lengths)
+    for (list.emplace_back(); std::ssize(list.back()) < length;) list.back().push_back(next++);
+  return ListOfDocuments(std::move(list));
+}
+// Every second token is not to be predicted.
+ListOfDocuments conversations(const std::vector<int>& lengths) {
+  std::vector<std::vector<std::int32_t>> list;
+  std::int32_t next = 0;
+  for (const int length : lengths)
+    for (list.emplace_back(); std::ssize(list.back()) < length; ++next)
+      list.back().push_back(next % 2 == 0 ? ~next : next);
+  return ListOfDocuments(std::move(list));
+}
+
+// One file, a book of four pieces, pieces with a small rest, and many documents: what is asked for is held out.
+TEST(DocumentSplit, HoldsOutTheShareOfTokensThatIsAskedFor) {
+  std::vector<int> many;
+  for (int n = 0; n < 1000; ++n) many.push_back(5 + n * 37 % 200);
+  for (const auto& lengths :
+       {std::vector<int>{5000}, {9400, 600}, {600, 9400}, {2500, 2500, 2500, 2500}, {1, 4000, 0}, many})
+    for (const double share : {0.01, 0.1, 0.5})
+      for (const std::uint64_t seed : {1ULL, 2ULL, 3ULL}) {
+        const ListOfDocuments documents = texts(lengths);
+        const DocumentSplit split(documents, share, seed);
+        const auto asked = share * static_cast<double>(documents.tokens());
+        EXPECT_NEAR(static_cast<double>(split.held_out_tokens()), asked, 0.1 * asked + 1)
+            << lengths.size() << " " << share;
+        expect_every_token_once(documents, split);
+      }
+}
+
+TEST(DocumentSplit, KeepsDocumentsWholeWhereTheyCanBe) {
+  const ListOfDocuments documents = texts(std::vector<int>(100, 20));
+  const DocumentSplit split(documents, 0.1, 7);
+  EXPECT_FALSE(split.is_cut());
+  EXPECT_EQ(split.held_out(), 10);
+  EXPECT_EQ(split.training(), 90);
+  std::set<std::int64_t> all;
+  for (std::int64_t n = 0; n < split.training(); ++n) all.insert(split.training_document(n));
+  for (std::int64_t n = 0; n < split.held_out(); ++n) all.insert(split.held_out_document(n));
+  EXPECT_EQ(std::ssize(all), 100) << "each is in one part";
+}
+
+TEST(DocumentSplit, CutsOneTextAndTrainsOnItsBeginning) {
+  const ListOfDocuments documents = texts({1000});
+  const DocumentSplit split(documents, 0.01, 1);
+  ASSERT_TRUE(split.is_cut());
+  EXPECT_EQ(split.training(), 1);
+  EXPECT_EQ(split.held_out(), 1);
+  EXPECT_EQ(split.training_part(0).back(), 989);
+  EXPECT_EQ(split.held_out_part(0).front(), 990);
+}
+
+TEST(DocumentSplit, NeverCutsConversationsAndPairs) {
+  for (const auto& [count, share, held_out] : {std::tuple{100, 0.1, 10},
+                                               {100, 0.0, 0},
+                                               {100, 1e-9, 1},
+                                               {1, 0.5, 0},
+                                               {2, 0.5, 1},
+                                               {2, 0.9999, 1},
+                                               {3, 0.5, 2}}) {
+    const ListOfDocuments chats = conversations(std::vector<int>(static_cast<std::size_t>(count), 20));
+    const DocumentSplit split(chats, share, 7);
+    EXPECT_FALSE(split.is_cut());
+    EXPECT_EQ(split.held_out(), held_out) << count << " " << share;
+    expect_every_token_once(chats, split);
+    const ListOfDocuments pairs = texts(std::vector<int>(static_cast<std::size_t>(2 * count), 20));
+    const DocumentSplit of_pairs(pairs, share, 7, 2);
+    EXPECT_FALSE(of_pairs.is_cut());
+    EXPECT_EQ(of_pairs.held_out(), held_out) << count << " " << share;
+    EXPECT_EQ(of_pairs.training() + of_pairs.held_out(), count);
+    EXPECT_EQ(of_pairs.held_out_tokens(), 40 * held_out);
   }
+}
+
+TEST(DocumentSplit, LeavesSomethingToTrainOn) {
+  for (const auto& lengths : {std::vector<int>{}, {0}, {1}, {2}, {3}, {0, 0}, {4}, {1, 3}, {2, 2, 0}})
+    for (const double share : {1e-9, 0.5, 0.9999}) {
+      const ListOfDocuments documents = texts(lengths);
+      const DocumentSplit split(documents, share, 1);
+      expect_every_token_once(documents, split);
+      EXPECT_TRUE(documents.tokens() == 0 || split.training_tokens() > 0);
+    }
+}
+
+TEST(DocumentSplit, SaysWhatIsHeldOut) {
+  const auto said = [](const ListOfDocuments& documents, double share, std::int64_t group = 1) {
+    return describe(DocumentSplit(documents, share, 1, group));
+  };
+  EXPECT_EQ(said(texts({20000}), 0.01), "200 of 20,000 tokens (1.00 %): the end of 1 document");
+  EXPECT_EQ(said(texts(std::vector<int>(100, 20)), 0.05), "100 of 2,000 tokens (5.00 %): 5 documents");
+  EXPECT_EQ(said(texts(std::vector<int>(4, 100)), 0.4),
+            "160 of 400 tokens (40.00 %): 1 document and the end of 1 document");
+  EXPECT_EQ(said(texts(std::vector<int>(200, 10)), 0.02, 2), "40 of 2,000 tokens (2.00 %): 2 pairs");
+  EXPECT_EQ(said(texts({200}), 0), "none of 200 tokens: there is no validation");
+  EXPECT_EQ(said(conversations({200}), 0.1), "none of 200 tokens: there is no validation");
 }
 
 TEST(Packer, GivesEveryPredictionOnceAnEpochAndNoneHeldOut) {
   const ListOfDocuments documents = counted(kLengths);
-  const DocumentSplit split(documents.count(), 0.2, 3);
-  std::set<std::int64_t> held_out;
-  for (std::int64_t n = 0; n < split.held_out(); ++n) held_out.insert(split.held_out_document(n));
+  const DocumentSplit split(documents, 0.2, 3);
+  ASSERT_TRUE(split.is_cut());
   std::map<std::int64_t, int> expected;
   std::int64_t predictions = 0;
   for (std::int64_t d = 0; d < documents.count(); ++d)
-    for (std::int64_t i = 0; i + 1 < std::ssize(documents.document(d)); ++i)
-      if (!held_out.contains(d)) expected[1000 * d + i] = 1, ++predictions;
+    for (std::int64_t i = 0; i + 1 < std::ssize(documents.document(d)); ++i) expected[1000 * d + i] = 1;
+  for (std::int64_t n = 0; n < split.held_out(); ++n)
+    for (const std::int32_t token : split.held_out_part(n)) expected.erase(token);
+  expected.erase(split.training_part(split.training() - 1).back());  // the next token is held out
+  predictions = std::ssize(expected);
 
-  Packer packer(documents, split, 16, 5);
+  Packer packer(split, 16, 5);
   std::vector<std::int64_t> stream;
   while (std::ssize(stream) < 3 * predictions) {
     const TrainingBatch batch = packer.next(3);
@@ -129,9 +230,9 @@ TEST(Packer, GivesEveryPredictionOnceAnEpochAndNoneHeldOut) {
 
 TEST(Packer, GoesOnFromAnyState) {
   const ListOfDocuments documents = counted(kLengths);
-  const DocumentSplit split(documents.count(), 0.1, 3);
+  const DocumentSplit split(documents, 0.1, 3);
   for (const std::int64_t length : {1, 7, 16, 100}) {
-    Packer packer(documents, split, length, 9);
+    Packer packer(split, length, 9);
     std::vector<PackingState> states;
     std::vector<TrainingBatch> batches;
     for (int n = 0; n < 60; ++n) {
@@ -139,7 +240,7 @@ TEST(Packer, GoesOnFromAnyState) {
       batches.push_back(packer.next(2));
     }
     for (std::size_t n = 0; n < states.size(); n += 7) {
-      Packer again(documents, split, length, 9);
+      Packer again(split, length, 9);
       again.set_state(states[n]);
       for (std::size_t k = n; k < states.size(); ++k) {
         EXPECT_EQ(again.state(), states[k]);
@@ -147,7 +248,7 @@ TEST(Packer, GoesOnFromAnyState) {
       }
     }
     // Rows asked for one at a time are the same rows.
-    Packer single(documents, split, length, 9);
+    Packer single(split, length, 9);
     for (const TrainingBatch& batch : batches) {
       std::vector<std::int64_t> tokens = single.next(1).tokens;
       const std::vector<std::int64_t> second = single.next(1).tokens;
@@ -159,14 +260,14 @@ TEST(Packer, GoesOnFromAnyState) {
 
 TEST(Packer, ReadsAnotherOrderByAnotherSeed) {
   const ListOfDocuments documents = counted(kLengths);
-  const DocumentSplit split(documents.count(), 0, 3);
-  EXPECT_NE(Packer(documents, split, 64, 1).next(1).tokens, Packer(documents, split, 64, 2).next(1).tokens);
+  const DocumentSplit split(documents, 0, 3);
+  EXPECT_NE(Packer(split, 64, 1).next(1).tokens, Packer(split, 64, 2).next(1).tokens);
 }
 
 TEST(Packer, PredictsOnlyWhatIsToBeLearnt) {
   const ListOfDocuments documents({{~10, ~11, 12, 13, ~14, 15}});
-  const DocumentSplit split(1, 0, 1);
-  const TrainingBatch batch = Packer(documents, split, 5, 1).next(1);
+  const DocumentSplit split(documents, 0, 1);
+  const TrainingBatch batch = Packer(split, 5, 1).next(1);
   EXPECT_EQ(batch.tokens, (std::vector<std::int64_t>{10, 11, 12, 13, 14}));
   EXPECT_EQ(batch.targets, (std::vector<std::int64_t>{kIgnored, 12, 13, kIgnored, 15}));
 }
@@ -174,27 +275,27 @@ TEST(Packer, PredictsOnlyWhatIsToBeLearnt) {
 TEST(Packer, RefusesDocumentsWithoutAnythingToPredict) {
   for (const auto& lengths : {std::vector<int>{0}, {0, 0, 0}, {1}, {1, 0, 1, 1}}) {
     const ListOfDocuments documents = counted(lengths);
-    const DocumentSplit split(documents.count(), 0, 1);
-    expect_in(refusal_of([&] { Packer(documents, split, 8, 1); }), "no document has two tokens");
+    const DocumentSplit split(documents, 0, 1);
+    expect_in(refusal_of([&] { Packer(split, 8, 1); }), "no document has two tokens");
   }
   // One has, but it is held out.
-  const DocumentSplit split(2, 0.5, 1);
   std::vector<int> lengths = {1, 1};
-  lengths[static_cast<std::size_t>(split.held_out_document(0))] = 50;
-  const ListOfDocuments documents = counted(lengths);
-  expect_in(refusal_of([&] { Packer(documents, split, 8, 1); }), "no document has two tokens");
+  lengths[static_cast<std::size_t>(DocumentSplit(conversations(lengths), 0.5, 1).held_out_document(0))] = 50;
+  const ListOfDocuments documents = conversations(lengths);
+  const DocumentSplit split(documents, 0.5, 1);
+  expect_in(refusal_of([&] { Packer(split, 8, 1); }), "no document has two tokens");
 }
 
 TEST(Packer, DoesNotHangInAStateThatCannotBe) {
   const ListOfDocuments documents = counted({5, 6});
-  const DocumentSplit split(2, 0, 1);
+  const DocumentSplit split(documents, 0, 1);
   for (const PackingState state : {PackingState{0, 2, 0},
                                    {0, 3, 0},
                                    {0, std::int64_t{1} << 60, 0},
                                    {0, 1, 99},
                                    {std::int64_t{1} << 60, 0, 0},
                                    {0, 0, std::int64_t{1} << 60}}) {
-    Packer packer(documents, split, 8, 1);
+    Packer packer(split, 8, 1);
     packer.set_state(state);
     for (int n = 0; n < 4; ++n) expect_whole_segments(packer.next(2), 8);
     EXPECT_LT(packer.state().document, 3) << "the epochs go on";
@@ -203,14 +304,14 @@ TEST(Packer, DoesNotHangInAStateThatCannotBe) {
 
 TEST(HeldOut, GivesEachPredictionOnceAndTheSameEachTime) {
   const ListOfDocuments documents = counted(kLengths);
-  const DocumentSplit split(documents.count(), 0.4, 11);
+  const DocumentSplit split(documents, 0.4, 11);
   std::vector<std::int64_t> expected;
   for (std::int64_t n = 0; n < split.held_out(); ++n) {
-    const std::int64_t d = split.held_out_document(n);
-    for (std::int64_t i = 0; i + 1 < std::ssize(documents.document(d)); ++i) expected.push_back(1000 * d + i);
+    const DocumentTokens part = split.held_out_part(n);
+    if (!part.empty()) expected.insert(expected.end(), part.begin(), part.end() - 1);
   }
   for (int time = 0; time < 2; ++time) {
-    HeldOut held_out(documents, split, 16);
+    HeldOut held_out(split, 16);
     std::vector<std::int64_t> tokens;
     for (TrainingBatch batch; held_out.next(2, batch);) {
       expect_whole_segments(batch, 16);
@@ -223,12 +324,12 @@ TEST(HeldOut, GivesEachPredictionOnceAndTheSameEachTime) {
 
 TEST(HeldOut, MayHoldNothing) {
   const ListOfDocuments none = counted({5, 1, 0});
-  const DocumentSplit split(3, 0, 1);
+  const DocumentSplit split(none, 0, 1);
   TrainingBatch batch;
-  EXPECT_FALSE(HeldOut(none, split, 4).next(2, batch));
+  EXPECT_FALSE(HeldOut(split, 4).next(2, batch));
   const ListOfDocuments empty = counted({0, 1, 0, 1});
-  const DocumentSplit half(4, 0.5, 1);
-  EXPECT_FALSE(HeldOut(empty, half, 4).next(2, batch));
+  const DocumentSplit half(empty, 0.5, 1);
+  EXPECT_FALSE(HeldOut(half, 4).next(2, batch));
 }
 
 }  // namespace

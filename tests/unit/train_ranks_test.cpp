@@ -129,8 +129,8 @@ class ThreeDocuments : public Documents {
 
 TEST(TrainRanks, ADocumentAloneFillsItsRow) {
   const ThreeDocuments documents;
-  const DocumentSplit split(3, 0, 1);
-  Packer packer(documents, split, 6, 1, Telling::next, true);
+  const DocumentSplit split(documents, 0, 1);
+  Packer packer(split, 6, 1, Telling::next, true);
   std::multiset<std::vector<std::int64_t>> rows;
   for (int row = 0; row < 3; ++row) {
     const TrainingBatch batch = packer.next(1);

@@ -125,9 +125,9 @@ TEST_F(Training, LearnsAndKeepsTheBest) {
   load_parameters(files, network.layout(), network.parameters());
   network.changed();
   const Dataset data(j.data);
-  const DocumentSplit split(data.count(), j.config.held_out, j.config.seed);
+  const DocumentSplit split = split_of(data, j.config);
   const auto ranks = one_process();
-  EXPECT_NEAR(language_objective(network, data, split, j.config, *ranks)->validate().loss, result.state.best, 1e-6);
+  EXPECT_NEAR(language_objective(network, split, j.config, *ranks)->validate().loss, result.state.best, 1e-6);
   const TrainJob read = read_run(j.run);
   EXPECT_EQ(config_to_json(read.config), config_to_json(j.config));
   EXPECT_EQ(read.stage, Stage::pretrain);
@@ -251,7 +251,8 @@ class Poisoned : public Training {
 };
 
 TEST_F(Poisoned, EndsTheRunAtItsStep) {
-  const std::int64_t bad = DocumentSplit(200, 0, 1).training_document(shuffled(122, 200, epoch_key(1, 0)));
+  const ListOfDocuments documents(std::vector<std::vector<std::int32_t>>(200, std::vector<std::int32_t>(7, 5)));
+  const std::int64_t bad = DocumentSplit(documents, 0, 1).training_document(shuffled(122, 200, epoch_key(1, 0)));
   TrainJob j = poisoned(bad);
   j.config.held_out = 0;
   std::string checkpoint;
@@ -277,8 +278,8 @@ TEST_F(Poisoned, EndsTheRunAtItsStep) {
 }
 
 TEST_F(Poisoned, IsNotTakenForTheBestModel) {
-  const DocumentSplit split(200, 0.01, 1);
-  TrainJob j = poisoned(split.held_out_document(0));
+  const ListOfDocuments documents(std::vector<std::vector<std::int32_t>>(200, std::vector<std::int32_t>(7, 5)));
+  TrainJob j = poisoned(DocumentSplit(documents, 0.01, 1).held_out_document(1));  // the first that is held out whole
   j.config.held_out = 0.01;
   const std::string said = failure(j);
   expect_in(said, "step 4: the validation loss is no number");
@@ -299,6 +300,7 @@ TEST_F(Training, EndsEarlyWhenItGrowsNoBetter) {
 TEST_F(Training, PatienceCountsFromTheLastBetterValidation) {
   TrainJob j = job();
   j.config.steps = 60, j.config.validate_every = 1, j.config.patience = 3, j.config.rate = 0.1;
+  j.config.held_out = 0.075;  // two documents
   std::vector<double> losses;
   TrainEvents events;
   events.validation = [&](std::int64_t, const Measured& measured, bool) { losses.push_back(measured.loss); };
@@ -587,6 +589,7 @@ TEST_F(Training, AdaptersThatDoNotFitAreRefused) {
 TEST_F(Training, DistilLearnsFromItsTeacher) {
   TrainJob j = job(Stage::distil);
   j.config.distil_alpha = 0, j.config.steps = 40, j.config.rate = 1e-2;
+  j.config.held_out = 0.075;  // two documents
   const std::vector<double> all = losses(j);
   EXPECT_LT(all.back(), 0.5 * all.front());
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,8 +83,11 @@ struct TrainingEvents {
 
 struct TrainingEnd {
   std::string end;  // "done", "no_better" (patience is over) or "stopped"
-  std::int64_t step = 0, tokens = 0, best_step = 0;
-  double loss = 0, best = 0;  // of the last step; of the best validation
+  std::int64_t step = 0, tokens = 0;
+  std::int64_t held_out = 0;     // tokens held out for validation
+  std::int64_t best_step = 0;    // of the best validation; 0: there was none
+  double loss = 0;               // of the last step
+  std::optional<double> best{};  // the best validation loss; none: there was no validation
 };
 
 // Runs to the end; the folder then holds every setting, metrics, the checkpoint, and model/, which Model::open takes.

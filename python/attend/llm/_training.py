@@ -164,8 +164,9 @@ class Run:
     step: int
     tokens: int
     loss: float  #: of the last step
-    best: float  #: the best validation loss
-    best_step: int
+    best: Optional[float]  #: the best validation loss; None: there was no validation
+    best_step: int  #: its step; 0: there was none
+    held_out: int  #: tokens held out for validation
 
     def __fspath__(self) -> str:
         return self.path

@@ -126,8 +126,9 @@ nb::dict listened(Listener& listener, const F& runs) {
   named["step"] = end.step;
   named["tokens"] = end.tokens;
   named["loss"] = end.loss;
-  named["best"] = end.best;
+  named["best"] = end.best ? nb::cast(*end.best) : nb::none();
   named["best_step"] = end.best_step;
+  named["held_out"] = end.held_out;
   return named;
 }
 
