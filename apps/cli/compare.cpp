@@ -58,7 +58,12 @@ std::string speed_of(const std::filesystem::path& run) {
 int run_compare(const Arguments& a) {
   std::vector<std::filesystem::path> paths(a.runs.begin(), a.runs.end());
   std::vector<llm::TrainJob> jobs;
-  for (const auto& path : paths) jobs.push_back(llm::read_run(path));
+  for (const auto& path : paths) {
+    llm::TrainJob& job = jobs.emplace_back(llm::read_run(path));
+    // The shape is the model's: settings may leave parts of it open, and those of a run that started from a model too.
+    if (const auto model = job.run / "model"; std::filesystem::exists(model))
+      (void)llm::take_shape(llm::ModelFiles(model).config(), {}, job.config);
+  }
   Table table;
   const auto row = [&](const std::string& name, const auto& cell) {
     std::vector<std::string> cells;

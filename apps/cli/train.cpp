@@ -55,22 +55,34 @@ bool is_built_in(const Arguments& a) {
 }
 
 // Defaults of the stage, then a file's settings, then the shape, then what was typed.
-llm::TrainConfig config_of(const Arguments& a, Stage stage) {
-  llm::TrainConfig config = is_built_in(a) ? llm::stories_config(stage) : llm::default_config(stage);
-  if (!a.config.empty()) llm::read_config(io::read_json(a.config), a.config, config);
-  if (!a.shape.empty()) llm::set_shape(a.shape, config);
+void read_settings(const Arguments& a, llm::TrainJob& job) {
+  llm::TrainConfig& config = job.config;
+  config = is_built_in(a) ? llm::stories_config(job.stage) : llm::default_config(job.stage);
+  const auto given = [&](const io::Json& json) {
+    for (std::string& field : llm::shape_fields_of(json)) job.shape_given.push_back(std::move(field));
+  };
+  if (!a.config.empty()) {
+    const io::Json json = io::read_json(a.config);
+    llm::read_config(json, a.config, config);
+    given(json);
+  }
+  if (!a.shape.empty()) {
+    llm::set_shape(a.shape, config);
+    given(io::parse_json(llm::config_to_json(config), "--shape"));
+  }
   io::Json::Object typed;
   llm::visit_fields(config, [&](const char* field, const auto& value, auto&&...) {
     const std::string& text = a.settings.at(field);
     constexpr bool kText = std::is_same_v<std::decay_t<decltype(value)>, std::string>;
     if (!text.empty()) typed.emplace_back(field, as_json(text, kText, option_of(field)));
   });
+  const io::Json json = io::Json(io::Json::Value(std::move(typed)));
   try {
-    llm::read_config(io::Json(io::Json::Value(std::move(typed))), "the command line", config);
+    llm::read_config(json, "the command line", config);
   } catch (const io::FileError& error) {
     throw UsageError(error.what());
   }
-  return config;
+  given(json);
 }
 
 // What rank 0 shows; the others are silent.
@@ -203,7 +215,7 @@ llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
   llm::TrainJob job;
   for (const Stage stage : {Stage::pretrain, Stage::sft, Stage::lora, Stage::dpo, Stage::distil})
     if (a.what == llm::name(stage)) job.stage = stage;
-  job.config = config_of(a, job.stage);
+  read_settings(a, job);
   llm::check_config(job.config, a.start.empty());
   job.run = a.out;
   if (!a.start.empty()) job.start = llm::find_model(a.start);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstdio>
 #include <limits>
 #include <numbers>
@@ -58,6 +59,31 @@ struct Reader {
     if (got) value = static_cast<std::uint64_t>(*got);
   }
 };
+
+std::string json_text(const std::string& value) {
+  return io::json_quoted(value);
+}
+std::string json_text(bool value) {
+  return value ? "true" : "false";
+}
+std::string json_text(double value) {
+  return io::json_number(value);
+}
+template <std::integral T>
+std::string json_text(T value) {
+  return std::to_string(value);
+}
+
+// Each field of a shape with its value.
+std::vector<std::pair<std::string, std::string>> shape_values(const TrainConfig& config) {
+  std::vector<std::pair<std::string, std::string>> values;
+  visit_shape(config,
+              [&](const char* field, const auto& value, auto&&...) { values.emplace_back(field, json_text(value)); });
+  return values;
+}
+
+// In the order of PositionKind.
+constexpr const char* kPositions[] = {"none", "rope", "learned", "sinusoidal", "alibi"};
 
 }  // namespace
 
@@ -124,17 +150,7 @@ void read_config(const io::Json& json, const std::string& what, TrainConfig& con
 
 std::string config_to_json(const TrainConfig& config) {
   io::JsonObject json(true);
-  visit_fields(config, [&](const char* field, const auto& value, auto&&...) {
-    using Value = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<Value, std::string>)
-      json.string(field, value);
-    else if constexpr (std::is_same_v<Value, bool>)
-      json.truth(field, value);
-    else if constexpr (std::is_same_v<Value, double>)
-      json.number(field, value);
-    else
-      json.put(field, std::to_string(value));
-  });
+  visit_fields(config, [&](const char* field, const auto& value, auto&&...) { json.put(field, json_text(value)); });
   return json.text();
 }
 
@@ -145,7 +161,8 @@ void check_config(const TrainConfig& c, bool from_nothing) {
     refuse("kv_heads is " + text(c.kv_heads) + ", expected a divisor of the " + text(c.heads) + " heads");
   if (c.head_dim == 0 && c.hidden % c.heads != 0)
     refuse("hidden is " + text(c.hidden) + ", expected a multiple of the " + text(c.heads) + " heads, or a head_dim");
-  if (c.positions != "rope" && c.positions != "alibi" && c.positions != "learned" && c.positions != "none")
+  if (from_nothing && c.positions != "rope" && c.positions != "alibi" && c.positions != "learned" &&
+      c.positions != "none")
     refuse("positions is \"" + c.positions + "\", expected rope, alibi, learned or none");
   if (const std::int64_t dim = c.head_dim == 0 ? c.hidden / c.heads : c.head_dim; c.positions == "rope" && dim % 2 != 0)
     refuse("the width of a head is " + text(dim) + ", expected an even number: RoPE rotates pairs");
@@ -160,6 +177,38 @@ void check_config(const TrainConfig& c, bool from_nothing) {
   if (from_nothing && c.length > c.context)
     refuse("length is " + text(c.length) + ", expected at most context, " + text(c.context));
   if (c.steps == 0 && c.epochs == 0) refuse("steps and epochs are both 0: there is nothing to do");
+}
+
+std::vector<std::string> shape_fields_of(const io::Json& settings) {
+  std::vector<std::string> names;
+  TrainConfig any;
+  visit_shape(any, [&](const char* field, auto&&...) {
+    if (settings.find(field) != nullptr) names.emplace_back(field);
+  });
+  return names;
+}
+
+std::vector<std::string> take_shape(const ModelConfig& m, const std::vector<std::string>& given, TrainConfig& c) {
+  const TrainConfig before = c;
+  c.hidden = m.hidden, c.layers = m.layers, c.heads = m.heads, c.kv_heads = m.kv_heads, c.head_dim = m.head_dim;
+  c.feed_forward = m.feed_forward > 0 ? m.feed_forward : m.experts.width;
+  c.context = m.context;
+  c.positions = kPositions[static_cast<std::size_t>(m.positions)];
+  c.rope_theta = m.rope_theta, c.norm_eps = m.norm_eps;
+  c.qk_norm = m.qk_norm, c.tied_embeddings = m.tied_embeddings, c.sinks = m.sinks;
+  c.scale = m.attention_scale != 1.0;
+  c.window = m.window, c.softcap = m.score_softcap;
+  c.experts = m.experts.count, c.experts_shared = m.experts.shared;
+  c.experts_used = std::max<std::int64_t>(1, m.experts.used);
+  const auto old = shape_values(before), now = shape_values(c);
+  std::vector<std::string> changed;
+  for (std::size_t n = 0; n < now.size(); ++n) {
+    const auto& [field, value] = old[n];
+    const bool is_open = value == "0" && (field == "head_dim" || field == "feed_forward");
+    if (old[n] != now[n] && !is_open && std::find(given.begin(), given.end(), field) != given.end())
+      changed.push_back(field);
+  }
+  return changed;
 }
 
 ModelConfig model_config(const TrainConfig& c, std::int64_t vocabulary) {

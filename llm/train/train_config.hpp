@@ -59,11 +59,10 @@ TrainConfig stories_config(Stage stage);
 std::vector<std::pair<std::string, std::string>> shape_names();  // with what each is
 void set_shape(const std::string& name, TrainConfig& config);
 
-// Calls visit(name, value, least, most, about) for numbers, visit(name, value, about) for booleans and texts, over
-// every field in order.
+// Calls visit(name, value, least, most, about) for numbers, visit(name, value, about) for booleans and texts, over the
+// fields of a model's shape in order.
 template <class Config, class Visit>
-void visit_fields(Config& c, const Visit& visit) {
-  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+void visit_shape(Config& c, const Visit& visit) {
   visit("hidden", c.hidden, 1, 1 << 20, "Width of the residual");
   visit("layers", c.layers, 1, 4096, "Layers");
   visit("heads", c.heads, 1, 4096, "Query heads");
@@ -83,6 +82,13 @@ void visit_fields(Config& c, const Visit& visit) {
   visit("experts", c.experts, 0, 4096, "Routed experts of a layer; 0: a plain feed-forward");
   visit("experts_used", c.experts_used, 1, 4096, "Experts a token goes through");
   visit("experts_shared", c.experts_shared, 0, 4096, "Experts that every token goes through");
+}
+
+// The same over every field.
+template <class Config, class Visit>
+void visit_fields(Config& c, const Visit& visit) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  visit_shape(c, visit);
   visit("balance", c.balance, 0.0, 10.0, "Coefficient of the loss that keeps experts equally busy");
   visit("seed", c.seed, "Of first weights, order of documents, dropout and samples");
   visit("length", c.length, 2, 1 << 30, "Tokens of a row");
@@ -124,6 +130,12 @@ void read_config(const io::Json& json, const std::string& what, TrainConfig& con
 std::string config_to_json(const TrainConfig& config);
 // Values that do not fit together: InvalidArgument. A model that is trained further has a context of its own.
 void check_config(const TrainConfig& config, bool from_nothing = true);
+
+// The fields of a model's shape that a JSON object of settings has.
+std::vector<std::string> shape_fields_of(const io::Json& settings);
+// Sets the shape to that of a model that is trained further. Gives those of `given` that were another.
+std::vector<std::string> take_shape(const ModelConfig& model, const std::vector<std::string>& given,
+                                    TrainConfig& config);
 
 // The model that the settings describe, for a tokenizer's vocabulary.
 ModelConfig model_config(const TrainConfig& config, std::int64_t vocabulary);

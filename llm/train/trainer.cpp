@@ -83,6 +83,7 @@ class Run {
   std::optional<ModelFiles> start_, teacher_;
   ModelConfig model_;
   DocumentSplit split_;
+  std::vector<std::string> shape_ignored_;  // settings that are not those of start_
   std::int64_t steps_ = 0, validate_every_ = 1, save_every_ = 1;
   std::unique_ptr<Network> network_, other_;  // other: the reference of dpo, the teacher of distil
   std::unique_ptr<Trainable> trained_;
@@ -150,7 +151,9 @@ Run::Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks)
     (void)model_of(job_, data_, &*teacher_);
   }
   model_ = model_of(job_, data_, start_ ? &*start_ : nullptr);
-  if (!start_) {
+  if (start_) {
+    shape_ignored_ = take_shape(model_, job_.shape_given, job_.config);
+  } else {
     const Tokenizer tokenizer = tokenizer_from_folder(job_.data);
     if (tokenizer.special().bos) model_.bos = *tokenizer.special().bos;
     if (tokenizer.special().eos) model_.eos = {*tokenizer.special().eos};
@@ -445,6 +448,9 @@ void Run::begin() {
   write_text(job_.run / "run.json", job_text(job_));
   metrics_ = std::make_unique<Metrics>(job_.run / "metrics.jsonl", state_.step);
   if (events_.begin) events_.begin(model_, network_->layout().parameters(), memory, steps_, state_.step);
+  if (!shape_ignored_.empty() && events_.note)
+    events_.note("ignored: " + io::joined(shape_ignored_, ", ") +
+                 "; the model that training starts from keeps its shape");
   if (const std::string cut = cut_pairs(); !cut.empty() && events_.note) events_.note(cut);
   if (events_.held_out) events_.held_out(split_);
   if (scale && events_.scale) events_.scale(*scale, data_.info().nats / static_cast<double>(data_.info().tokens));

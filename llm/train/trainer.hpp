@@ -6,6 +6,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "llm/train/checkpoint.hpp"
 #include "llm/train/ngram.hpp"
@@ -21,6 +22,7 @@ struct TrainJob {
   std::filesystem::path data;   // a folder that prepare() wrote
   std::filesystem::path start;  // a model to go on from; empty: weights from nothing
   std::filesystem::path run;
+  std::vector<std::string> shape_given{};  // fields of the shape that the caller set; not kept: for a note
 };
 
 // Bytes, known before anything is allocated.

@@ -146,6 +146,7 @@ TrainingEnd run_training(const TrainingRun& run, const TrainingEvents& events) {
   job.stage = stage_named(run.stage);
   job.config = default_config(job.stage);
   read_settings(run.settings, job.config);
+  job.shape_given = shape_fields_of(io::parse_json(run.settings, "the settings"));
   check_config(job.config, run.start.empty());
   job.data = run.data, job.run = run.folder;
   if (!run.start.empty()) job.start = find_model(run.start);
@@ -234,6 +235,10 @@ Learner Learner::from_model(const std::string& name_or_path, const std::string& 
   const ModelFiles files(find_model(name_or_path));
   if (!files.config().causal)
     throw InvalidArgument("learner: " + files.config().family + " does not predict the next token");
+  const std::vector<std::string> ignored =
+      take_shape(files.config(), shape_fields_of(io::parse_json(settings, "the settings")), config);
+  if (!ignored.empty())
+    throw InvalidArgument("learner: " + io::joined(ignored, ", ") + " cannot be set: the model keeps its shape");
   auto state = std::make_unique<State>(files.config(), config);
   load_parameters(files, state->network->layout(), state->network->parameters());
   state->network->changed();

@@ -112,6 +112,26 @@ class TrainTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^held out none of [\d,]+ tokens: there is no validation$")
         self.assertNotIn("validation loss", said)
 
+    def test_compare_shows_the_shape_of_the_model(self):
+        self.stories()
+        self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
+        shape = ["--hidden", "32", "--layers", "1", "--heads", "2", "--kv-heads", "2", "--window", "20", "--qk-norm", "false"]
+        self.ok("train", "pretrain", "data", "-o", "run", *shape, "--steps", "1", "--length", "32")
+        self.ok("train", "pretrain", "data", "-o", "further", "--start", "run", "--steps", "2", "--length", "32")
+        config = json.loads((self.folder / "further/config.json").read_text())
+        self.assertEqual([config[name] for name in ("hidden", "layers", "heads", "kv_heads", "head_dim", "window", "qk_norm")],
+                         [32, 1, 2, 2, 16, 20, False])
+        rows = {line.split()[0] for line in self.ok("compare", "run", "further").splitlines()}
+        self.assertIn("steps", rows)
+        for name in config:
+            if name in ("hidden", "layers", "heads", "kv_heads", "head_dim", "feed_forward", "context", "window", "qk_norm"):
+                self.assertNotIn(name, rows)
+        # A run of before, whose settings hold the defaults of a shape.
+        (self.folder / "further/config.json").write_text(json.dumps(config | {"hidden": 256, "layers": 6, "head_dim": 0}))
+        rows = {line.split()[0] for line in self.ok("compare", "run", "further").splitlines()}
+        self.assertFalse(rows & {"hidden", "layers", "head_dim"})
+        self.ok("train", "resume", "run")
+
     def test_stories_need_not_be_brought(self):
         said = self.ok("train", "pretrain", "stories", "-o", "run", *SHORT, "--steps", "2", "--vocabulary", "300")
         self.assertIn("60,000 documents", said)

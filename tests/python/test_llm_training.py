@@ -123,6 +123,14 @@ def test_what_is_held_out_is_told(data, tmp_path):
     assert any(note.startswith(f"held out {run.held_out:,} of {data.tokens:,} tokens") for note in notes)
 
 
+def test_the_shape_is_the_models(run, data, tmp_path):
+    notes = []
+    further = llm.train("pretrain", data, tmp_path / "further", start=run, on_note=notes.append, steps=1, length=32, hidden=64)
+    assert further.settings["hidden"] == 16 and any("ignored: hidden" in note for note in notes)
+    with pytest.raises(InvalidArgument, match="layers cannot be set: the model keeps its shape"):
+        llm.Learner(run, hidden=16, layers=3)
+
+
 def test_every_stage(run, data, tmp_path):
     chats = llm.prepare(llm.stories(12, format="chat"), tmp_path / "c", tokenizer=data)
     pairs = llm.prepare(llm.stories(12, format="pairs"), tmp_path / "p", tokenizer=data)
