@@ -29,7 +29,7 @@ struct Arguments {
   std::string what, out, start, config, shape, column;
   std::vector<std::string> inputs;
   std::int64_t vocabulary = 2048;
-  bool force = false, watch = false, skip_broken = false;
+  bool vocabulary_given = false, force = false, watch = false, skip_broken = false;
   std::int64_t port = 0;
   std::map<std::string, std::string> settings;  // by their names; "" if not given
 };
@@ -199,6 +199,40 @@ fs::path data_of(const Arguments& a, Stage stage, const std::string& teacher) {
   return folder;
 }
 
+// Only a tokenizer that is trained here has a size to choose.
+void check_vocabulary(const Arguments& a, const std::string& teacher) {
+  if (!a.vocabulary_given) return;
+  const auto refuse = [](const std::string& whose) {
+    throw UsageError(fmt::format("--vocabulary has no effect: the tokenizer is that of {}; leave it out", whose));
+  };
+  if (is_prepared(a)) refuse(fmt::format("the prepared data, {}", a.inputs.front()));
+  if (!a.start.empty()) refuse(fmt::format("--start, {}", a.start));
+  if (!teacher.empty()) refuse(fmt::format("--teacher, {}", teacher));
+}
+
+// An option of a run's settings that was typed; "": none.
+std::string typed_setting(const Arguments& a) {
+  for (const auto& [option, text] : {std::pair{"--start", a.start}, {"--config", a.config}, {"--shape", a.shape}})
+    if (!text.empty()) return option;
+  for (const auto& [field, text] : a.settings)
+    if (!text.empty()) return option_of(field);
+  return "";
+}
+
+void check_resume(const Arguments& a) {
+  if (a.inputs.size() != 1) throw UsageError("resume takes one folder of a run");
+  std::string typed = typed_setting(a);
+  for (const auto& [option, given] : {std::pair{"--out", !a.out.empty()},
+                                      {"--vocabulary", a.vocabulary_given},
+                                      {"--force", a.force},
+                                      {"--skip-broken", a.skip_broken},
+                                      {"--column", !a.column.empty()}})
+    if (given) typed = option;
+  if (!typed.empty())
+    throw UsageError(fmt::format(
+        "{} does not go with resume, which takes every setting from the run; start a new run to change one", typed));
+}
+
 void check_places(const Arguments& a) {
   if (a.inputs.empty()) throw UsageError("nothing to learn from: name prepared data, or texts");
   if (a.out.empty()) throw UsageError("--out is missing: the folder for what is made");
@@ -206,9 +240,7 @@ void check_places(const Arguments& a) {
 
 llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
   if (a.what == "resume") {
-    if (a.inputs.size() != 1) throw UsageError("resume takes one folder of a run");
-    if (a.skip_broken || !a.column.empty())
-      throw UsageError("resume reads no texts: leave out --skip-broken and --column");
+    check_resume(a);
     return llm::read_run(a.inputs.front());
   }
   check_places(a);
@@ -219,6 +251,7 @@ llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
   llm::check_config(job.config, a.start.empty());
   job.run = a.out;
   if (!a.start.empty()) job.start = llm::find_model(a.start);
+  check_vocabulary(a, job.config.teacher);
   if (fs::exists(job.run / "checkpoint.safetensors"))
     throw UsageError(
         fmt::format("{} holds a run already: 'attend train resume {}' goes on with it, or choose another "
@@ -235,6 +268,8 @@ int run_stage(const Arguments& a, llm::Ranks& ranks) {
     ranks.agree([&] {
       if (a.watch) throw UsageError("--watch shows a model that learns; a tokenizer is made at once");
       check_places(a);
+      if (const std::string typed = typed_setting(a); !typed.empty())
+        throw UsageError(fmt::format("{} is a setting of a run; a tokenizer has --vocabulary only", typed));
       if (ranks.rank() == 0) code = train_tokenizer(a);
     });
     return code;
@@ -280,10 +315,10 @@ Command add_train(Program& program) {
   for (const auto& [name, about] : llm::shape_names()) shapes += fmt::format(" {} ({});", name, about);
   shapes.back() = '.';
   app.add_option("--shape", a->shape, shapes.c_str()).type_name("NAME");
-  app.add_option("--vocabulary", a->vocabulary, "Tokens of a tokenizer that is trained here")
-      .check(whole_number(260, 1 << 20))
-      .type_name("N")
-      .show_default();
+  const Option vocabulary = app.add_option("--vocabulary", a->vocabulary, "Tokens of a tokenizer that is trained here")
+                                .check(whole_number(260, 1 << 20))
+                                .type_name("N")
+                                .show_default();
   app.add_flag("--skip-broken", a->skip_broken, kSkipBrokenHelp);
   app.add_option("--column", a->column, kColumnHelp).type_name("NAME");
   app.add_flag("--force", a->force, "tokenizer: replace what is at the folder");
@@ -316,7 +351,10 @@ Command add_train(Program& program) {
       "  attend train lora chats.jsonl --start run/model -o lora --lora-rank 8\n"
       "  attend train resume run\n"
       "  mpirun -n 4 attend train pretrain stories.jsonl -o run     over four processes, where it was built with MPI");
-  return {app, [a] { return run_stoppable("attend train", [&] { return run_train(*a); }); }};
+  return {app, [a, vocabulary] {
+            a->vocabulary_given = vocabulary.given();
+            return run_stoppable("attend train", [&] { return run_train(*a); });
+          }};
 }
 
 }  // namespace attend::cli

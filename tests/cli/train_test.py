@@ -112,6 +112,27 @@ class TrainTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^held out none of [\d,]+ tokens: there is no validation$")
         self.assertNotIn("validation loss", said)
 
+    def test_what_has_no_effect_is_said(self):
+        self.stories()
+        self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
+        new = ["train", "pretrain", "data", *SHORT, "--steps", "1"]
+        self.refused(2, "--vocabulary has no effect: the tokenizer is that of the prepared data, data", *new, "-o", "x",
+                     "--vocabulary", "400")
+        self.ok(*new, "-o", "run")
+        self.refused(2, "--vocabulary has no effect: the tokenizer is that of --start, run", "train", "pretrain", "s.jsonl",
+                     "--start", "run", "-o", "x", "--vocabulary", "300")
+        self.refused(2, "--vocabulary has no effect: the tokenizer is that of --teacher, run", "train", "distil", "s.jsonl",
+                     "--teacher", "run", "-o", "x", "--vocabulary", "300")
+        for option in (["--steps", "9"], ["--out", "x"], ["--force"], ["--start", "run"], ["--vocabulary", "300"]):
+            self.refused(2, f"{option[0]} does not go with resume", "train", "resume", "run", *option)
+        self.refused(2, "--steps is a setting of a run", "train", "tokenizer", "s.jsonl", "-o", "x", "--steps", "9")
+        self.refused(2, "did you mean '--rate'?", *new, "-o", "x", "--learning-rate", "1e-3")
+        self.assertNotIn("x", self.names())
+        further = ["train", "pretrain", "data", "--start", "run", "--steps", "1", "--length", "32"]
+        self.assertIn("note     ignored: hidden, layers; the model that training starts from keeps its shape",
+                      self.ok(*further, "-o", "other", "--hidden", "32", "--layers", "3"))
+        self.assertNotIn("ignored", self.ok(*further, "-o", "same", "--hidden", "16", "--config", "run/config.json"))
+
     def test_compare_shows_the_shape_of_the_model(self):
         self.stories()
         self.ok("prepare", "s.jsonl", "-o", "data", "--vocabulary", "300")
