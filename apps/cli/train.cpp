@@ -13,6 +13,7 @@
 #include "io/readable.hpp"
 #include "llm/train/corpus.hpp"
 #include "llm/train/prepare.hpp"
+#include "llm/train/run_folder.hpp"
 #include "llm/train/trainer.hpp"
 #include "llm/train_mpi/start_ranks.hpp"
 #include "train_progress.hpp"
@@ -252,10 +253,12 @@ llm::TrainJob job_of(const Arguments& a, llm::Ranks& ranks) {
   job.run = a.out;
   if (!a.start.empty()) job.start = llm::find_model(a.start);
   check_vocabulary(a, job.config.teacher);
-  if (fs::exists(job.run / "checkpoint.safetensors"))
+  job.replace = a.force;
+  if (job.replace) llm::check_replaceable(job);  // before its data are prepared again
+  if (!a.force && fs::exists(job.run / "checkpoint.safetensors"))
     throw UsageError(
-        fmt::format("{} holds a run already: 'attend train resume {}' goes on with it, or choose another "
-                    "folder",
+        fmt::format("{} holds a run already: 'attend train resume {}' goes on with it, --force replaces it, or choose "
+                    "another folder",
                     a.out, a.out));
   // Texts are prepared once; the others find what was made.
   job.data = ranks.rank() == 0 ? data_of(a, job.stage, job.config.teacher) : data_folder(a);
@@ -321,7 +324,7 @@ Command add_train(Program& program) {
                                 .show_default();
   app.add_flag("--skip-broken", a->skip_broken, kSkipBrokenHelp);
   app.add_option("--column", a->column, kColumnHelp).type_name("NAME");
-  app.add_flag("--force", a->force, "tokenizer: replace what is at the folder");
+  app.add_flag("--force", a->force, "Replace the run (or tokenizer) that is in the folder; data in it stay");
   app.add_flag("--watch", a->watch,
                "Show the run in the browser: losses, samples, and every head at the steps that are kept");
   app.add_option("--port", a->port, "Of that page; 0: any that is free")

@@ -6,6 +6,7 @@
 #include <span>
 #include <system_error>
 
+#include "attend/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/mapped_file.hpp"
 #include "llm/model/config_check.hpp"
@@ -85,6 +86,26 @@ TrainJob read_run(const fs::path& run) {
   job.run = run;
   read_config(io::read_json(run / "config.json", kConfigLimits), (run / "config.json").string(), job.config);
   return job;
+}
+
+void check_replaceable(const TrainJob& job) {
+  std::error_code error;
+  const fs::path& run = job.run;
+  if (!fs::exists(run / "run.json", error) && !fs::exists(run / "checkpoint.safetensors", error)) return;
+  (void)read_run(run);
+  for (const fs::path& model : {job.start, fs::path(job.config.teacher)}) {
+    if (model.empty() || is_embedded(model) || !fs::exists(model, error)) continue;
+    const fs::path inside = fs::weakly_canonical(model).lexically_relative(fs::weakly_canonical(run));
+    if (!inside.empty() && *inside.begin() != "..")
+      throw InvalidArgument("training: the model " + model.string() + " is in the run that is to be replaced, " +
+                            run.string() + "; choose another folder for the new run");
+  }
+}
+
+void remove_run(const fs::path& run) {
+  for (const char* file : {"checkpoint.safetensors", "metrics.jsonl", "run.json", "config.json", "loss.png", "loss.svg",
+                           "model", "adapter", "watch"})
+    fs::remove_all(run / file);
 }
 
 }  // namespace attend::llm

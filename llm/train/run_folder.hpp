@@ -15,6 +15,12 @@ namespace attend::llm {
 // run.json: what the run is, as read_run() reads it.
 std::string job_text(const TrainJob& job);
 
+// Replacing a run: FileError if the folder holds a checkpoint or run.json of something else, InvalidArgument if one of
+// the models that the new run reads is in it.
+void check_replaceable(const TrainJob& job);
+// Removes what a run left in its folder; its data stay.
+void remove_run(const std::filesystem::path& run);
+
 // metrics.jsonl. Lines of steps behind `keep` are dropped first, since they will come again.
 class Metrics {
  public:

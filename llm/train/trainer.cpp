@@ -69,6 +69,7 @@ class Run {
   void save();
   void set_last_words();
   bool is_first() const { return ranks_.rank() == 0; }  // who writes
+  bool is_new() const { return job_.replace || !fs::exists(checkpoint()); }
   std::int64_t parts() const { return parts_of_step(job_.config, ranks_.count()); }
   bool is_time(std::int64_t every) const { return state_.step % every == 0 || state_.step == steps_; }
   std::string settings() const;
@@ -142,6 +143,7 @@ Run::Run(const TrainJob& job, const TrainEvents& events, Ranks& ranks)
   if (is_first())
     lock_.emplace(job.run,
                   "another training run is at work in " + job.run.string() + ": wait for it, or choose another folder");
+  if (job_.replace) check_replaceable(job_);
   check_config(job_.config, job_.start.empty());
   share_out();
   check_stage(job_, data_);
@@ -209,7 +211,7 @@ void Run::share_out() {
                           " at once, has parts for " + std::to_string(parts()) + " processes, and there are " +
                           processes + "; start fewer, or a run with a smaller rows_at_once");
   // Kept with a new run, so that it can go on with any number of processes to the same bits.
-  if (!fs::exists(checkpoint())) c.rows_at_once = rows_at_once(c, ranks);
+  if (is_new()) c.rows_at_once = rows_at_once(c, ranks);
 }
 
 NetworkOptions Run::options(bool frozen) const {
@@ -300,7 +302,7 @@ void Run::first_values() {
     trained_ = all_parameters(*network_);
   }
   moments_ = std::make_unique<Moments>(trained_->layout());
-  if (!fs::exists(checkpoint())) return;
+  if (is_new()) return;
   state_ = read_checkpoint(checkpoint(), settings(), trained_->layout(), trained_->values(), *moments_);
   trained_->changed();
   objective_->set_state(state_.data);
@@ -444,6 +446,7 @@ void Run::begin() {
   save_every_ = c.save_every > 0 ? c.save_every : validate_every_;
   first_values();
   if (!is_first()) return;
+  if (job_.replace) remove_run(job_.run);
   write_text(job_.run / "config.json", config_to_json(c));
   write_text(job_.run / "run.json", job_text(job_));
   metrics_ = std::make_unique<Metrics>(job_.run / "metrics.jsonl", state_.step);

@@ -22,6 +22,7 @@ struct TrainJob {
   std::filesystem::path data;   // a folder that prepare() wrote
   std::filesystem::path start;  // a model to go on from; empty: weights from nothing
   std::filesystem::path run;
+  bool replace = false;                    // the run that is in the folder; its data stay
   std::vector<std::string> shape_given{};  // fields of the shape that the caller set; not kept: for a note
 };
 
@@ -72,10 +73,10 @@ struct TrainingFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Runs to the end, or on from the folder's checkpoint. The folder gets config.json (every setting), run.json, then
-// metrics.jsonl, checkpoint.safetensors and model/ (the one with the best validation loss). InvalidArgument and
-// FileError say what does not fit before anything is allocated; std::runtime_error, with the numbers, that memory does
-// not suffice.
+// Runs to the end, or on from the folder's checkpoint, unless that is to be replaced. The folder gets config.json
+// (every setting), run.json, then metrics.jsonl, checkpoint.safetensors and model/ (the one with the best validation
+// loss). InvalidArgument and FileError say what does not fit before anything is allocated; std::runtime_error, with the
+// numbers, that memory does not suffice.
 TrainResult train(const TrainJob& job, const TrainEvents& events);
 // The same over several processes that see one folder: all of them call it, each gets the result, rank 0 alone writes.
 // A run that begins so, with rows_at_once 0, keeps batch / ranks as its rows_at_once: whatever number of processes goes

@@ -148,11 +148,11 @@ TrainingEnd run_training(const TrainingRun& run, const TrainingEvents& events) {
   read_settings(run.settings, job.config);
   job.shape_given = shape_fields_of(io::parse_json(run.settings, "the settings"));
   check_config(job.config, run.start.empty());
-  job.data = run.data, job.run = run.folder;
+  job.data = run.data, job.run = run.folder, job.replace = run.replace;
   if (!run.start.empty()) job.start = find_model(run.start);
-  if (std::filesystem::exists(job.run / "checkpoint.safetensors"))
+  if (!run.replace && std::filesystem::exists(job.run / "checkpoint.safetensors"))
     throw InvalidArgument("training: " + job.run.string() +
-                          " holds a run already: go on with it, or choose another folder");
+                          " holds a run already: go on with it, replace it, or choose another folder");
   std::filesystem::create_directories(job.run);
   return run_job(job, events, run.watch);
 }

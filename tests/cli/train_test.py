@@ -153,6 +153,22 @@ class TrainTest(unittest.TestCase):
         self.assertFalse(rows & {"hidden", "layers", "head_dim"})
         self.ok("train", "resume", "run")
 
+    def test_a_run_is_replaced_by_force(self):
+        self.stories()
+        job = ["train", "pretrain", "s.jsonl", *SHORT, "--vocabulary", "300", "--seed", "3"]
+        self.ok(*job, "-o", "new", "--steps", "4")
+        self.ok(*job, "-o", "run", "--steps", "2", "--dropout", "0.2")
+        (self.folder / "run/letter").write_text("mine")
+        self.ok(*job, "-o", "run", "--steps", "4", "--force")
+        self.assertEqual(self.bits("run"), self.bits("new"))
+        self.assertEqual(self.names("run"), RUN | {"letter"})
+        self.refused(2, "run/model is in the run that is to be replaced", "train", "pretrain", "s.jsonl", "--start",
+                     "run/model", "-o", "run", "--force", *SHORT)
+        (self.folder / "other").mkdir()
+        (self.folder / "other/checkpoint.safetensors").write_text("of something else")
+        self.refused(1, "other: holds no run.json", *job, "-o", "other", "--steps", "1", "--force")
+        self.assertEqual((self.folder / "other/checkpoint.safetensors").read_text(), "of something else")
+
     def test_stories_need_not_be_brought(self):
         said = self.ok("train", "pretrain", "stories", "-o", "run", *SHORT, "--steps", "2", "--vocabulary", "300")
         self.assertIn("60,000 documents", said)
@@ -298,7 +314,7 @@ class TrainTest(unittest.TestCase):
         self.assertIn("read 40 records: 40 text\n", self.ok("prepare", "rows.csv", "-o", "csv", "--column", "body", "--vocabulary", "300"))
         for option in (("--skip-broken",), ("--column", "body")):
             self.refused(2, "csv is prepared data: --skip-broken and --column", "train", "pretrain", "csv", "-o", "r", *SHORT, *option)
-            self.refused(2, "resume reads no texts", "train", "resume", "run", *option)
+            self.refused(2, f"{option[0]} does not go with resume", "train", "resume", "run", *option)
 
     def test_help_and_errors_name_every_format(self):
         text = self.ok("prepare", "--help")

@@ -123,6 +123,18 @@ def test_what_is_held_out_is_told(data, tmp_path):
     assert any(note.startswith(f"held out {run.held_out:,} of {data.tokens:,} tokens") for note in notes)
 
 
+def test_a_run_is_replaced_when_asked(data, tmp_path):
+    short = {**TINY, "steps": 2}
+    whole = llm.train("pretrain", data, tmp_path / "whole", **short)
+    llm.train("pretrain", data, tmp_path / "run", **{**short, "seed": 5, "steps": 3})
+    with pytest.raises(InvalidArgument, match="holds a run already"):
+        llm.train("pretrain", data, tmp_path / "run", **short)
+    again = llm.train("pretrain", data, tmp_path / "run", replace=True, **short)
+    assert again.metrics()["loss"].tolist() == whole.metrics()["loss"].tolist()
+    with pytest.raises(InvalidArgument, match="is in the run that is to be replaced"):
+        llm.train("sft", data, again, start=tmp_path / "run", replace=True, **short)
+
+
 def test_the_shape_is_the_models(run, data, tmp_path):
     notes = []
     further = llm.train("pretrain", data, tmp_path / "further", start=run, on_note=notes.append, steps=1, length=32, hidden=64)

@@ -63,7 +63,8 @@ struct TrainingRun {
   std::filesystem::path data;   // a folder of make_data
   std::string start;            // a model to go on from; "": weights from nothing
   std::filesystem::path folder;
-  bool watch = false;  // keep what `attend explore FOLDER` shows while it runs: models of many steps, samples
+  bool replace = false;  // the run that is in the folder; data in it stay
+  bool watch = false;    // keep what `attend explore FOLDER` shows while it runs: models of many steps, samples
 };
 
 struct TrainingStep {

@@ -211,7 +211,7 @@ def _settings(stage: str, shape: str, given: Mapping[str, Any]) -> str:
         raise InvalidArgument(f"training: a setting cannot be used: {error}") from None
 
 
-def train(stage: str, data: Any, out: Any, *, start: Any = None, shape: str = "", watch: bool = False,
+def train(stage: str, data: Any, out: Any, *, start: Any = None, shape: str = "", replace: bool = False, watch: bool = False,
           on_step: Optional[Callable[[Step], Optional[bool]]] = None,
           on_validation: Optional[Callable[[int, float], None]] = None,
           on_sample: Optional[Callable[[int, str, str], None]] = None, on_note: Optional[Callable[[str], None]] = None,
@@ -220,8 +220,10 @@ def train(stage: str, data: Any, out: Any, *, start: Any = None, shape: str = ""
 
     data: what prepare() made. out: a folder for the run. start: a model to go on from; all stages but pretrain and distil
     need one. shape: one of the named shapes, for a model from nothing. settings: as training_settings() names them; those not
-    given have their defaults. watch: the models of many steps are kept for the explorer, with the samples: `attend explore out`
-    in another terminal shows the run while it goes on, and afterwards.
+    given have their defaults. replace: a run that is in ``out`` is removed first, but for data in it; otherwise it is an error.
+    watch: the models of many steps are kept for the explorer, with the samples: `attend explore out` in another terminal shows
+    the run while it goes on, and afterwards. on_note is told before the first step which tokens are held out for validation, and
+    which settings have no effect.
 
     on_step is called with a Step after each; where it returns False the run is saved and ends. What a callback raises, and
     Ctrl-C, end it so too: resume() goes on, to the same bits.
@@ -233,7 +235,8 @@ def train(stage: str, data: Any, out: Any, *, start: Any = None, shape: str = ""
     """
     told = _core.run_training(arguments.text(stage, "stage"), _settings(stage, shape, settings),
                               arguments.path_bytes(data, "data"), b"" if start is None else arguments.path_bytes(start, "start"),
-                              arguments.path_bytes(out, "out"), bool(watch), _told(on_step), on_validation, on_sample, on_note)
+                              arguments.path_bytes(out, "out"), bool(replace), bool(watch), _told(on_step), on_validation,
+                              on_sample, on_note)
     return Run(os.fspath(out), **told)
 
 

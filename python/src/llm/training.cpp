@@ -133,10 +133,10 @@ nb::dict listened(Listener& listener, const F& runs) {
 }
 
 nb::dict run_training(const std::string& stage, const std::string& settings, const nb::bytes& data,
-                      const nb::bytes& start, const nb::bytes& folder, bool watch, nb::object step,
+                      const nb::bytes& start, const nb::bytes& folder, bool replace, bool watch, nb::object step,
                       nb::object validation, nb::object sample, nb::object note) {
   llm::TrainingRun run;
-  run.stage = stage, run.settings = settings, run.start = text_of(start), run.watch = watch;
+  run.stage = stage, run.settings = settings, run.start = text_of(start), run.replace = replace, run.watch = watch;
   run.data = text_of(data), run.folder = text_of(folder);
   Listener listener(std::move(step), std::move(validation), std::move(sample), std::move(note));
   return listened(listener, [&](const llm::TrainingEvents& events) { return llm::run_training(run, events); });
@@ -251,7 +251,7 @@ void bind_training(nb::module_& m) {
       },
       "paths"_a, "out"_a, "vocabulary"_a, "skip_broken"_a, "replace"_a, "progress"_a.none(), "column"_a, "tokenizer"_a);
   m.def("training_defaults", &llm::training_defaults, "stage"_a, "shape"_a);
-  m.def("run_training", &run_training, "stage"_a, "settings"_a, "data"_a, "start"_a, "folder"_a, "watch"_a,
+  m.def("run_training", &run_training, "stage"_a, "settings"_a, "data"_a, "start"_a, "folder"_a, "replace"_a, "watch"_a,
         "step"_a.none(), "validation"_a.none(), "sample"_a.none(), "note"_a.none());
   m.def("resume_training", &resume_training, "folder"_a, "step"_a.none(), "validation"_a.none(), "sample"_a.none(),
         "note"_a.none());
