@@ -173,7 +173,7 @@ class Training(unittest.TestCase):
         run = self.folder / "from-texts"
         result = self.made(attend("train", "pretrain", self.folder / "text.jsonl", "-o", run, "--vocabulary", "300", *SHAPE, *RUN,
                                   ranks=2))
-        self.assertEqual(result.stdout.count("documents"), 1, result.stdout)
+        self.assertEqual(result.stdout.count("data     60 documents"), 1, result.stdout)
 
     def begin(self, *arguments, ranks):
         start = [MPIRUN, "-n", str(ranks)] if ranks else []
