@@ -213,7 +213,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     A row that sees no key gives zeros and passes no gradient (before version 2.5 PyTorch gave NaN). Wrong arguments are
     ValueError or TypeError, and RuntimeError too, which PyTorch raises. It can be differentiated by torch.autograd,
-    torch.func (grad, vjp, jacrev, jvp, jacfwd) and dual numbers, and stands torch.vmap, torch.compile, torch.export and
+    torch.func (grad, vjp, jacrev, jvp, jacfwd) and dual numbers, and works with torch.vmap, torch.compile, torch.export and
     checkpointing. Forward mode takes L x S memory. There is no second derivative.
 
     >>> out = attend.torch.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -338,11 +338,10 @@ def _register_with_torchscript():
 class patched:
     """Within the block, ``torch.nn.functional.scaled_dot_product_attention`` is this engine's, for a whole model.
 
-    Tensors on another device, of another dtype, sparse, nested or of a subclass, and what is no tensor, go to PyTorch's own,
-    as before. The
-    swap is for the process, not the thread; blocks may nest and overlap between threads, and the last one out restores
-    PyTorch's. The block may stand around a compiled function or inside it. What torch.jit.script compiles in the block
-    calls this engine from then on. Modules that hold a reference of their own
+    PyTorch's own function still receives tensors on another device, of another dtype, sparse, nested or of a subclass, and
+    arguments that are not tensors. The swap is for the process, not the thread; blocks may nest and overlap between threads,
+    and the last one out restores PyTorch's. The block may be around a compiled function or inside it. What
+    torch.jit.script compiles in the block calls this engine from then on. Modules that hold a reference of their own
     (``from torch.nn.functional import scaled_dot_product_attention``) and code that never calls the function (the fused
     inference path of nn.TransformerEncoderLayer) are not reached.
 
