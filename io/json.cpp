@@ -21,6 +21,14 @@ using Parser = nlohmann::json;
 
 constexpr int kNumberOverflow = 406;  // nlohmann's number of this error
 
+// Whether a text that strtod reads to its end is a number of JSON as well.
+bool has_json_form(std::string_view number) {
+  const auto digit_at = [&](std::size_t i) { return i < number.size() && number[i] >= '0' && number[i] <= '9'; };
+  const std::size_t first = number.starts_with('-') ? 1 : 0, point = number.find('.');
+  const bool leading_zero = digit_at(first) && number[first] == '0' && digit_at(first + 1);
+  return digit_at(first) && !leading_zero && (point == number.npos || digit_at(point + 1));
+}
+
 // The text with every number beyond the largest double replaced by 1e308: the parser has no way to go on behind one.
 std::string without_overflows(std::string_view text) {
   std::string out;
@@ -33,7 +41,8 @@ std::string without_overflows(std::string_view text) {
       const std::string number(text.substr(i, end - i));
       char* behind = nullptr;
       const double x = std::strtod(number.c_str(), &behind);
-      out += std::isinf(x) && *behind == '\0' ? (x < 0 ? "-1e308" : "1e308") : number;
+      const bool overflows = std::isinf(x) && *behind == '\0' && has_json_form(number);
+      out += overflows ? (x < 0 ? "-1e308" : "1e308") : number;
       i = end;
       continue;
     }

@@ -81,6 +81,8 @@ TEST(Json, NumbersBeyondTheirTypesAreReadOver) {
   EXPECT_NE(refusal("[1e999, 2"), "");
   EXPECT_NE(refusal("[1e999, x]"), "");
   EXPECT_NE(refusal("[1e999e5]"), "");
+  for (const char* number : {"1.e999", "-.5e999", "01e999", "-01e999"})
+    EXPECT_NE(refusal(std::string("[1e999, ") + number + "]"), "") << number;
 }
 
 TEST(Json, KeepsItsLimits) {
