@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/keyed_hash.hpp"
+#include "io/json_syntax.hpp"
 #include "io/mapped_file.hpp"
 
 namespace attend::io {
@@ -86,14 +87,42 @@ class KeyTable {
   std::vector<std::uint32_t> slots_;  // 0: empty, else a place + 1
 };
 
+// Takes any value; keeps the words of the parser's error.
+class Syntax : public nlohmann::json_sax<Parser> {
+ public:
+  std::string error;
+  bool overflowed = false;  // the error is a number beyond the largest double
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Parser::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool end_object() override { return true; }
+  bool key(std::string&) override { return true; }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    overflowed = e.id == kNumberOverflow;
+    if (error.empty()) {
+      const std::string text = e.what();  // "[json.exception.parse_error.101] parse error at ...: what"
+      const std::size_t after = text.find("] ");
+      error = (after == std::string::npos ? text : text.substr(after + 2)) + " (byte " + std::to_string(position) + ")";
+    }
+    return false;
+  }
+};
+
 // Builds the tree; says no, and why, where a limit is met.
-class Builder : public nlohmann::json_sax<Parser> {
+class Builder : public Syntax {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
 
   Json root;
-  std::string error;
-  bool overflowed = false;  // the error is a number beyond the largest double
 
   bool null() override { return add(Json(nullptr)); }
   bool boolean(bool x) override { return add(Json(x)); }
@@ -115,17 +144,7 @@ class Builder : public nlohmann::json_sax<Parser> {
     auto& object = std::get<Json::Object>(open_.back()->value());
     object.emplace_back(std::piecewise_construct, std::forward_as_tuple(std::move(x)), std::tuple<>());
     if (keys_.back().add_last(object)) return true;
-    return refuse("the key " + json_quoted(object.back().first) + " stands twice in one object");
-  }
-
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    overflowed = e.id == kNumberOverflow;
-    if (error.empty()) {
-      const std::string text = e.what();  // "[json.exception.parse_error.101] parse error at ...: what"
-      const std::size_t after = text.find("] ");
-      error = (after == std::string::npos ? text : text.substr(after + 2)) + " (byte " + std::to_string(position) + ")";
-    }
-    return false;
+    return refuse(json_repeated_key(object.back().first));
   }
 
  private:
@@ -141,7 +160,7 @@ class Builder : public nlohmann::json_sax<Parser> {
   // Two bytes of text can be a value of forty: a bound on the text alone would not bound the memory.
   bool count() {
     if (++values_ <= limits_.values) return true;
-    return refuse("it holds more than " + std::to_string(limits_.values) + " values");
+    return refuse(json_too_many_values(limits_));
   }
   bool add(Json value) {
     if (!count()) return false;
@@ -149,8 +168,7 @@ class Builder : public nlohmann::json_sax<Parser> {
     return true;
   }
   bool open(Json value) {
-    if (static_cast<int>(open_.size()) == limits_.depth)
-      return refuse("it nests deeper than " + std::to_string(limits_.depth) + " levels");
+    if (static_cast<int>(open_.size()) == limits_.depth) return refuse(json_too_deep(limits_));
     if (!count()) return false;
     Json* at = place();
     *at = std::move(value);
@@ -170,7 +188,43 @@ class Builder : public nlohmann::json_sax<Parser> {
   std::vector<KeyTable> keys_;  // of each open value
 };
 
+// Parses with a handler that make() gives; a number beyond the largest double becomes 1e308.
+template <class Make>
+auto parsed(std::string_view text, const Make& make) {
+  const auto parse = [&](std::string_view from) {
+    auto handler = make();
+    if (!Parser::sax_parse(from.begin(), from.end(), &handler) && handler.error.empty()) handler.error = "is no JSON";
+    return handler;
+  };
+  auto handler = parse(text);
+  if (handler.overflowed) handler = parse(without_overflows(text));
+  return handler;
+}
+
 }  // namespace
+
+std::string json_too_many_values(const JsonLimits& limits) {
+  return "it holds more than " + std::to_string(limits.values) + " values";
+}
+std::string json_too_deep(const JsonLimits& limits) {
+  return "it nests deeper than " + std::to_string(limits.depth) + " levels";
+}
+std::string json_repeated_key(std::string_view key) {
+  constexpr std::size_t kMostQuoted = std::size_t{1} << 16;
+  return "the key " + json_quoted(key.substr(0, kMostQuoted)) + " stands twice in one object";
+}
+std::string json_syntax_error(std::string_view text) {
+  return parsed(text, [] { return Syntax(); }).error;
+}
+
+void check_json_text(std::string_view text, const std::string& what, const JsonLimits& limits) {
+  if (text.size() > limits.bytes)
+    throw FileError(what + ": it has " + std::to_string(text.size()) + " bytes, expected at most " +
+                    std::to_string(limits.bytes));
+  // The parser would take it for the end of the text.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos)
+    throw FileError(what + ": byte " + std::to_string(zero) + " is zero, expected text");
+}
 
 bool Json::number(double& x) const {
   if (const std::int64_t* whole = integer()) {
@@ -199,19 +253,8 @@ const char* Json::kind() const {
 }
 
 Json parse_json(std::string_view text, const std::string& what, const JsonLimits& limits) {
-  if (text.size() > limits.bytes)
-    throw FileError(what + ": it has " + std::to_string(text.size()) + " bytes, expected at most " +
-                    std::to_string(limits.bytes));
-  // The parser would take it for the end of the text.
-  if (const std::size_t zero = text.find('\0'); zero != text.npos)
-    throw FileError(what + ": byte " + std::to_string(zero) + " is zero, expected text");
-  const auto parse = [&](std::string_view from) {
-    Builder builder(limits);
-    if (!Parser::sax_parse(from.begin(), from.end(), &builder) && builder.error.empty()) builder.error = "is no JSON";
-    return builder;
-  };
-  Builder builder = parse(text);
-  if (builder.overflowed) builder = parse(without_overflows(text));
+  check_json_text(text, what, limits);
+  Builder builder = parsed(text, [&] { return Builder(limits); });
   if (!builder.error.empty()) throw FileError(what + ": " + builder.error);
   return std::move(builder.root);
 }

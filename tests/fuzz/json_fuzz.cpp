@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "io/json.hpp"
+#include "io/json_view.hpp"
 #include "seeded.hpp"
 
 namespace attend::test {
@@ -34,14 +35,28 @@ std::string written(const Json& value) {
   return text;
 }
 
+constexpr io::JsonLimits kLimits{.bytes = 1 << 20, .depth = 32};
+
+// What reads in place refuses the same texts, with the same words.
+void check_view(std::string_view text, const std::string& expected) {
+  std::string error;
+  try {
+    (void)io::view_json(text, "fuzz", kLimits);
+  } catch (const io::FileError& e) {
+    error = e.what();
+  }
+  if (error != expected) stop("read in place: " + error + "\nnot: " + expected);
+}
+
 void run(std::string_view text) {
   Json value;
   try {
-    value = io::parse_json(text, "fuzz", {.bytes = 1 << 20, .depth = 32});
+    value = io::parse_json(text, "fuzz", kLimits);
   } catch (const io::FileError& error) {
     if (!std::string_view(error.what()).starts_with("fuzz: ")) stop("an error without its place");
-    return;
+    return check_view(text, error.what());
   }
+  check_view(text, "");
   const std::string once = written(value);
   if (written(io::parse_json(once, "again")) != once) stop("it reads differently: " + once);
 }
