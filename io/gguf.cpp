@@ -82,14 +82,8 @@ std::uint64_t ggml_bytes(const GgufTensor& tensor, const std::string& what) {
 
 std::vector<std::string_view> GgufArray::strings() const {
   std::vector<std::string_view> out;
-  if (type != GgufType::string) return out;
-  out.reserve(count);
-  std::size_t at = 0;
-  for (std::uint64_t n = 0; n < count; ++n) {
-    const auto length = static_cast<std::size_t>(load<std::uint64_t>(bytes.data() + at));
-    out.push_back(as_text(bytes.subspan(at + 8, length)));
-    at += 8 + length;
-  }
+  out.reserve(type == GgufType::string ? count : 0);
+  each_string([&](std::string_view text) { out.push_back(text); });
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -27,8 +28,19 @@ struct GgufArray {
   std::span<const std::byte> bytes;
 
   std::vector<std::string_view> strings() const;  // empty unless type is string
-  std::vector<double> numbers() const;            // empty if type is string; whole numbers up to 2^53 exactly
-  std::vector<std::int64_t> integers() const;     // empty unless they are whole numbers of at most 63 bits
+  // Calls take(string_view) with each of them, and keeps none.
+  template <class Take>
+  void each_string(const Take& take) const {
+    std::size_t at = 0;
+    for (std::uint64_t n = type == GgufType::string ? count : 0; n > 0; --n) {
+      std::uint64_t length = 0;
+      std::memcpy(&length, bytes.data() + at, sizeof length);
+      take(as_text(bytes.subspan(at + sizeof length, static_cast<std::size_t>(length))));
+      at += sizeof length + static_cast<std::size_t>(length);
+    }
+  }
+  std::vector<double> numbers() const;         // empty if type is string; whole numbers up to 2^53 exactly
+  std::vector<std::int64_t> integers() const;  // empty unless they are whole numbers of at most 63 bits
 };
 
 // Whole numbers are widened to int64 (u64 above 2^63 - 1 is refused), f32 to double.

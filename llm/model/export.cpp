@@ -368,12 +368,16 @@ void export_gguf(const ModelFiles& files, const std::filesystem::path& path, con
   std::vector<io::GgufEntry> entries = gguf_entries(files.config(), exporter.target().family);
   const auto folder = tokenizer_folder(files);
   const auto config_path = folder / "tokenizer_config.json";
-  const io::Json tokenizer = io::read_json(folder / "tokenizer.json");
-  std::optional<io::Json> config;
-  if (std::filesystem::exists(config_path)) config = io::read_json(config_path);
-  const std::vector<io::GgufEntry> words = gguf_tokenizer(
-      tokenizer, config ? &*config : nullptr, files.config().vocabulary, (folder / "tokenizer.json").string());
-  entries.insert(entries.end(), words.begin(), words.end());
+  const io::MappedFile tokenizer(folder / "tokenizer.json");
+  io::MappedFile config_file;
+  io::JsonView config;
+  if (std::filesystem::exists(config_path)) {
+    config_file = io::MappedFile(config_path);
+    config = io::view_json(io::as_text(config_file.bytes()), config_path.string());
+  }
+  std::vector<io::GgufEntry> words = gguf_tokenizer(io::as_text(tokenizer.bytes()), config, files.config().vocabulary,
+                                                    (folder / "tokenizer.json").string());
+  std::move(words.begin(), words.end(), std::back_inserter(entries));
   std::vector<io::GgufTensor> views;
   for (const OutTensor& t : exporter.tensors()) views.push_back({t.name, ggml_number(t.format), t.shape, {}});
   io::write_gguf(path, entries, views, [&](std::size_t n, const io::PutBytes& put) { exporter.put(n, put); });

@@ -1,9 +1,9 @@
 // Merging: few symbols by search, many with a heap, so that time grows as n log n for any word.
 #include "llm/text/bpe.hpp"
 
-#include <bit>
 #include <functional>
 #include <queue>
+#include <utility>
 
 #include "llm/text/unicode.hpp"
 
@@ -23,10 +23,6 @@ constexpr std::array<std::int16_t, 0x144> kByteOf = [] {
   }
   return bytes;
 }();
-
-std::uint64_t key(std::int32_t left, std::int32_t right) {
-  return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) | static_cast<std::uint32_t>(right);
-}
 
 }  // namespace
 
@@ -53,18 +49,12 @@ std::string byte_level_of_bytes(std::string_view bytes) {
   return text;
 }
 
-Bpe::Bpe(const std::vector<std::string>& pieces, const BpeParts& parts)
+Bpe::Bpe(const Pieces& pieces, BpeParts parts)
     : pieces_(pieces),
       byte_tokens_(parts.byte_tokens),
-      entries_(std::bit_ceil(parts.merges.size() * 2 + 2)),
-      shift_(64 - std::countr_zero(entries_.size())),
+      merges_(std::move(parts.merges)),
       unknown_(parts.unknown),
       fuse_unknown_(parts.fuse_unknown) {
-  std::uint64_t rank = 0;
-  for (const BpeMerge& m : parts.merges) {
-    const std::uint64_t pair = key(m.left, m.right);
-    entries_[slot(pair)] = {pair, (rank++ << 32) | static_cast<std::uint32_t>(m.result)};
-  }
   PieceMap words(parts.words.size());  // filled aside: encode() must not see it yet
   std::vector<std::int32_t> tokens;
   for (const std::int32_t id : parts.words) {
@@ -73,16 +63,6 @@ Bpe::Bpe(const std::vector<std::string>& pieces, const BpeParts& parts)
     if (parts.ignore_merges || (tokens.size() == 1 && tokens[0] == id)) words.add(pieces, id);
   }
   words_ = std::move(words);
-}
-
-std::size_t Bpe::slot(std::uint64_t pair) const {
-  std::size_t i = hash_(pair) >> shift_;
-  while (entries_[i].pair != pair && entries_[i].pair != kNoMerge) i = (i + 1) & (entries_.size() - 1);
-  return i;
-}
-
-std::uint64_t Bpe::merge_of(std::int32_t left, std::int32_t right) const {
-  return entries_[slot(key(left, right))].merge;
 }
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& tokens) const {
@@ -118,22 +98,22 @@ void Bpe::merge(std::vector<std::int32_t>& tokens, std::size_t begin) const {
 std::size_t Bpe::merge_short(std::span<std::int32_t> tokens) const {
   std::size_t count = tokens.size();
   if (count < 2) return count;
-  std::array<std::uint64_t, kShort> merges;  // of each token with the next
-  for (std::size_t i = 0; i + 1 < count; ++i) merges[i] = merge_of(tokens[i], tokens[i + 1]);
+  std::array<std::uint32_t, kShort> ranks;  // of each token with the next
+  for (std::size_t i = 0; i + 1 < count; ++i) ranks[i] = merges_.rank(tokens[i], tokens[i + 1]);
   while (count > 1) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < count; ++i) {
-      if (merges[i] < merges[best]) best = i;
+      if (ranks[i] < ranks[best]) best = i;
     }
-    if (merges[best] == kNoMerge) break;
-    tokens[best] = static_cast<std::int32_t>(merges[best] & 0xFFFFFFFFU);
+    if (ranks[best] == MergeTable::kNone) break;
+    tokens[best] = merges_.result(ranks[best]);
     --count;
     for (std::size_t i = best + 1; i < count; ++i) {
       tokens[i] = tokens[i + 1];
-      if (i + 1 < count) merges[i] = merges[i + 1];
+      if (i + 1 < count) ranks[i] = ranks[i + 1];
     }
-    if (best > 0) merges[best - 1] = merge_of(tokens[best - 1], tokens[best]);
-    if (best + 1 < count) merges[best] = merge_of(tokens[best], tokens[best + 1]);
+    if (best > 0) ranks[best - 1] = merges_.rank(tokens[best - 1], tokens[best]);
+    if (best + 1 < count) ranks[best] = merges_.rank(tokens[best], tokens[best + 1]);
   }
   return count;
 }
@@ -145,31 +125,31 @@ std::size_t Bpe::merge_long(std::span<std::int32_t> tokens) const {
   std::vector<std::uint32_t> next(size), previous(size);
   std::vector<std::uint64_t> found;
   found.reserve(size);
-  const auto at = [&](std::uint32_t i) { return next[i] < size ? merge_of(tokens[i], tokens[next[i]]) : kNoMerge; };
-  const auto entry = [](std::uint64_t merge, std::uint32_t place) {
-    return (merge & ~std::uint64_t{0xFFFFFFFFU}) | place;
+  const auto at = [&](std::uint32_t i) {
+    return next[i] < size ? merges_.rank(tokens[i], tokens[next[i]]) : MergeTable::kNone;
   };
+  const auto entry = [](std::uint64_t rank, std::uint32_t place) { return (rank << 32) | place; };
   for (std::uint32_t i = 0; i < size; ++i) {
     next[i] = i + 1;
     previous[i] = i - 1;
   }
   for (std::uint32_t i = 0; i < size; ++i) {
-    if (at(i) != kNoMerge) found.push_back(entry(at(i), i));
+    if (at(i) != MergeTable::kNone) found.push_back(entry(at(i), i));
   }
   std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> heap({}, std::move(found));
   const auto push = [&](std::uint32_t i) {
-    const std::uint64_t merge = at(i);
-    if (merge != kNoMerge) heap.push(entry(merge, i));
+    const std::uint32_t rank = at(i);
+    if (rank != MergeTable::kNone) heap.push(entry(rank, i));
   };
   while (!heap.empty()) {
     const std::uint64_t top = heap.top();
     heap.pop();
     const auto i = static_cast<std::uint32_t>(top & 0xFFFFFFFFU);
     if (tokens[i] < 0) continue;  // merged into the one before it
-    const std::uint64_t merge = at(i);
-    if (merge == kNoMerge || entry(merge, i) != top) continue;
+    const std::uint32_t rank = at(i);
+    if (rank == MergeTable::kNone || entry(rank, i) != top) continue;
     const std::uint32_t gone = next[i];
-    tokens[i] = static_cast<std::int32_t>(merge & 0xFFFFFFFFU);
+    tokens[i] = merges_.result(rank);
     tokens[gone] = -1;
     next[i] = next[gone];
     if (next[i] < size) previous[next[i]] = i;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/keyed_hash.hpp"
+#include "llm/text/merge_table.hpp"
 #include "llm/text/piece_map.hpp"
 #include "llm/text/word_model.hpp"
 
@@ -19,13 +19,9 @@ namespace attend::llm {
 bool bytes_of_byte_level(std::string_view text, std::string& bytes);
 std::string byte_level_of_bytes(std::string_view bytes);
 
-struct BpeMerge {
-  std::int32_t left, right, result;
-};
-
 struct BpeParts {
   std::array<std::int32_t, 256> byte_tokens;  // -1 where the vocabulary has none
-  std::vector<BpeMerge> merges;               // the first is merged first; a pair given twice counts at its last place
+  MergeTable merges;                          // the first is merged first
   std::vector<std::int32_t> words;            // tokens that a word may be as a whole
   std::int32_t unknown = -1;                  // for bytes without a token; -1: they are left out
   bool fuse_unknown = false;                  // one for a run of them
@@ -34,28 +30,18 @@ struct BpeParts {
 
 class Bpe : public WordModel {
  public:
-  Bpe(const std::vector<std::string>& pieces, const BpeParts& parts);  // pieces must outlive it and not move
+  Bpe(const Pieces& pieces, BpeParts parts);  // pieces must outlive it and not move
   void encode(std::string_view word, std::vector<std::int32_t>& tokens) const override;
 
  private:
-  // Of a pair: rank << 32 | result, or kNoMerge.
-  static constexpr std::uint64_t kNoMerge = ~std::uint64_t{0};
-  struct Entry {
-    std::uint64_t pair = kNoMerge, merge = kNoMerge;
-  };
-  std::size_t slot(std::uint64_t pair) const;
-  std::uint64_t merge_of(std::int32_t left, std::int32_t right) const;
-
   void start(std::string_view word, std::vector<std::int32_t>& tokens) const;  // appends the tokens of the bytes
   void merge(std::vector<std::int32_t>& tokens, std::size_t begin) const;      // tokens[begin..]
   std::size_t merge_short(std::span<std::int32_t> tokens) const;               // how many are left
   std::size_t merge_long(std::span<std::int32_t> tokens) const;
 
-  const std::vector<std::string>& pieces_;
+  const Pieces& pieces_;
   std::array<std::int32_t, 256> byte_tokens_;
-  KeyedHash hash_;
-  std::vector<Entry> entries_;
-  int shift_;
+  MergeTable merges_;
   PieceMap words_;  // words that merge into one token: most words take this way
   std::int32_t unknown_;
   bool fuse_unknown_;

@@ -119,9 +119,8 @@ void clean_up(std::string& text) {
 }  // namespace
 
 std::string TokenizerData::decoded(Token token, bool first) const {
-  const std::string& piece = pieces[static_cast<std::size_t>(token)];
-  if (decoder == DecoderKind::byte_level) return piece;
-  std::string text = piece;
+  std::string text(pieces[static_cast<std::size_t>(token)]);
+  if (decoder == DecoderKind::byte_level) return text;
   if (!first) {
     if (!prefix.empty() && text.starts_with(prefix)) {
       text.erase(0, prefix.size());
@@ -194,7 +193,7 @@ std::string Tokenizer::decode(std::span<const Token> tokens, bool skip_special) 
 }
 
 std::string_view Tokenizer::piece(Token token) const {
-  return data_->present(token) ? std::string_view(data_->pieces[static_cast<std::size_t>(token)]) : std::string_view();
+  return data_->present(token) ? data_->pieces[static_cast<std::size_t>(token)] : std::string_view();
 }
 
 std::optional<Token> Tokenizer::find(std::string_view piece) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "llm/text/added_tokens.hpp"
 #include "llm/text/normalizer.hpp"
 #include "llm/text/piece_map.hpp"
+#include "llm/text/pieces.hpp"
 #include "llm/text/pre_tokenizer.hpp"
 #include "llm/text/tokenizer.hpp"
 #include "llm/text/word_model.hpp"
@@ -23,7 +25,7 @@ struct TokenizerData {
   TokenizerData(const TokenizerData&) = delete;  // the maps and the model look into `pieces`
   TokenizerData& operator=(const TokenizerData&) = delete;
 
-  std::vector<std::string> pieces;  // by id, as decode() joins them
+  Pieces pieces;                    // by id, as decode() joins them
   std::vector<std::uint8_t> kinds;  // by id: kPresent and the like, 0 for an id without a token
   PieceMap by_piece;                // added tokens before others of the same bytes
   Normalizer normalizer;
@@ -51,24 +53,32 @@ std::string shown(std::string_view text);
 // Twice the largest vocabulary and the longest list of merges there are: what bounds the memory of a file.
 inline constexpr std::size_t kMostTokens = std::size_t{1} << 19, kMostMerges = std::size_t{1} << 20;
 
-struct VocabularyEntry {
-  std::string_view text;  // as the file spells it
-  std::int64_t id;
-};
-
-// What both kinds of file boil down to; finish_...() make the data of it. Texts must outlive the call.
+// What both kinds of file boil down to; finish_...() make the data of it. The vocabulary and the merges are read from
+// the file each time they are needed: copies would take more than the finished tokenizer.
 struct TokenizerPlan {
-  std::string what;  // the file, for errors
-  std::vector<VocabularyEntry> vocabulary;
+  using TakeToken = std::function<void(std::string_view text, std::int64_t id)>;  // as the file spells it
+
+  std::string what;                                  // the file, for errors
+  std::size_t tokens = 0;                            // in the vocabulary
+  std::function<void(const TakeToken&)> each_token;  // of the vocabulary, in the order of the file
   std::vector<AddedToken> added;
+
+  // Keeps added tokens until they exceed what finish_...() accepts.
+  void add(AddedToken token);
+
+ private:
+  std::size_t added_bytes_ = 0;
 };
 struct BpePlan {
-  std::vector<std::pair<std::string_view, std::string_view>> merges;
-  std::string_view unknown;  // "": none
+  using TakeMerge = std::function<void(std::string_view left, std::string_view right)>;
+
+  std::size_t merges = 0;
+  std::function<void(const TakeMerge&)> each_merge;  // the first is merged first; a pair given twice has its last rank
+  std::string unknown;                               // "": none
   bool fuse_unknown = false, ignore_merges = false;
 };
 struct WordPiecePlan {
-  std::string_view unknown = "[UNK]", prefix = "##";
+  std::string unknown = "[UNK]", prefix = "##";
   std::int64_t longest_word = 100;
 };
 // They fill in pieces, kinds, by_piece, added tokens (with data.normalizer) and the model. FileError for ids out of
@@ -76,7 +86,7 @@ struct WordPiecePlan {
 void finish_bpe(TokenizerData& data, const TokenizerPlan& plan, const BpePlan& bpe);
 void finish_word_piece(TokenizerData& data, const TokenizerPlan& plan, const WordPiecePlan& word_piece);
 
-// Not const yet: a folder and a GGUF file know more than tokenizer.json.
-std::unique_ptr<TokenizerData> tokenizer_data_from_json(const io::Json& json, const std::string& what);
+// Not const yet: a folder and a GGUF file know more than tokenizer.json, whose text this is.
+std::unique_ptr<TokenizerData> tokenizer_data_from_json(std::string_view json, const std::string& what);
 
 }  // namespace attend::llm

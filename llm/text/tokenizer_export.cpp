@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "llm/text/pre_tokenizer.hpp"
 #include "llm/text/tokenizer.hpp"
@@ -13,7 +15,8 @@ namespace {
 
 using io::GgufEntry;
 using io::GgufType;
-using io::Json;
+using io::JsonCursor;
+using io::JsonView;
 
 // What llama.cpp calls a way to cut words, and how tokenizer.json writes it.
 struct PreName {
@@ -30,109 +33,128 @@ constexpr std::array kNames = {
     PreName{"tekken", Split::tekken, false, "null"},
 };
 
-const std::string* text_of(const Json& object, std::string_view key) {
-  const Json* value = object.find(key);
-  return value == nullptr ? nullptr : value->string();
+std::string text_of(const JsonView& object, std::string_view key) {  // "" where it is not a string
+  const std::optional<JsonView> value = object.find(key);
+  return value ? value->string() : "";
 }
 
 // The cut that one step of a pre_tokenizer makes; none for a ByteLevel that only spells bytes.
-void read_step(const Json& step, std::optional<Split>& split, bool& digits, const std::string& what) {
-  const std::string* type = text_of(step, "type");
-  if (type == nullptr) throw io::FileError(what + ": a pre_tokenizer has no type");
-  if (*type == "Sequence") {
-    const Json* steps = step.find("pretokenizers");
-    if (steps != nullptr && steps->array() != nullptr)
-      for (const Json& inner : *steps->array()) read_step(inner, split, digits, what);
-  } else if (*type == "ByteLevel") {
-    const Json* uses = step.find("use_regex");
-    const bool regex = uses == nullptr || uses->boolean() == nullptr || *uses->boolean();
-    if (regex) split = Split::gpt2;
-  } else if (*type == "Digits") {
+void read_step(const JsonView& step, std::optional<Split>& split, bool& digits, const std::string& what) {
+  const std::string type = text_of(step, "type");
+  if (type.empty()) throw io::FileError(what + ": a pre_tokenizer has no type");
+  if (type == "Sequence") {
+    if (const std::optional<JsonView> steps = step.find("pretokenizers"); steps && steps->is_array())
+      for (JsonCursor c(*steps); c.next();) read_step(c.value(), split, digits, what);
+  } else if (type == "ByteLevel") {
+    const std::optional<JsonView> uses = step.find("use_regex");
+    if (!uses || uses->boolean().value_or(true)) split = Split::gpt2;
+  } else if (type == "Digits") {
     digits = true;
-  } else if (*type == "Split") {
-    const Json* pattern = step.find("pattern");
-    const std::string* regex = pattern == nullptr ? nullptr : text_of(*pattern, "Regex");
-    if (regex != nullptr) split = split_of_pattern(*regex);
+  } else if (type == "Split") {
+    const std::optional<JsonView> pattern = step.find("pattern");
+    if (pattern && pattern->find("Regex")) split = split_of_pattern(text_of(*pattern, "Regex"));
   } else {
-    throw io::FileError(what + ": GGUF has no name for the pre_tokenizer " + io::json_quoted(*type));
+    throw io::FileError(what + ": GGUF has no name for the pre_tokenizer " + io::json_quoted(type));
   }
 }
 
-const PreName& pre_name(const Json& json, const std::string& what) {
+const PreName& pre_name(const JsonView& json, const std::string& what) {
   std::optional<Split> split;
   bool digits = false;
-  if (const Json* pre = json.find("pre_tokenizer"); pre != nullptr && !pre->is_null())
+  if (const std::optional<JsonView> pre = json.find("pre_tokenizer"); pre && !pre->is_null())
     read_step(*pre, split, digits, what);
   for (const PreName& name : kNames)
     if (split == name.split && digits == name.digits_first) return name;
   throw io::FileError(what + ": GGUF has no name for this pre_tokenizer");
 }
 
-// "a token", or {"content": "a token", ...}.
-const std::string* token_text(const Json* value) {
-  if (value == nullptr) return nullptr;
-  return value->string() != nullptr ? value->string() : text_of(*value, "content");
+// "a token", or {"content": "a token", ...}; empty where it is neither.
+std::optional<std::string> token_text(std::optional<JsonView> value) {
+  if (value && !value->is_string()) value = value->find("content");
+  return value && value->is_string() ? std::optional(value->string()) : std::nullopt;
 }
 
-std::string merge_text(const Json& merge, const std::string& what) {
-  if (merge.string() != nullptr) return *merge.string();
-  const Json::Array* pair = merge.array();
-  if (pair == nullptr || pair->size() != 2 || (*pair)[0].string() == nullptr || (*pair)[1].string() == nullptr)
-    throw io::FileError(what + ": a merge is neither \"a b\" nor [\"a\", \"b\"]");
-  return *(*pair)[0].string() + " " + *(*pair)[1].string();
-}
-
-}  // namespace
-
-std::vector<GgufEntry> gguf_tokenizer(const Json& json, const Json* config, std::int64_t vocabulary,
-                                      const std::string& what) {
-  const Tokenizer checked = tokenizer_from_json(json, what);  // whatever is wrong with the file is said here
-  const Json* model = json.find("model");
-  const std::string* type = model == nullptr ? nullptr : text_of(*model, "type");
-  if (type == nullptr || *type != "BPE") throw io::FileError(what + ": only byte-level BPE can be written to GGUF");
-  if (checked.vocabulary() > vocabulary)
-    throw io::FileError(what + ": has " + std::to_string(checked.vocabulary()) + " tokens, and the model " +
-                        std::to_string(vocabulary));
-  constexpr std::int64_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
-  std::vector<std::string> tokens(static_cast<std::size_t>(vocabulary));
-  std::vector<std::int64_t> types(tokens.size(), kUnused);
-  const auto put = [&](const std::string& text, const Json* id, std::int64_t kind) {
-    const auto at = static_cast<std::size_t>(*id->integer());
-    tokens[at] = text;
-    types[at] = kind;
-  };
-  for (const auto& [text, id] : *model->find("vocab")->object()) put(text, &id, kNormal);
-  if (const Json* added = json.find("added_tokens"); added != nullptr && added->array() != nullptr)
-    for (const Json& token : *added->array()) {
-      const Json* special = token.find("special");
-      const bool control = special != nullptr && special->boolean() != nullptr && *special->boolean();
-      put(*text_of(token, "content"), token.find("id"), control ? kControl : kUserDefined);
-    }
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (types[i] == kUnused) tokens[i] = "[PAD" + std::to_string(i) + "]";
-  std::vector<std::string> merges;
-  for (const Json& merge : *model->find("merges")->array()) merges.push_back(merge_text(merge, what));
-
-  std::vector<GgufEntry> entries = {
-      {"tokenizer.ggml.model", GgufType::string, std::string("gpt2")},
-      {"tokenizer.ggml.pre", GgufType::string, std::string(pre_name(json, what).gguf)},
-      {"tokenizer.ggml.tokens", GgufType::string, std::move(tokens)},
-      {"tokenizer.ggml.token_type", GgufType::i32, std::move(types)},
-      {"tokenizer.ggml.merges", GgufType::string, std::move(merges)},
-  };
+// The ids of special tokens, and whether one begins every text.
+std::vector<GgufEntry> special_tokens(const Tokenizer& tokenizer, const JsonView& config) {
+  std::vector<GgufEntry> entries;
   const auto id = [&](const char* key, const char* name) {
-    const std::string* text = config == nullptr ? nullptr : token_text(config->find(name));
-    const auto token = text == nullptr ? std::nullopt : checked.find(*text);
+    const std::optional<std::string> text = token_text(config.find(name));
+    const auto token = text ? tokenizer.find(*text) : std::nullopt;
     if (token) entries.push_back({key, GgufType::u32, std::int64_t{*token}});
   };
   id("tokenizer.ggml.bos_token_id", "bos_token");
   id("tokenizer.ggml.eos_token_id", "eos_token");
   id("tokenizer.ggml.padding_token_id", "pad_token");
   id("tokenizer.ggml.unknown_token_id", "unk_token");
-  const std::vector<Token> nothing = checked.encode("", true);
-  entries.push_back({"tokenizer.ggml.add_bos_token", GgufType::boolean, !nothing.empty()});
-  const std::string* chat = config == nullptr ? nullptr : text_of(*config, "chat_template");
-  if (chat != nullptr) entries.push_back({"tokenizer.chat_template", GgufType::string, *chat});
+  entries.push_back({"tokenizer.ggml.add_bos_token", GgufType::boolean, !tokenizer.encode("", true).empty()});
+  return entries;
+}
+
+std::string merge_text(const JsonView& merge) {
+  if (merge.is_string()) return merge.string();
+  JsonCursor c(merge);
+  c.next();
+  const std::string left = c.value().string();
+  c.next();
+  return left + " " + c.value().string();
+}
+
+// What ggml calls the kinds of tokens.
+constexpr std::int64_t kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5;
+
+// By id, from a file that was checked.
+void read_tokens(const JsonView& json, const JsonView& model, std::vector<std::string>& tokens,
+                 std::vector<std::int64_t>& types) {
+  const auto put = [&](std::string text, const JsonView& id, std::int64_t kind) {
+    const auto at = static_cast<std::size_t>(*id.integer());
+    tokens[at] = std::move(text);
+    types[at] = kind;
+  };
+  for (JsonCursor c(*model.find("vocab")); c.next();) put(c.key().string(), c.value(), kNormal);
+  if (const std::optional<JsonView> added = json.find("added_tokens"))
+    for (JsonCursor c(*added); c.next();)
+      put(text_of(c.value(), "content"), *c.value().find("id"),
+          c.value().find("special")->boolean() == true ? kControl : kUserDefined);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (types[i] == kUnused) tokens[i] = "[PAD" + std::to_string(i) + "]";
+}
+
+}  // namespace
+
+std::vector<GgufEntry> gguf_tokenizer(std::string_view tokenizer_json, const JsonView& config, std::int64_t vocabulary,
+                                      const std::string& what) {
+  std::int64_t size = 0;
+  std::vector<GgufEntry> special = [&] {
+    const Tokenizer checked =
+        tokenizer_from_json(tokenizer_json, what);  // whatever is wrong with the file is said here
+    size = checked.vocabulary();
+    return special_tokens(checked, config);
+  }();
+  const JsonView json = io::view_json(tokenizer_json, what), model = *json.find("model");
+  if (text_of(model, "type") != "BPE") throw io::FileError(what + ": only byte-level BPE can be written to GGUF");
+  if (size > vocabulary)
+    throw io::FileError(what + ": has " + std::to_string(size) + " tokens, and the model " +
+                        std::to_string(vocabulary));
+  std::vector<std::string> tokens(static_cast<std::size_t>(vocabulary));
+  std::vector<std::int64_t> types(tokens.size(), kUnused);
+  read_tokens(json, model, tokens, types);
+  const JsonView pairs = *model.find("merges");
+  std::vector<std::string> merges;
+  merges.reserve(pairs.size());
+  for (JsonCursor c(pairs); c.next();) merges.push_back(merge_text(c.value()));
+
+  std::vector<GgufEntry> entries;
+  const auto put = [&](const char* key, GgufType type, GgufEntry::Value value) {
+    entries.push_back({key, type, std::move(value)});
+  };
+  put("tokenizer.ggml.model", GgufType::string, std::string("gpt2"));
+  put("tokenizer.ggml.pre", GgufType::string, std::string(pre_name(json, what).gguf));
+  put("tokenizer.ggml.tokens", GgufType::string, std::move(tokens));
+  put("tokenizer.ggml.token_type", GgufType::i32, std::move(types));
+  put("tokenizer.ggml.merges", GgufType::string, std::move(merges));
+  std::move(special.begin(), special.end(), std::back_inserter(entries));
+  if (const auto chat = config.find("chat_template"); chat && chat->is_string())
+    put("tokenizer.chat_template", GgufType::string, chat->string());
   return entries;
 }
 

@@ -3,17 +3,18 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/gguf.hpp"
-#include "io/json.hpp"
+#include "io/json_view.hpp"
 #include "llm/text/tokenizer.hpp"
 
 namespace attend::llm {
 
-// tokenizer.ggml.* for a byte-level BPE tokenizer.json; ids up to `vocabulary` that have no token are marked unused.
-// `config` is tokenizer_config.json, or null. FileError for what GGUF has no name for.
-std::vector<io::GgufEntry> gguf_tokenizer(const io::Json& tokenizer_json, const io::Json* config,
+// tokenizer.ggml.* for the text of a byte-level BPE tokenizer.json; ids up to `vocabulary` that have no token are
+// marked unused. `config` is tokenizer_config.json, or null. FileError for what GGUF has no name for.
+std::vector<io::GgufEntry> gguf_tokenizer(std::string_view tokenizer_json, const io::JsonView& config,
                                           std::int64_t vocabulary, const std::string& what);
 
 // A byte-level BPE as files spell it: characters stand for bytes (see bpe.hpp).

@@ -1,8 +1,11 @@
 // A Hugging Face folder: tokenizer.json or vocab.txt, and the settings beside it.
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "io/json_view.hpp"
 #include "io/mapped_file.hpp"
 #include "llm/text/tokenizer_data.hpp"
 #include "llm/text/unicode.hpp"
@@ -11,37 +14,42 @@ namespace attend::llm {
 namespace {
 
 namespace fs = std::filesystem;
-using io::Json;
+using io::JsonCursor;
+using io::JsonView;
 
-bool flag(const Json& config, const char* key, bool otherwise) {
-  const Json* value = config.find(key);
-  return value != nullptr && value->boolean() != nullptr ? *value->boolean() : otherwise;
+bool flag(const JsonView& config, const char* key, bool otherwise) {
+  const std::optional<JsonView> value = config.find(key);
+  return value ? value->boolean().value_or(otherwise) : otherwise;
 }
 
 // BERT as its first files were: one token a line.
-std::unique_ptr<TokenizerData> from_vocabulary(const fs::path& path, const Json& config) {
+std::unique_ptr<TokenizerData> from_vocabulary(const fs::path& path, const JsonView& config) {
   const io::MappedFile file(path);
-  std::string_view text = io::as_text(file.bytes());
+  const std::string_view text = io::as_text(file.bytes());
   if (!is_utf8(text)) throw io::FileError(path.string() + ": expected UTF-8");
   TokenizerPlan plan;
   plan.what = path.string();
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    plan.vocabulary.push_back({line, static_cast<std::int64_t>(plan.vocabulary.size())});
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  for (const VocabularyEntry& entry : plan.vocabulary) {
+  plan.each_token = [text](const TokenizerPlan::TakeToken& take) {
+    std::string_view rest = text;
+    for (std::int64_t id = 0; !rest.empty(); ++id) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      std::string_view line = rest.substr(0, end);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      take(line, id);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  };
+  plan.each_token([&](std::string_view line, std::int64_t id) {
+    ++plan.tokens;
     for (const std::string_view name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
-      if (entry.text != name) continue;
+      if (line != name) continue;
       AddedToken token;
       token.content = name;
-      token.id = static_cast<Token>(entry.id);
+      token.id = static_cast<Token>(id);
       token.special = true;
-      plan.added.push_back(std::move(token));
+      plan.add(std::move(token));
     }
-  }
+  });
   auto data = std::make_unique<TokenizerData>();
   const bool lowercase = flag(config, "do_lower_case", true);
   std::vector<Normal> steps = {Normal::bert_clean};
@@ -66,7 +74,7 @@ std::unique_ptr<TokenizerData> from_vocabulary(const fs::path& path, const Json&
 }
 
 // "<s>" or {"content": "<s>", ...}. A token that the vocabulary lacks stays unset: some files name one they never had.
-void read_special(const Json& config, TokenizerData& data) {
+void read_special(const JsonView& config, TokenizerData& data) {
   SpecialTokens& special = data.special;
   const std::array<std::pair<const char*, std::optional<Token>*>, 7> names = {{{"bos_token", &special.bos},
                                                                                {"eos_token", &special.eos},
@@ -75,30 +83,30 @@ void read_special(const Json& config, TokenizerData& data) {
                                                                                {"cls_token", &special.cls},
                                                                                {"sep_token", &special.sep},
                                                                                {"mask_token", &special.mask}}};
+  std::string buffer;
   for (const auto& [key, token] : names) {
-    const Json* value = config.find(key);
-    if (value != nullptr && value->object() != nullptr) value = value->find("content");
-    if (value == nullptr || value->string() == nullptr) continue;
-    const Token found = data.by_piece.find(data.pieces, *value->string());
+    std::optional<JsonView> value = config.find(key);
+    if (value && value->is_object()) value = value->find("content");
+    if (!value || !value->is_string()) continue;
+    const Token found = data.by_piece.find(data.pieces, value->string(buffer));
     if (found >= 0) *token = found;
   }
 }
 
 // A template, or several by name.
-std::string read_chat_template(const Json& config, const std::string& what) {
-  const Json* value = config.find("chat_template");
-  if (value == nullptr || value->is_null()) return "";
-  if (value->string() != nullptr) return *value->string();
-  if (value->array() == nullptr) {
+std::string read_chat_template(const JsonView& config, const std::string& what) {
+  const std::optional<JsonView> value = config.find("chat_template");
+  if (!value || value->is_null()) return "";
+  if (value->is_string()) return value->string();
+  if (!value->is_array()) {
     throw io::FileError(what + ".chat_template: expected a string or an array, got " + value->kind());
   }
-  for (const Json& entry : *value->array()) {
-    const Json* name = entry.find("name");
-    const Json* source = entry.find("template");
-    if (name == nullptr || name->string() == nullptr || source == nullptr || source->string() == nullptr) {
+  for (JsonCursor c(*value); c.next();) {
+    const std::optional<JsonView> name = c.value().find("name"), source = c.value().find("template");
+    if (!name || !name->is_string() || !source || !source->is_string()) {
       throw io::FileError(what + ".chat_template: expected objects with name and template");
     }
-    if (*name->string() == "default") return *source->string();
+    if (name->string() == "default") return source->string();
   }
   return "";
 }
@@ -110,16 +118,19 @@ Tokenizer tokenizer_from_folder(const fs::path& folder) {
                  text_path = folder / "vocab.txt", jinja_path = folder / "chat_template.jinja";
   std::error_code ignored;
   const auto there = [&](const fs::path& path) { return fs::exists(path, ignored); };
-  Json config;
+  io::MappedFile config_file;
+  JsonView config;
   if (there(config_path)) {
-    config = io::read_json(config_path);
-    if (config.object() == nullptr) {
+    config_file = io::MappedFile(config_path);
+    config = io::view_json(io::as_text(config_file.bytes()), config_path.string());
+    if (!config.is_object()) {
       throw io::FileError(config_path.string() + ": expected an object, got " + config.kind());
     }
   }
   std::unique_ptr<TokenizerData> data;
   if (there(json_path)) {
-    data = tokenizer_data_from_json(io::read_json(json_path), json_path.string());
+    const io::MappedFile file(json_path);
+    data = tokenizer_data_from_json(io::as_text(file.bytes()), json_path.string());
   } else if (there(text_path)) {
     data = from_vocabulary(text_path, config);
   } else {

@@ -1,5 +1,6 @@
 // The tokenizer inside a GGUF file.
 #include <array>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -40,18 +41,19 @@ class Reader {
     const auto* value = find<std::string_view>(key, "a string");
     return value == nullptr ? "" : std::string(*value);
   }
-  std::vector<std::string_view> strings(const std::string& key, std::size_t most) const {
+  const GgufArray& strings(const std::string& key, std::size_t most) const {
     const auto* value = find<GgufArray>(key, "an array of strings");
     if (value == nullptr) throw FileError(what_ + ": there is no tokenizer." + key);
     if (value->type != io::GgufType::string) refuse(key, "expected an array of strings");
     if (value->count > most) {
       refuse(key, "has " + std::to_string(value->count) + " strings, expected at most " + std::to_string(most));
     }
-    std::vector<std::string_view> all = value->strings();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (!is_utf8(all[i])) refuse(key + "[" + std::to_string(i) + "]", "expected UTF-8, got " + shown(all[i]));
-    }
-    return all;
+    std::size_t i = 0;
+    value->each_string([&](std::string_view text) {
+      if (!is_utf8(text)) refuse(key + "[" + std::to_string(i) + "]", "expected UTF-8, got " + shown(text));
+      ++i;
+    });
+    return *value;
   }
   std::vector<std::int64_t> types(std::size_t tokens) const {
     const auto* value = find<GgufArray>("ggml.token_type", "an array of whole numbers");
@@ -116,17 +118,24 @@ const Pre& find_pre(const Reader& reader) {
   reader.refuse("ggml.pre", shown(name) + " is not supported; known are: " + known);
 }
 
-void read_added(const std::vector<std::string_view>& tokens, const std::vector<std::int64_t>& types,
-                TokenizerPlan& plan) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (types[i] != kUnknownType && types[i] != kControlType && types[i] != kUserDefinedType) continue;
-    if (tokens[i].empty()) continue;
+// The plan of a vocabulary whose ids are the positions of its tokens.
+TokenizerPlan plan_of(const Reader& reader, std::size_t tokens,
+                      std::function<void(const TokenizerPlan::TakeToken&)> each) {
+  TokenizerPlan plan;
+  plan.what = reader.what() + ": tokenizer.ggml";
+  plan.tokens = tokens;
+  plan.each_token = std::move(each);
+  const std::vector<std::int64_t> types = reader.types(tokens);
+  plan.each_token([&](std::string_view text, std::int64_t id) {
+    const std::int64_t type = types[static_cast<std::size_t>(id)];
+    if ((type != kUnknownType && type != kControlType && type != kUserDefinedType) || text.empty()) return;
     AddedToken token;
-    token.content = tokens[i];
-    token.id = static_cast<Token>(i);
-    token.special = types[i] != kUserDefinedType;
-    plan.added.push_back(std::move(token));
-  }
+    token.content = text;
+    token.id = static_cast<Token>(id);
+    token.special = type != kUserDefinedType;
+    plan.add(std::move(token));
+  });
+  return plan;
 }
 
 void read_special(const Reader& reader, std::size_t tokens, SpecialTokens& special) {
@@ -145,28 +154,33 @@ void read_special(const Reader& reader, std::size_t tokens, SpecialTokens& speci
   }
 }
 
-void read_bpe(const Reader& reader, const std::vector<std::string_view>& tokens, TokenizerData& data) {
+void read_bpe(const Reader& reader, const GgufArray& tokens, TokenizerData& data) {
   const Pre& pre = find_pre(reader);
-  TokenizerPlan plan;
-  plan.what = reader.what() + ": tokenizer.ggml";
-  for (std::size_t i = 0; i < tokens.size(); ++i) plan.vocabulary.push_back({tokens[i], static_cast<std::int64_t>(i)});
-  read_added(tokens, reader.types(tokens.size()), plan);
+  const TokenizerPlan plan = plan_of(reader, tokens.count, [&tokens](const TokenizerPlan::TakeToken& take) {
+    std::int64_t id = 0;
+    tokens.each_string([&](std::string_view text) { take(text, id++); });
+  });
   BpePlan bpe;
   bpe.ignore_merges = pre.ignore_merges;
-  const std::vector<std::string_view> merges = reader.strings("ggml.merges", kMostMerges);
-  for (std::size_t i = 0; i < merges.size(); ++i) {
-    const std::size_t space = merges[i].find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == merges[i].size()) {
-      reader.refuse("ggml.merges[" + std::to_string(i) + "]",
-                    "expected two tokens with a space between them, got " + shown(merges[i]));
-    }
-    bpe.merges.emplace_back(merges[i].substr(0, space), merges[i].substr(space + 1));
-  }
+  const GgufArray& merges = reader.strings("ggml.merges", kMostMerges);
+  bpe.merges = merges.count;
+  bpe.each_merge = [&](const BpePlan::TakeMerge& take) {
+    std::size_t i = 0;
+    merges.each_string([&](std::string_view merge) {
+      const std::size_t space = merge.find(' ', 1);
+      if (space == std::string_view::npos || space + 1 == merge.size()) {
+        reader.refuse("ggml.merges[" + std::to_string(i) + "]",
+                      "expected two tokens with a space between them, got " + shown(merge));
+      }
+      take(merge.substr(0, space), merge.substr(space + 1));
+      ++i;
+    });
+  };
   if (pre.nfc) data.normalizer = Normalizer({Normal::nfc});
   data.pre_tokenizer =
       pre.digits_first ? PreTokenizer({Split::digits_individual, pre.split}) : PreTokenizer({pre.split});
   finish_bpe(data, plan, bpe);
-  read_special(reader, tokens.size(), data.special);
+  read_special(reader, tokens.count, data.special);
   SpecialTokens& special = data.special;
   special.add_bos = reader.flag("add_bos_token", pre.add_bos && special.bos);
   special.add_eos = reader.flag("add_eos_token", false);
@@ -179,28 +193,25 @@ void read_bpe(const Reader& reader, const std::vector<std::string_view>& tokens,
 }
 
 // llama.cpp writes "▁word" for a word and "ing" for ##ing; names in brackets stay.
-std::string bert_token(std::string_view text) {
-  if (text.starts_with('[') && text.ends_with(']')) return std::string(text);
-  if (text.starts_with(kWordStart)) return std::string(text.substr(kWordStart.size()));
-  return std::string("##").append(text);
+std::string_view bert_token(std::string_view text, std::string& buffer) {
+  if (text.starts_with('[') && text.ends_with(']')) return text;
+  if (text.starts_with(kWordStart)) return text.substr(kWordStart.size());
+  return buffer.assign("##").append(text);
 }
 
-void read_bert(const Reader& reader, const std::vector<std::string_view>& tokens, TokenizerData& data) {
-  std::vector<std::string> texts;
-  texts.reserve(tokens.size());
-  for (const std::string_view token : tokens) texts.push_back(bert_token(token));
-  TokenizerPlan plan;
-  plan.what = reader.what() + ": tokenizer.ggml";
-  for (std::size_t i = 0; i < texts.size(); ++i) plan.vocabulary.push_back({texts[i], static_cast<std::int64_t>(i)});
-  const std::vector<std::string_view> views(texts.begin(), texts.end());
-  read_added(views, reader.types(tokens.size()), plan);
+void read_bert(const Reader& reader, const GgufArray& tokens, TokenizerData& data) {
+  const TokenizerPlan plan = plan_of(reader, tokens.count, [&tokens](const TokenizerPlan::TakeToken& take) {
+    std::string buffer;
+    std::int64_t id = 0;
+    tokens.each_string([&](std::string_view text) { take(bert_token(text, buffer), id++); });
+  });
   // The format has no place for the settings of the normalizer: lower case, as llama.cpp takes it.
   data.normalizer =
       Normalizer({Normal::bert_clean, Normal::bert_chinese, Normal::nfd, Normal::strip_nonspacing, Normal::lowercase});
   data.pre_tokenizer = PreTokenizer({Split::bert});
   data.cleanup = true;
   finish_word_piece(data, plan, {});
-  read_special(reader, tokens.size(), data.special);
+  read_special(reader, tokens.count, data.special);
   SpecialTokens& special = data.special;
   const auto name = [&](std::optional<Token>& token, const char* piece) {
     if (token) return;
@@ -222,7 +233,7 @@ void read_bert(const Reader& reader, const std::vector<std::string_view>& tokens
 Tokenizer tokenizer_from_gguf(const Gguf& gguf, const std::string& what) {
   const Reader reader(gguf, what);
   const std::string model = reader.text("ggml.model");
-  const std::vector<std::string_view> tokens = reader.strings("ggml.tokens", kMostTokens);
+  const GgufArray& tokens = reader.strings("ggml.tokens", kMostTokens);
   auto data = std::make_unique<TokenizerData>();
   if (model == "gpt2") {
     read_bpe(reader, tokens, *data);

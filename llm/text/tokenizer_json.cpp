@@ -1,61 +1,79 @@
-// tokenizer.json of Hugging Face's `tokenizers`.
+// tokenizer.json of Hugging Face's `tokenizers`, read in place: a tree of its values would take many times the file.
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "io/json_view.hpp"
 #include "llm/text/tokenizer_data.hpp"
 
 namespace attend::llm {
 namespace {
 
 using io::FileError;
-using io::Json;
+using io::JsonCursor;
+using io::JsonView;
 
-// A value and where it stands, for messages.
+// A value and its path, for messages.
 class Field {
  public:
-  Field(const Json& json, std::string path) : json_(&json), path_(std::move(path)) {}
+  Field(const JsonView& json, std::string path) : json_(json), path_(std::move(path)) {}
 
   [[noreturn]] void refuse(const std::string& text) const { throw FileError(path_ + ": " + text); }
   [[noreturn]] void expected(const std::string& kind) const {
     refuse(std::string("expected ") + kind + ", got " + got());
   }
 
-  bool is_null() const { return json_->is_null(); }
+  bool is_null() const { return json_.is_null(); }
   std::optional<Field> find(std::string_view key) const {  // nothing where it is missing or null
-    object();
-    const Json* value = json_->find(key);
-    if (value == nullptr || value->is_null()) return std::nullopt;
+    const std::optional<JsonView> value = member(key);
+    if (!value || value->is_null()) return std::nullopt;
     return Field(*value, path_ + "." + std::string(key));
   }
   Field at(std::string_view key) const {
-    object();
-    const Json* value = json_->find(key);
-    if (value == nullptr) refuse("there is no \"" + std::string(key) + "\"");
+    const std::optional<JsonView> value = member(key);
+    if (!value) refuse("there is no \"" + std::string(key) + "\"");
     return Field(*value, path_ + "." + std::string(key));
   }
-  Field at(std::size_t i) const { return Field(array()[i], path_ + "[" + std::to_string(i) + "]"); }
+  // Calls take(element) with each Field of an array.
+  template <class Take>
+  void each(const Take& take) const {
+    std::size_t i = 0;
+    for (JsonCursor c(array()); c.next(); ++i) take(Field(c.value(), path_ + "[" + std::to_string(i) + "]"));
+  }
 
-  const Json::Object& object() const {
-    return json_->object() != nullptr ? *json_->object() : wrong<Json::Object>("an object");
+  const JsonView& object() const {
+    if (!json_.is_object()) expected("an object");
+    return json_;
   }
-  const Json::Array& array() const {
-    return json_->array() != nullptr ? *json_->array() : wrong<Json::Array>("an array");
+  const JsonView& array() const {
+    if (!json_.is_array()) expected("an array");
+    return json_;
   }
-  const std::string& string() const {
-    return json_->string() != nullptr ? *json_->string() : wrong<std::string>("a string");
+  std::size_t size() const { return array().size(); }
+  const std::string& path() const { return path_; }
+  std::size_t bytes() const { return json_.text().size(); }  // in the file
+  std::string string() const {
+    if (!json_.is_string()) expected("a string");
+    return json_.string();
   }
-  bool boolean() const { return json_->boolean() != nullptr ? *json_->boolean() : wrong<bool>("true or false"); }
+  bool boolean() const {
+    const std::optional<bool> value = json_.boolean();
+    if (!value) expected("true or false");
+    return *value;
+  }
   std::int64_t integer() const {
-    return json_->integer() != nullptr ? *json_->integer() : wrong<std::int64_t>("a whole number");
+    const std::optional<std::int64_t> value = json_.integer();
+    if (!value) expected("a whole number");
+    return *value;
   }
   double number() const {
-    double x = 0;
-    if (!json_->number(x)) expected("a number");
-    return x;
+    const std::optional<double> value = json_.number();
+    if (!value) expected("a number");
+    return *value;
   }
   Token token() const {
     const std::int64_t id = integer();
@@ -66,22 +84,41 @@ class Field {
     const std::optional<Field> field = find(key);
     return field ? field->boolean() : otherwise;
   }
-  const std::string& type() const { return at("type").string(); }
+  std::string type() const { return at("type").string(); }
+
+  // For an object with large members: the first members are found without reading the others again.
+  Field indexed() const {
+    constexpr std::size_t kMostIndexed = 64;
+    Field field = *this;
+    field.index_ = std::make_shared<std::vector<std::pair<std::string, JsonView>>>();
+    std::string buffer;
+    for (JsonCursor c(object()); c.next();) {
+      if (field.index_->size() == kMostIndexed) return *this;  // not a file as any program writes it
+      field.index_->emplace_back(c.key().string(buffer).substr(0, kLongestIndexed), c.value());
+    }
+    return field;
+  }
 
  private:
-  template <class T>
-  [[noreturn]] const T& wrong(const char* kind) const {
-    expected(kind);
+  static constexpr std::size_t kLongestIndexed = 64;  // bytes of a key; no key looked up has as many
+
+  std::optional<JsonView> member(std::string_view key) const {
+    if (index_ == nullptr) return object().find(key);
+    for (const auto& [name, value] : *index_)
+      if (name == key) return value;
+    return std::nullopt;
   }
   std::string got() const {
-    if (json_->string() != nullptr) return shown(*json_->string());
-    if (json_->integer() != nullptr) return std::to_string(*json_->integer());
-    if (json_->boolean() != nullptr) return *json_->boolean() ? "true" : "false";
-    return json_->kind();
+    std::string buffer;
+    if (json_.is_string()) return shown(json_.string(buffer));
+    if (json_.integer()) return std::to_string(*json_.integer());
+    if (json_.boolean()) return *json_.boolean() ? "true" : "false";
+    return json_.kind();
   }
 
-  const Json* json_;
+  JsonView json_;
   std::string path_;
+  std::shared_ptr<std::vector<std::pair<std::string, JsonView>>> index_;
 };
 
 // --- normalizer and pre_tokenizer ---
@@ -106,7 +143,7 @@ void read_bert_normalizer(const Field& field, std::vector<Normal>& steps) {
 }
 
 void read_normalizer(const Field& field, std::vector<Normal>& steps) {
-  const std::string& type = field.type();
+  const std::string type = field.type();
   if (type == "NFC") {
     steps.push_back(Normal::nfc);
   } else if (type == "NFD") {
@@ -119,10 +156,10 @@ void read_normalizer(const Field& field, std::vector<Normal>& steps) {
     read_bert_normalizer(field, steps);
   } else if (type == "Sequence") {
     const Field all = field.at("normalizers");
-    for (std::size_t i = 0; i < all.array().size(); ++i) {
-      read_normalizer(all.at(i), steps);
+    all.each([&](const Field& step) {
+      read_normalizer(step, steps);
       check_steps(all, steps);
-    }
+    });
   } else {
     field.at("type").expected("NFC, NFD, Lowercase, StripAccents, BertNormalizer or Sequence");
   }
@@ -143,7 +180,7 @@ void read_split(const Field& field, Splits& splits) {
     pattern.at("Regex").refuse(text);
   }
   // The known patterns match every character, so what is removed between matches is nothing.
-  const std::string& behavior = field.at("behavior").string();
+  const std::string behavior = field.at("behavior").string();
   const bool invert = field.boolean("invert", false);
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
     field.at("behavior").expected("Isolated, or Removed with invert");
@@ -153,7 +190,7 @@ void read_split(const Field& field, Splits& splits) {
 
 void read_pre_tokenizer(const Field& field, Splits& splits) {
   if (splits.byte_level) field.refuse("nothing may follow ByteLevel, which turns characters into bytes");
-  const std::string& type = field.type();
+  const std::string type = field.type();
   if (type == "ByteLevel") {
     if (field.at("add_prefix_space").boolean()) splits.steps.push_back(Split::prefix_space);
     if (field.boolean("use_regex", true)) splits.steps.push_back(Split::gpt2);
@@ -166,10 +203,10 @@ void read_pre_tokenizer(const Field& field, Splits& splits) {
     read_split(field, splits);
   } else if (type == "Sequence") {
     const Field all = field.at("pretokenizers");
-    for (std::size_t i = 0; i < all.array().size(); ++i) {
-      read_pre_tokenizer(all.at(i), splits);
+    all.each([&](const Field& step) {
+      read_pre_tokenizer(step, splits);
       check_steps(all, splits.steps);
-    }
+    });
   } else {
     field.at("type").expected("ByteLevel, Digits, BertPreTokenizer, Split or Sequence");
   }
@@ -186,16 +223,15 @@ void check_around(const Field& field, std::size_t tokens) {
 
 void append_special(const Field& special_tokens, const Field& piece, std::vector<Token>& tokens) {
   const Field ids = special_tokens.at(piece.at("id").string()).at("ids");
-  check_around(ids, tokens.size() + ids.array().size());
-  for (std::size_t i = 0; i < ids.array().size(); ++i) tokens.push_back(ids.at(i).token());
+  check_around(ids, tokens.size() + ids.size());
+  ids.each([&](const Field& id) { tokens.push_back(id.token()); });
 }
 
 void read_template(const Field& field, std::vector<Token>& before, std::vector<Token>& after) {
   const Field single = field.at("single");
-  check_around(single, std::max<std::size_t>(single.array().size(), 1) - 1);  // each special token is looked up
+  check_around(single, std::max<std::size_t>(single.size(), 1) - 1);  // each special token is looked up
   bool text = false;
-  for (std::size_t i = 0; i < single.array().size(); ++i) {
-    const Field piece = single.at(i);
+  single.each([&](const Field& piece) {
     if (const std::optional<Field> special = piece.find("SpecialToken")) {
       append_special(field.at("special_tokens"), *special, text ? after : before);
     } else if (const std::optional<Field> sequence = piece.find("Sequence")) {
@@ -205,18 +241,25 @@ void read_template(const Field& field, std::vector<Token>& before, std::vector<T
     } else {
       piece.expected("SpecialToken or Sequence");
     }
-  }
+  });
   if (!text) single.refuse("the text, {\"Sequence\": {\"id\": \"A\"}}, is missing");
 }
 
 Token second(const Field& pair) {
-  if (pair.array().size() != 2) pair.expected("a token and its id");
-  pair.at(0).string();
-  return pair.at(1).token();
+  if (pair.size() != 2) pair.expected("a token and its id");
+  Token token = -1;
+  bool first = true;
+  pair.each([&](const Field& part) {
+    if (std::exchange(first, false))
+      (void)part.string();
+    else
+      token = part.token();
+  });
+  return token;
 }
 
 void read_post_processor(const Field& field, TokenizerData& data) {
-  const std::string& type = field.type();
+  const std::string type = field.type();
   std::vector<Token> before, after;
   if (type == "TemplateProcessing") {
     read_template(field, before, after);
@@ -227,7 +270,7 @@ void read_post_processor(const Field& field, TokenizerData& data) {
     data.special.sep = after[0];
   } else if (type == "Sequence") {
     const Field all = field.at("processors");
-    for (std::size_t i = 0; i < all.array().size(); ++i) read_post_processor(all.at(i), data);
+    all.each([&](const Field& processor) { read_post_processor(processor, data); });
   } else if (type != "ByteLevel") {  // that one only moves offsets
     field.at("type").expected("TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing or Sequence");
   }
@@ -241,33 +284,49 @@ void read_post_processor(const Field& field, TokenizerData& data) {
 // --- model, added tokens, decoder ---
 
 void read_vocabulary(const Field& vocabulary, TokenizerPlan& plan) {
-  plan.vocabulary.reserve(vocabulary.object().size());
-  for (const auto& [text, id] : vocabulary.object()) {
-    if (id.integer() == nullptr) vocabulary.at(text).expected("an id");
-    plan.vocabulary.push_back({text, *id.integer()});
+  for (JsonCursor c(vocabulary.object()); c.next(); ++plan.tokens)
+    if (!c.value().integer()) Field(c.value(), vocabulary.path() + "." + c.key().string()).expected("an id");
+  plan.each_token = [json = vocabulary.object()](const TokenizerPlan::TakeToken& take) {
+    std::string text;
+    for (JsonCursor c(json); c.next();) take(c.key().string(text), *c.value().integer());
+  };
+}
+
+// "a b", or ["a", "b"].
+template <class Take>
+void read_merge(const Field& merges, std::size_t i, const JsonView& merge, const Take& take) {
+  const auto field = [&](const JsonView& json, const std::string& rest = "") {
+    return Field(json, merges.path() + "[" + std::to_string(i) + "]" + rest);
+  };
+  std::string left, right;
+  if (merge.is_string()) {
+    const std::string_view text = merge.string(left);
+    const std::size_t space = text.find(' ');
+    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+      field(merge).expected("two tokens with one space between them");
+    return take(text.substr(0, space), text.substr(space + 1));
   }
+  if (!merge.is_array()) field(merge).expected("an array");
+  JsonCursor c(merge);
+  const bool has_first = c.next();
+  const JsonView first = c.value();
+  const bool has_second = has_first && c.next();
+  const JsonView second = c.value();
+  if (!has_second || c.next()) field(merge).expected("two tokens");
+  if (!first.is_string()) field(first, "[0]").expected("a string");
+  if (!second.is_string()) field(second, "[1]").expected("a string");
+  take(first.string(left), second.string(right));
 }
 
 void read_merges(const Field& merges, BpePlan& bpe) {
-  if (merges.array().size() > kMostMerges) {
-    merges.refuse(std::to_string(merges.array().size()) + " merges, expected at most " + std::to_string(kMostMerges));
+  bpe.merges = merges.size();
+  if (bpe.merges > kMostMerges) {
+    merges.refuse(std::to_string(bpe.merges) + " merges, expected at most " + std::to_string(kMostMerges));
   }
-  bpe.merges.reserve(merges.array().size());
-  for (std::size_t i = 0; i < merges.array().size(); ++i) {
-    const Json& merge = merges.array()[i];
-    if (merge.string() != nullptr) {
-      const std::string_view text = *merge.string();
-      const std::size_t space = text.find(' ');
-      if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
-        merges.at(i).expected("two tokens with one space between them");
-      }
-      bpe.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-    } else {
-      const Field pair = merges.at(i);
-      if (pair.array().size() != 2) pair.expected("two tokens");
-      bpe.merges.emplace_back(pair.at(0).string(), pair.at(1).string());
-    }
-  }
+  bpe.each_merge = [merges](const BpePlan::TakeMerge& take) {
+    std::size_t i = 0;
+    for (JsonCursor c(merges.array()); c.next(); ++i) read_merge(merges, i, c.value(), take);
+  };
 }
 
 void refuse_unless_empty(const Field& model, std::string_view key) {
@@ -308,8 +367,7 @@ WordPiecePlan read_word_piece(const Field& model) {
 }
 
 void read_added_tokens(const Field& all, TokenizerPlan& plan) {
-  for (std::size_t i = 0; i < all.array().size(); ++i) {
-    const Field field = all.at(i);
+  all.each([&](const Field& field) {
     AddedToken token;
     token.content = field.at("content").string();
     token.id = field.at("id").token();
@@ -318,8 +376,8 @@ void read_added_tokens(const Field& all, TokenizerPlan& plan) {
     token.lstrip = field.at("lstrip").boolean();
     token.rstrip = field.at("rstrip").boolean();
     token.normalized = field.at("normalized").boolean();
-    plan.added.push_back(std::move(token));
-  }
+    plan.add(std::move(token));
+  });
 }
 
 void check_ids(const TokenizerData& data, const std::string& what) {
@@ -347,6 +405,15 @@ void name_special(TokenizerData& data, bool word_piece) {
   special.mask = named("[MASK]");
 }
 
+// The small parts are read by looking up one field after the other, each time from the beginning of the part. The
+// largest of any model has 1 MiB.
+Field small_part(const Field& part) {
+  constexpr std::size_t kMostBytes = std::size_t{8} << 20;
+  if (part.bytes() > kMostBytes)
+    part.refuse("it has " + std::to_string(part.bytes()) + " bytes, expected at most " + std::to_string(kMostBytes));
+  return part;
+}
+
 std::string model_type(const Field& model) {
   if (model.find("type")) return model.type();
   return model.find("merges") ? "BPE" : "";  // old files do not say
@@ -354,31 +421,31 @@ std::string model_type(const Field& model) {
 
 }  // namespace
 
-std::unique_ptr<TokenizerData> tokenizer_data_from_json(const Json& json, const std::string& what) {
-  const Field root(json, what);
+std::unique_ptr<TokenizerData> tokenizer_data_from_json(std::string_view json, const std::string& what) {
+  const Field root = Field(io::view_json(json, what), what).indexed();
   auto data = std::make_unique<TokenizerData>();
   TokenizerPlan plan;
   plan.what = what;
 
-  const Field model = root.at("model");
+  const Field model = root.at("model").indexed();
   const std::string type = model_type(model);
   const bool word_piece = type == "WordPiece";
   if (!word_piece && type != "BPE") model.at("type").expected("BPE or WordPiece");
 
   if (const std::optional<Field> normalizer = root.find("normalizer")) {
     std::vector<Normal> steps;
-    read_normalizer(*normalizer, steps);
+    read_normalizer(small_part(*normalizer), steps);
     data->normalizer = Normalizer(std::move(steps));
   }
   Splits splits;
-  const Field pre_tokenizer = root.at("pre_tokenizer");
+  const Field pre_tokenizer = small_part(root.at("pre_tokenizer"));
   if (!pre_tokenizer.is_null()) read_pre_tokenizer(pre_tokenizer, splits);
   if (splits.byte_level == word_piece) {
     pre_tokenizer.refuse(word_piece ? "ByteLevel does not go with WordPiece"
                                     : "there is no ByteLevel, and BPE is supported on bytes alone");
   }
   data->pre_tokenizer = PreTokenizer(std::move(splits.steps));
-  const Field decoder = root.at("decoder");
+  const Field decoder = small_part(root.at("decoder"));
   if (decoder.type() != (word_piece ? "WordPiece" : "ByteLevel")) {
     decoder.at("type").expected(word_piece ? "WordPiece" : "ByteLevel");
   }
@@ -392,13 +459,13 @@ std::unique_ptr<TokenizerData> tokenizer_data_from_json(const Json& json, const 
   } else {
     finish_bpe(*data, plan, read_bpe(model));
   }
-  if (const std::optional<Field> post = root.find("post_processor")) read_post_processor(*post, *data);
+  if (const std::optional<Field> post = root.find("post_processor")) read_post_processor(small_part(*post), *data);
   check_ids(*data, what);
   name_special(*data, word_piece);
   return data;
 }
 
-Tokenizer tokenizer_from_json(const Json& tokenizer_json, const std::string& what) {
+Tokenizer tokenizer_from_json(std::string_view tokenizer_json, const std::string& what) {
   return Tokenizer(tokenizer_data_from_json(tokenizer_json, what));
 }
 

@@ -1,4 +1,4 @@
-// Strings by their common beginnings; the longest of them that a text begins with.
+// Strings by their common beginnings.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,6 @@ class Trie {
   // value >= 0, text not empty; a text added twice keeps its first. Gives the text's node.
   std::uint32_t add(std::string_view text, std::int32_t value);
   bool empty() const { return values_.size() == 1; }
-
-  Match longest(std::string_view text) const {
-    Match best;
-    std::uint32_t node = 0;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      node = child(node, static_cast<unsigned char>(text[i]));
-      if (node == 0) break;
-      if (values_[node] >= 0) best = {i + 1, values_[node]};
-    }
-    return best;
-  }
 
   // Nodes are numbers, the root is 0; a parent's is less than its children's.
   std::size_t nodes() const { return values_.size(); }

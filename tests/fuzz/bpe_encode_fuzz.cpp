@@ -33,7 +33,7 @@ std::vector<Family> load() {
     const attend::io::MappedFile file(folder / (std::string(name) + ".json"));
     const std::string_view text = attend::io::as_text(file.bytes());
     const bool lossless = std::string_view(name) != "qwen2" && std::string_view(name) != "bert";
-    all.push_back({attend::llm::tokenizer_from_json(attend::io::parse_json(text, name), name), lossless});
+    all.push_back({attend::llm::tokenizer_from_json(text, name), lossless});
   }
   return all;
 }

@@ -59,10 +59,10 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size > std::size_t{1} << 20) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const auto tokenizer =
-        attend::llm::tokenizer_from_json(attend::io::parse_json(text, "t", {.bytes = std::size_t{1} << 20}), "t");
+    const auto tokenizer = attend::llm::tokenizer_from_json(text, "t");
     use(tokenizer, text.substr(0, 300));
     use(tokenizer, "The <|im_end|> 12's \xF0\x9F\x98\x80 [SEP]  \n\xC3");
   } catch (const attend::io::FileError&) {

@@ -22,8 +22,7 @@ Tokenizer load(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) return attend::llm::tokenizer_from_folder(path);
   if (path.extension() == ".gguf") return attend::llm::tokenizer_from_gguf(attend::io::Gguf(path), path.string());
   const attend::io::MappedFile file(path);
-  return attend::llm::tokenizer_from_json(attend::io::parse_json(attend::io::as_text(file.bytes()), path.string()),
-                                          path.string());
+  return attend::llm::tokenizer_from_json(attend::io::as_text(file.bytes()), path.string());
 }
 
 bool read(void* to, std::size_t bytes) {

@@ -25,41 +25,45 @@ struct RandomBpe {
       parts.byte_tokens[static_cast<unsigned char>(c)] = static_cast<std::int32_t>(pieces.size());
       pieces.emplace_back(1, c);
     }
-    while (parts.merges.size() < 60) {
+    while (merges.size() < 60) {
       const auto left = static_cast<std::int32_t>(random() % pieces.size());
       const auto right = static_cast<std::int32_t>(random() % pieces.size());
       const std::string joined = pieces[static_cast<std::size_t>(left)] + pieces[static_cast<std::size_t>(right)];
       auto known = std::find(pieces.begin(), pieces.end(), joined);
       if (known == pieces.end()) known = pieces.insert(pieces.end(), joined);  // two merges may make one token
-      parts.merges.push_back({left, right, static_cast<std::int32_t>(known - pieces.begin())});
+      merges.push_back({left, right, static_cast<std::int32_t>(known - pieces.begin())});
     }
+    parts.merges = MergeTable(merges.size());
+    for (const Merge& m : merges) parts.merges.add(m.left, m.right, m.result);
     for (std::size_t i = 0; i < pieces.size(); ++i) parts.words.push_back(static_cast<std::int32_t>(i));
   }
 
   // The definition: the pair of the lowest rank, of those the leftmost, until there is none.
   Tokens slow(const std::string& word) const {
     std::map<std::pair<std::int32_t, std::int32_t>, std::pair<std::size_t, std::int32_t>> ranks;
-    for (std::size_t i = 0; i < parts.merges.size(); ++i) {
-      ranks[{parts.merges[i].left, parts.merges[i].right}] = {i, parts.merges[i].result};
-    }
+    for (std::size_t i = 0; i < merges.size(); ++i) ranks[{merges[i].left, merges[i].right}] = {i, merges[i].result};
     Tokens tokens;
     for (const char c : word) {
       const std::int32_t token = parts.byte_tokens[static_cast<unsigned char>(c)];
       if (token >= 0) tokens.push_back(token);
     }
     for (;;) {
-      std::size_t best = parts.merges.size(), at = 0;
+      std::size_t best = merges.size(), at = 0;
       for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
         const auto found = ranks.find({tokens[i], tokens[i + 1]});
         if (found != ranks.end() && found->second.first < best) best = found->second.first, at = i;
       }
-      if (best == parts.merges.size()) return tokens;
+      if (best == merges.size()) return tokens;
       tokens[at] = ranks[{tokens[at], tokens[at + 1]}].second;
       tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(at) + 1);
     }
   }
 
+  struct Merge {
+    std::int32_t left, right, result;
+  };
   std::vector<std::string> pieces;
+  std::vector<Merge> merges;
   BpeParts parts;
 };
 
@@ -68,11 +72,16 @@ Tokens encode(const Bpe& bpe, const std::string& word) {
   bpe.encode(word, tokens);
   return tokens;
 }
+Tokens encode(const RandomBpe& made, const std::string& word) {
+  const Pieces pieces(made.pieces);
+  return encode(Bpe(pieces, made.parts), word);
+}
 
 TEST(Bpe, MergesAsDefinedWhateverTheLength) {
   for (unsigned seed = 0; seed < 30; ++seed) {
     const RandomBpe random_bpe(seed);
-    const Bpe bpe(random_bpe.pieces, random_bpe.parts);
+    const Pieces pieces(random_bpe.pieces);
+    const Bpe bpe(pieces, random_bpe.parts);
     std::mt19937 random(seed);
     for (const unsigned size : {0U, 1U, 2U, 3U, 5U, 8U, 20U, 39U, 40U, 41U, 42U, 80U, 300U}) {
       for (int round = 0; round < 5; ++round) {
@@ -86,7 +95,8 @@ TEST(Bpe, MergesAsDefinedWhateverTheLength) {
 
 TEST(Bpe, TakesAMillionBytesInOneWord) {
   const RandomBpe random_bpe(3);
-  const Bpe bpe(random_bpe.pieces, random_bpe.parts);
+  const Pieces pieces(random_bpe.pieces);
+  const Bpe bpe(pieces, random_bpe.parts);
   std::string word(1'000'000, 'a');
   std::mt19937 random(1);
   for (char& c : word) c = static_cast<char>('a' + random() % 4);
@@ -100,13 +110,13 @@ TEST(Bpe, TreatsMissingBytes) {
   RandomBpe made(4, false);
   const auto unknown = static_cast<std::int32_t>(made.pieces.size());
   made.pieces.emplace_back("<unk>");
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "addb"), made.slow("ab"));
+  EXPECT_EQ(encode(made, "addb"), made.slow("ab"));
   made.parts.unknown = unknown;
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "ddd"), (Tokens{unknown, unknown, unknown}));
+  EXPECT_EQ(encode(made, "ddd"), (Tokens{unknown, unknown, unknown}));
   made.parts.fuse_unknown = true;
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "ddd"), (Tokens{unknown}));
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "ddadd").front(), unknown);
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "ddadd").size(), 3U);
+  EXPECT_EQ(encode(made, "ddd"), (Tokens{unknown}));
+  EXPECT_EQ(encode(made, "ddadd").front(), unknown);
+  EXPECT_EQ(encode(made, "ddadd").size(), 3U);
 }
 
 TEST(Bpe, TakesWholeWordsWhereMergesAreIgnored) {
@@ -114,9 +124,9 @@ TEST(Bpe, TakesWholeWordsWhereMergesAreIgnored) {
   made.pieces.emplace_back("dcba");
   const auto whole = static_cast<std::int32_t>(made.pieces.size() - 1);
   made.parts.words.push_back(whole);
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "dcba"), made.slow("dcba"));  // no merge makes it
+  EXPECT_EQ(encode(made, "dcba"), made.slow("dcba"));  // no merge makes it
   made.parts.ignore_merges = true;
-  EXPECT_EQ(encode(Bpe(made.pieces, made.parts), "dcba"), (Tokens{whole}));
+  EXPECT_EQ(encode(made, "dcba"), (Tokens{whole}));
 }
 
 TEST(Bpe, ReadsTheCharactersThatStandForBytes) {

@@ -103,10 +103,9 @@ Tokenizer dense_tokenizer() {
   for (std::size_t i = 0; i < all.size(); ++i)
     vocabulary += (i == 0 ? "" : ",") + io::json_quoted(all[i]) + ":" + std::to_string(i);
   return tokenizer_from_json(
-      io::parse_json(R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},
-                         "model":{"type":"BPE","merges":[],"vocab":{)" +
-                         vocabulary + "}}}",
-                     "t.json"),
+      R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},
+          "model":{"type":"BPE","merges":[],"vocab":{)" +
+          vocabulary + "}}}",
       "t.json");
 }
 

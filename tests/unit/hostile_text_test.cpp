@@ -41,7 +41,7 @@ std::string file_error(const F& call) {
 }
 
 std::string refusal(const std::string& text) {
-  return file_error([&] { tokenizer_from_json(io::parse_json(text, "t.json"), "t.json"); });
+  return file_error([&] { tokenizer_from_json(text, "t.json"); });
 }
 
 std::string template_of(const std::string& before_text, const std::string& special_tokens) {

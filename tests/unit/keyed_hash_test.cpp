@@ -107,10 +107,12 @@ TEST(KeyedHash, MergesMadeToMeetAreFoundAtOnce) {
   parts.byte_tokens.fill(-1);
   parts.byte_tokens['a'] = 0;
   parts.byte_tokens['b'] = 1;
-  for (const std::uint64_t key : meeting_keys(std::size_t{1} << 16))
-    parts.merges.push_back({0, static_cast<std::int32_t>(key), 2});
-  parts.merges.push_back({0, 1, 2});
-  const std::vector<std::string> pieces = {"a", "b", "ab"};
+  parts.merges = llm::MergeTable((std::size_t{1} << 16) + 1);
+  for (const std::uint64_t key : meeting_keys(std::size_t{1} << 16))  // a token has 21 bits of the table's keys
+    parts.merges.add(static_cast<std::int32_t>(key >> 21), static_cast<std::int32_t>(key & ((1U << 21) - 1)), 2);
+  parts.merges.add(0, 1, 2);
+  const std::vector<std::string> texts = {"a", "b", "ab"};
+  const llm::Pieces pieces(texts);
   const llm::Bpe bpe(pieces, parts);
   std::vector<std::int32_t> tokens;
   for (int n = 0; n < 100'000; ++n) {

@@ -36,7 +36,7 @@ const std::string kBert = R"({
 
 std::string refusal(const std::string& text) {
   try {
-    tokenizer_from_json(io::parse_json(text, "t.json"), "t.json");
+    tokenizer_from_json(text, "t.json");
   } catch (const io::FileError& error) {
     return error.what();
   }

@@ -28,7 +28,7 @@ inline io::Json golden_json(const std::string& name) {
   return io::parse_json(golden_text(name), name);
 }
 inline Tokenizer golden_tokenizer(const std::string& family) {
-  return tokenizer_from_json(golden_json(family + ".json"), family);
+  return tokenizer_from_json(golden_text(family + ".json"), family);
 }
 
 inline std::vector<Token> tokens_of(const io::Json& array) {

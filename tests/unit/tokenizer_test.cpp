@@ -195,7 +195,7 @@ TEST(Tokenizer, FindsAddedTokensAsTheirFlagsSay) {
                            added(4, "<l>", "lstrip", true) + "," + added(5, "<r>", "rstrip", true) + "," +
                            added(6, "<w>", "single_word", true) + "," + added(7, "bA", "normalized", false) + "," +
                            added(8, "<l", "", false) + "," + added(9, "ba b", "", false) + "]}";
-  const Tokenizer tokenizer = tokenizer_from_json(io::parse_json(json, "t"), "t");
+  const Tokenizer tokenizer = tokenizer_from_json(json, "t");
   const std::vector<std::pair<std::string, Tokens>> cases = {{"a <l> a", {0, 4, 2, 0}},
                                                              {"a<r>  a", {0, 5, 0}},
                                                              {"a<w>", {0}},
@@ -224,7 +224,7 @@ TEST(Tokenizer, FindsSpecialTokensWhollyWithinTrustedParts) {
       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
       "model": {"vocab": {"a": 0, "b": 1, "c": 2, "<": 3, ">": 4}, "merges": []}, "added_tokens": [)" +
                            added(5, "<c>", false) + "," + added(6, "AB", true) + "]}";
-  const Tokenizer tokenizer = tokenizer_from_json(io::parse_json(json, "t"), "t");
+  const Tokenizer tokenizer = tokenizer_from_json(json, "t");
   const auto tokens = [&](const std::vector<TextPart>& parts) { return tokenizer.encode_parts(parts); };
   EXPECT_EQ(tokens({{"<c>", true}}), (Tokens{5}));
   EXPECT_EQ(tokens({{"<c>", false}}), (Tokens{3, 2, 4}));
@@ -263,23 +263,20 @@ TEST(Tokenizer, AStreamHoldsBackWhatIsNotWhole) {
 
 // "Ġ" is the byte of a space, and so is the added token.
 TEST(Tokenizer, OfTwoTokensOfTheSameBytesTheAddedOneIsFound) {
-  const Tokenizer tokenizer =
-      tokenizer_from_json(io::parse_json(R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+  const Tokenizer tokenizer = tokenizer_from_json(R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
           "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "Ġ": 1}},
           "added_tokens": [{"id": 2, "content": " ", "special": false, "single_word": false, "lstrip": false,
                             "rstrip": false, "normalized": false}]})",
-                                         "t"),
-                          "t");
+                                                  "t");
   EXPECT_EQ(tokenizer.find(" "), 2);
   EXPECT_EQ(tokenizer.encode("a a"), (Tokens{0, 2, 0}));
 }
 
 TEST(Tokenizer, AStreamBeginsAgainAfterItsEnd) {
-  const Tokenizer tokenizer = tokenizer_from_json(io::parse_json(R"({"pre_tokenizer": {"type": "BertPreTokenizer"},
+  const Tokenizer tokenizer = tokenizer_from_json(R"({"pre_tokenizer": {"type": "BertPreTokenizer"},
           "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
           "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
                     "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1, "##b": 2, ".": 3}}})",
-                                                                 "t"),
                                                   "t");
   StreamDecoder stream(tokenizer);
   for (int twice = 0; twice < 2; ++twice) {

@@ -12,7 +12,7 @@ namespace attend::llm::test {
 namespace {
 
 Tokenizer made(const SpelledTokenizer& spelled) {
-  return tokenizer_from_json(io::parse_json(tokenizer_json(spelled), "learnt"), "learnt");
+  return tokenizer_from_json(tokenizer_json(spelled), "learnt");
 }
 SpelledTokenizer stories(std::int64_t vocabulary, const char* pre = "smollm") {
   TokenizerTrainer trainer(pre);

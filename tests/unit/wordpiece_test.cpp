@@ -1,6 +1,10 @@
 // WordPiece, its normalizer and its decoder.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,11 +25,16 @@ Tokens encode(const WordPiece& model, const std::string& word) {
   return tokens;
 }
 
+WordPiece model_of(const std::vector<std::string>& vocabulary, std::int64_t longest_word) {
+  Tokens tokens(vocabulary.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return WordPiece(Pieces(vocabulary), tokens, "##", 0, longest_word);
+}
+
 TEST(WordPiece, TakesTheLongestPiece) {
-  const std::vector<std::pair<std::string_view, std::int32_t>> vocabulary = {{"[UNK]", 0}, {"un", 1},     {"unaff", 2},
-                                                                             {"##aff", 3}, {"##able", 4}, {"##a", 5},
-                                                                             {"##ble", 6}, {"你", 7},     {"##好", 8}};
-  const WordPiece model(vocabulary, "##", 0, 10);
+  const std::vector<std::string> vocabulary = {"[UNK]", "un",    "unaff", "##aff", "##able",
+                                               "##a",   "##ble", "你",    "##好",  "##"};
+  const WordPiece model = model_of(vocabulary, 10);
   EXPECT_EQ(encode(model, "unaffable"), (Tokens{2, 4}));
   EXPECT_EQ(encode(model, "unable"), (Tokens{1, 4}));
   EXPECT_EQ(encode(model, "una"), (Tokens{1, 5}));
@@ -35,6 +44,46 @@ TEST(WordPiece, TakesTheLongestPiece) {
   EXPECT_EQ(encode(model, "你好你"), (Tokens{0}));
   EXPECT_EQ(encode(model, "unaaaaaaaa"), (Tokens{1, 5, 5, 5, 5, 5, 5, 5, 5}));  // ten characters
   EXPECT_EQ(encode(model, "unaaaaaaaaa"), (Tokens{0}));                         // eleven
+}
+
+// The definition: of all pieces that the rest of the word begins with the longest.
+Tokens slow(const std::vector<std::string>& vocabulary, const std::string& word) {
+  Tokens tokens;
+  for (std::size_t at = 0; at < word.size();) {
+    const std::string prefix = at == 0 ? "" : "##";
+    std::size_t bytes = 0, best = 0;
+    for (std::size_t i = 0; i < vocabulary.size(); ++i) {
+      if (!vocabulary[i].starts_with(prefix)) continue;
+      const std::string piece = vocabulary[i].substr(prefix.size());
+      if (piece.size() > bytes && word.substr(at).starts_with(piece)) bytes = piece.size(), best = i;
+    }
+    if (bytes == 0) return {0};
+    tokens.push_back(static_cast<std::int32_t>(best));
+    at += bytes;
+  }
+  return tokens;
+}
+
+// Many pieces that begin alike, of bytes on both sides of 128: the search passes over longer ones that do not match.
+TEST(WordPiece, TakesWhatItsDefinitionTakes) {
+  std::mt19937 random(7);
+  const auto text = [&](std::size_t longest) {
+    std::string made;
+    for (std::size_t size = 1 + random() % longest; made.size() < size;) made += "ab\xC3#"[random() % 4];
+    return made;
+  };
+  for (int round = 0; round < 20; ++round) {
+    std::set<std::string> pieces;
+    for (int n = 0; n < 60; ++n) pieces.insert((random() % 2 == 0 ? "##" : "") + text(7));
+    std::vector<std::string> vocabulary = {"[UNK]", ""};
+    vocabulary.insert(vocabulary.end(), pieces.begin(), pieces.end());
+    std::shuffle(vocabulary.begin() + 1, vocabulary.end(), random);
+    const WordPiece model = model_of(vocabulary, 1000);
+    for (int n = 0; n < 200; ++n) {
+      const std::string word = text(20);
+      EXPECT_EQ(encode(model, word), slow(vocabulary, word)) << testing::PrintToString(word);
+    }
+  }
 }
 
 TEST(WordPiece, NormalisesAsBert) {
