@@ -7,9 +7,8 @@
 namespace attend::io {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{256} << 10;  // bytes that are unpacked at once
-constexpr std::size_t kRelease = std::size_t{16}
-                                 << 20;  // bytes of a mapped file that stay in memory once they are taken
+constexpr std::size_t kPiece = std::size_t{256} << 10;   // bytes that are unpacked at once
+constexpr std::size_t kRelease = std::size_t{16} << 20;  // taken bytes of a mapped file that stay in memory
 
 }  // namespace
 
