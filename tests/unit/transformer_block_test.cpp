@@ -95,7 +95,8 @@ class AllOptions {
     add("strided", {.mask = strided(12)});
     add("fixed", {.mask = fixed(16, 2)});
     add("Longformer, dilated", {.mask = longformer(5, 3, {0, 77})});
-    add("a union with blocks", {.mask = (window(9, kUnlimited) | bigbird(150, 150, {.block = 16, .random_blocks = 2})) & causal()});
+    add("a union with blocks",
+        {.mask = (window(9, kUnlimited) | bigbird(150, 150, {.block = 16, .random_blocks = 2})) & causal()});
     add("documents of other lengths", {.mask = segments({0, 30, 80, 150}, {0, 60, 70, 100}) & causal()});
     add("documents with a prefix", {.mask = segments({0, 70, 150}) & prefix({5, 11})});
     add("blocks", {.mask = sparse});
