@@ -223,7 +223,8 @@ void cross_entropy_backward(View dloss, View hidden, View weight, std::span<cons
   const DType dtype = hidden.dtype == DType::bf16 ? DType::bf16 : DType::f32;
   for (const auto& result : {dhidden, loss})
     if (result) clear_ignored(*result, targets, options);
-  for (std::int64_t r = 0; dweight && chunks.empty() && r < V; ++r) clear_row(*dweight, r);
+  if (dweight && chunks.empty() && dweight->dim() > 0)
+    for (std::int64_t r = 0; r < V; ++r) clear_row(*dweight, r);
   Tensor sums;  // of dweight, where that cannot hold them
   if (dweight && dweight->dtype != DType::f32) sums = Tensor(DType::f32, dweight->shape);
   const MutableView total = sums.empty() ? dweight.value_or(MutableView{}) : sums.view();
