@@ -11,6 +11,7 @@
 #include "io/file_error.hpp"
 #include "io/readable.hpp"
 #include "language_model.hpp"
+#include "llm/model/family_marks.hpp"
 #include "llm/runtime/file_errors.hpp"
 
 namespace attend::cli {
@@ -71,7 +72,9 @@ std::string positions_of(const llm::ModelConfig& c) {
 }
 
 void print_shape(const llm::ModelConfig& c) {
-  line("family", c.family + (c.causal ? "" : " (encoder)"));
+  const std::string_view mark = llm::family_mark(c.family);
+  line("family",
+       fmt::format("{}{}{}", c.family, c.causal ? "" : " (encoder)", mark.empty() ? "" : fmt::format("; {}", mark)));
   line("layers", fmt::format("{}, hidden size {}", c.layers, c.hidden));
   line("heads", c.heads == c.kv_heads ? fmt::format("{} of {}", c.heads, c.head_dim)
                                       : fmt::format("{} of {}, {} for keys and values: {} query heads share one",

@@ -1,8 +1,10 @@
 // Reads the description of a model out of a GGUF file.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "llm/model/config_check.hpp"
+#include "llm/model/family_marks.hpp"
 
 namespace attend::llm {
 namespace {
@@ -100,12 +102,9 @@ ModelConfig config_from_gguf(const io::Gguf& gguf, const std::string& what) {
   const Keys k(gguf, what);
   ModelConfig c;
   c.family = k.family;
-  constexpr const char* kKnown[] = {"llama", "qwen2", "qwen3", "qwen3moe", "gpt2", "bert"};
-  if (std::find(std::begin(kKnown), std::end(kKnown), k.family) == std::end(kKnown)) {
-    std::string names;
-    for (const char* known : kKnown) names += (names.empty() ? "" : ", ") + std::string(known);
-    k.refuse("general.architecture", "is \"" + k.family + "\", expected one of " + names);
-  }
+  constexpr std::string_view kKnown[] = {"llama", "qwen2", "qwen3", "qwen3moe", "gpt2", "bert"};
+  if (std::find(std::begin(kKnown), std::end(kKnown), k.family) == std::end(kKnown))
+    k.refuse("general.architecture", "is \"" + k.family + "\", expected one of " + marked_families(kKnown));
   c.layers = k.integer("block_count", 1, kMostLayers);
   c.hidden = k.integer("embedding_length", 1, kMostWidth);
   c.heads = k.integer("attention.head_count", 1, kMostHeads);

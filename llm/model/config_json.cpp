@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "llm/model/config_check.hpp"
+#include "llm/model/family_marks.hpp"
 #include "llm/model/fields.hpp"
 
 namespace attend::llm {
@@ -298,8 +299,7 @@ ModelConfig config_from_json(const io::Json& json, const std::string& what) {
                                          "minimind", "gpt2",    "bert",  kOwnFamily};
   c.family = v1 ? "minimind-v1" : type;
   if (!v1 && std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown)) {
-    std::string names;
-    for (const std::string_view known : kKnown) names += (names.empty() ? "" : ", ") + std::string(known);
+    const std::string names = marked_families(kKnown);
     if (type.empty()) f.refuse("model_type", "is missing, expected one of " + names);
     f.refuse("model_type", "is " + io::json_quoted(type) + ", expected one of " + names);
   }

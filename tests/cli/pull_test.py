@@ -211,6 +211,13 @@ class PullTest(unittest.TestCase):
                 self.assertIn(word, entry)
         self.assertRegex(listed, r"(?m)^estimates: \d+ threads? read .*B/s from memory; --speed measures")
 
+    def test_what_models_calls_verified_is_in_the_guide(self):
+        guide = (pathlib.Path(__file__).resolve().parents[2] / "docs/guide/models.md").read_text()
+        entries = re.findall(r"(?m)^  (\S+) .*\n(?: {10}.*\n)* {10} +real weights: SHA-256 ([0-9a-f]{16})…", self.attend("models").stdout)
+        self.assertEqual(sorted(name for name, _ in entries), ["m3e-small", "minilm", "qwen2.5-coder", "smollm2"])
+        for name, digits in entries:
+            self.assertRegex(guide, rf"(?m)^\| {name} \| `[^`]+` \| `{digits}…` \|")
+
     def test_rm_removes_what_was_pulled(self):
         self.assertEqual(self.pull().returncode, 0)
         result = self.attend("rm", "mnie")
