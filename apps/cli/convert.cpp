@@ -64,7 +64,8 @@ Command add_convert(Program& program) {
   app.add_flag("--force", a->force, "Replace what is at OUT: a file, or a folder that holds a model");
   app.footer(
       "Llama, Mistral (experimental), Qwen and MiniMind can be written. MiniMind becomes the Llama or Qwen model it\n"
-      "is. From GGUF to GGUF any model can be converted: of every type that attend reads to f32, f16, bf16 or q8_0. With a .pth,\n"
+      "is. From GGUF to GGUF any model can be converted: of every type that attend reads to f32, f16, bf16 or q8_0. "
+      "With a .pth,\n"
       "config.json and the tokenizer are written next to it. OUT appears whole when all of it is on the disk: stopped\n"
       "or out of space, it is as it was before.\n"
       "attend export is the same command.\n"

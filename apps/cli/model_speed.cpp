@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kWords = (std::size_t{96} << 20) / sizeof(std::uint64_t);  // larger than caches
 constexpr int kReads = 3;
-// Of the memory's rate, what decoding reached with Q4_1 and Q4_K_M on two Zen 4 cores: products take time too.
+// An assumption: decode reaches this share of the memory bandwidth, because products take time too. --speed measures.
 constexpr double kShareOfMemoryRate = 0.6;
 
 double seconds_since(Clock::time_point start) {

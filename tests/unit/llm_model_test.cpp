@@ -289,9 +289,12 @@ TEST_F(EmbeddedModel, IsNotTheDefaultWhereOneWasPulled) {
 
 TEST(LlmStore, KnowsWhatCanBePulled) {
   ASSERT_FALSE(known_models().empty());
-  for (const ModelSource& source : known_models()) {
-    EXPECT_EQ(known_model(source.name), &source);
-    EXPECT_EQ(source.sha256.size(), 64U);
+  for (const CatalogModel& model : known_models()) {
+    EXPECT_EQ(known_model(model.name), &model);
+    ASSERT_FALSE(model.sources.empty());
+    for (const ModelSource& source : model.sources)
+      for (const WheelPart& part : source.parts)
+        EXPECT_EQ((model.sha256.empty() ? part.sha256 : model.sha256).size(), 64U) << model.name;
   }
   EXPECT_EQ(known_model("no such"), nullptr);
   EXPECT_THROW(check_model_name("../up"), InvalidArgument);
