@@ -117,7 +117,7 @@ class Killer:
         return time.monotonic() - begin
 
     def run(self, name, job, count):
-        results, seconds, saved = [], 0.1, job.folder.parent / (job.folder.name + "-saved")
+        results, seconds, saved = [], 0.1, job.folder.parent / f"{name}-saved"
         for command in job.commands:  # what each makes when nothing stops it
             seconds = self.finish(command)
             results.append(tree(job.target))

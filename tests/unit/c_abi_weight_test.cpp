@@ -85,7 +85,7 @@ TEST(CAbiWeight, EmptyAndHuge) {
     attend_weight* weight = nullptr;
     ASSERT_TRUE(is_ok(attend_weight_create(ATTEND_WEIGHT_Q8_0, 0, in, nullptr, 0, &weight)));
     float number = 0;
-    const attend_tensor x{ATTEND_F32, &number, {1, 1, kHuge, in}, {0, 0, 0, 0}};
+    const attend_tensor x{ATTEND_F32, &number, {1, 1, kHuge, in}, {0, 0, 0, 1}};
     const attend_tensor y{ATTEND_F32, nullptr, {1, 1, kHuge, 0}, {0, 0, 0, 1}};
     const attend_projection projections[] = {{weight, nullptr, &y}, {weight, nullptr, &y}};
     EXPECT_TRUE(is_ok(attend_project(&x, projections, 2)));
