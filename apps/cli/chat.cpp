@@ -121,6 +121,10 @@ class LocalConversation : public Conversation {
 int run_chat(Arguments a) {
   llm::check_sampling(a.sampling);
   const llm::SamplingSettings given = given_settings(*a.options, a.sampling);
+  if (!a.server.empty() && llm::compute_named(a.model.compute) != llm::Compute::file)
+    throw UsageError(fmt::format(
+        "--compute is '{}' with --server, which has loaded its model already: start 'attend serve' with --compute",
+        a.model.compute));
   if (!a.server.empty())
     return chat_with_server(
         {a.server, a.model.model, a.system, given, a.sampling.presence_penalty, a.sampling.seed, a.tokens});

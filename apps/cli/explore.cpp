@@ -13,6 +13,7 @@
 #include "command.hpp"
 #include "io/file_error.hpp"
 #include "io/readable.hpp"
+#include "language_model.hpp"
 #include "open_browser.hpp"
 #include "progress.hpp"
 #include "screen.hpp"
@@ -21,14 +22,18 @@ namespace attend::cli {
 namespace {
 
 struct Arguments {
-  std::string model;
+  std::string model, compute = "file";
   std::int64_t port = 0, context = 0, memory_mb = 2048;
   bool no_open = false, quiet = false;
 };
 
+llm::ModelOptions options_of(const Arguments& a) {
+  return {.context = a.context, .compute = llm::compute_named(a.compute)};
+}
+
 llm::Model load(const Arguments& a, const std::string& name) {
   std::unique_ptr<ProgressBar> bar;
-  llm::ModelOptions options{.context = a.context};
+  llm::ModelOptions options = options_of(a);
   if (!a.quiet) {
     options.progress = [&](std::int64_t done, std::int64_t all) {
       if (!bar) bar = std::make_unique<ProgressBar>("loading", all, "bytes");
@@ -50,7 +55,7 @@ int run_explore(const Arguments& a) {
   const server::TrainingFolder run(name);
   server::ExploredModels models{name, {}};
   if (server::TrainingFolder::is_one(name)) {
-    models = run.models(a.context);
+    models = run.models(options_of(a));
     run.add_routes(router);
   }
   std::optional<llm::Model> model;
@@ -107,6 +112,7 @@ Command add_explore(Program& program) {
       .check(whole_number(64, std::int64_t{1} << 20))
       .type_name("MIB")
       .show_default();
+  add_compute_argument(app, a->compute);
   app.add_flag("--no-open", a->no_open, "Print the link and open no browser");
   app.add_flag("--quiet", a->quiet, "Print only the link");
   app.footer(

@@ -18,7 +18,7 @@ namespace attend::cli {
 namespace {
 
 struct Arguments {
-  std::string model;
+  std::string model, compute = "file";
   std::int64_t context = 0;
   bool tensors = false;
 };
@@ -164,6 +164,11 @@ int run_info(const Arguments& a) {
   std::error_code error;
   if (const llm::ModelConfig* shape = llm::find_shape(a.model);
       shape != nullptr && !a.model.empty() && !std::filesystem::exists(a.model, error) && !llm::stored_model(a.model)) {
+    if (llm::compute_named(a.compute) != llm::Compute::file)
+      throw UsageError(
+          fmt::format("--compute is '{}', and {} is a known shape without a file: its weights in f32 are listed "
+                      "under memory; expected a model or a file",
+                      a.compute, a.model));
     line("shape", a.model + " (known by name; no file is read)");
     print_shape(*shape);
     print_parameters(*shape);
@@ -171,7 +176,7 @@ int run_info(const Arguments& a) {
     return kSuccess;
   }
   if (a.model.empty()) say_default_model();
-  const llm::ModelFiles files(find_file(a.model));
+  const llm::ModelFiles files(find_file(a.model), llm::compute_named(a.compute));
   warn_of_unused(files);
   const llm::ModelConfig& c = files.config();
   line("file", files.path().string());
@@ -207,6 +212,7 @@ Command add_info(Program& program) {
   app.add_option("--context", a->context, "Memory at this many tokens; 0: the model's own context")
       .check(whole_number(0, std::int64_t{1} << 30))
       .type_name("N");
+  add_compute_argument(app, a->compute);
   app.add_flag("--tensors", a->tensors, "List every tensor");
   app.footer("Known shapes:\n  " + names +
              "\n\nExamples:\n"
@@ -214,6 +220,7 @@ Command add_info(Program& program) {
              "  attend info smollm2\n"
              "  attend info gpt-3\n"
              "  attend info llama-3-8b --context 131072\n"
+             "  attend info smollm2 --compute f32           memory with dequantised weights\n"
              "  attend info model.gguf --tensors");
   return {app, [a] { return run_info(*a); }};
 }

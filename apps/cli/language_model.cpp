@@ -23,6 +23,15 @@ const char* const kModelHelp =
     "A model's name (attend models), a .gguf or .pth file, or a folder; without it the model pulled last, or the one "
     "inside the program";
 
+void add_compute_argument(const Subcommand& app, std::string& compute) {
+  app.add_option("--compute", compute,
+                 "file: weights keep their format; with quantised ones, rows are rounded to int8 before each product. "
+                 "f32: weights are dequantised on loading: more memory, no such rounding")
+      .check(one_of({name(llm::Compute::file), name(llm::Compute::f32)}))
+      .type_name("NAME")
+      .show_default();
+}
+
 void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cache, ModelNamed named) {
   if (named == ModelNamed::always)
     app.add_option("model", a.model, "A model's name (attend models), a .gguf or .pth file, or a folder")
@@ -36,7 +45,8 @@ void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cac
         .type_name("N")
         .show_default();
     app.add_option("--cache", a.cache,
-                   "Keys and values are kept as f32, f16, bf16 or int8; auto: f32 beside f32 weights, else f16")
+                   "Keys and values are kept as f32, f16, bf16 or int8; auto: f32 with f32 weights or --compute f32, "
+                   "else f16")
         .check(one_of({"auto", "f32", "f16", "bf16", "int8"}))
         .type_name("NAME")
         .show_default();
@@ -47,6 +57,7 @@ void add_model_arguments(const Subcommand& app, ModelArguments& a, bool with_cac
         .type_name("N")
         .show_default();
   }
+  add_compute_argument(app, a.compute);
   app.add_option("--threads", a.threads, "Threads; 0: ATTEND_THREADS, or one for each CPU")
       .check(whole_number(0, 1024))
       .type_name("N")
@@ -126,7 +137,7 @@ void warn_of_unused(const llm::ModelFiles& files) {
 
 llm::OpenModel open_model(const ModelArguments& a) {
   if (a.model.empty() && !a.quiet) say_default_model();
-  llm::OpenModel open(a.model, a.context);
+  llm::OpenModel open(a.model, a.context, llm::compute_named(a.compute));
   if (a.threads > 0) set_threads(a.threads);
   if (a.quiet) return open;
   warn_of_unused(*open.files);

@@ -13,12 +13,14 @@ namespace attend::cli {
 struct ModelArguments {
   std::string model;
   std::int64_t context = 0;  // 0: the model's own
-  std::string cache = "auto";
+  std::string cache = "auto", compute = "file";
   std::int64_t stream = 0;
   int threads = 0;
   bool quiet = false;
 };
 extern const char* const kModelHelp;  // where it may be left out
+// --compute: file or f32, the names of llm::Compute.
+void add_compute_argument(const Subcommand& app, std::string& compute);
 enum class ModelNamed { always, or_default };
 void add_model_arguments(const Subcommand& app, ModelArguments& arguments, bool with_cache, ModelNamed named);
 

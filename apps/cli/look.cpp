@@ -89,7 +89,7 @@ std::string text_of(const Arguments& a) {
 llm::Model open(const std::string& name, const ModelArguments& a) {
   if (name.empty() && !a.quiet) say_default_model();
   std::unique_ptr<ProgressBar> bar;
-  llm::ModelOptions options{.context = a.context};
+  llm::ModelOptions options{.context = a.context, .compute = llm::compute_named(a.compute)};
   options.progress = [&](std::int64_t done, std::int64_t all) {
     if (!bar) bar = std::make_unique<ProgressBar>("loading", all);
     bar->update(done);
@@ -186,10 +186,12 @@ int relations(llm::LookSession& session, const Arguments& a) {
     options.progress = [&](std::int64_t done, std::int64_t) { bar.update(done); };
     reports = llm::score_relations(session, options);
   }
-  if (a.json)
+  if (a.json) {
     fmt::print("{}", relations_json(reports));
-  else
+  } else {
+    print_compute(session.model().info());
     print_relations(reports, look_at_screen(true));
+  }
   return kSuccess;
 }
 
@@ -364,6 +366,7 @@ Command add_look(Program& program) {
       .check(whole_number(0, std::int64_t{1} << 30))
       .type_name("N")
       .show_default();
+  add_compute_argument(app, a->model.compute);
   app.add_option("--threads", a->model.threads, "Threads; 0: ATTEND_THREADS, or one for each CPU")
       .check(whole_number(0, 1024))
       .type_name("N")
@@ -379,9 +382,10 @@ Command add_look(Program& program) {
       "  only=layer|model       with @LAYER.HEAD: all other heads of the layer, or of the model, give nothing\n"
       "  positions=off          no RoPE, no ALiBi, no learnt positions\n"
       "  shuffle=SEED           the tokens in another order\n"
-      "\nWeights are exact, out of the kernels that run the model; the matrix of all of them never exists. They say "
-      "where\n"
-      "a head looks, not what that does: knock it out to see.\n"
+      "\nWeights are those of the pass that runs the model; the matrix of all of them never exists. With a quantised "
+      "model\n"
+      "rows are rounded to int8 before each product, and weights differ from an f32 pass: --compute f32 avoids that.\n"
+      "They say where a head looks, not what that does: knock it out to see.\n"
       "\nExamples:\n"
       "  attend look \"The cat sat on the mat because the cat was tired\"\n"
       "  attend look smollm2 \"Alice met Bob. Alice gave Bob a\" --head 5.2 --query -1\n"

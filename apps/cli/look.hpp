@@ -39,6 +39,8 @@ std::string name_of(const llm::ModelInfo& model);  // of its file, or of the emb
 std::vector<std::string> pieces(const llm::Look& look, const LensArea& area, bool queries);
 
 // ---- printed ----
+// Whether rows are rounded before products with quantised weights; nothing for a model without any.
+void print_compute(const llm::ModelInfo& info);
 void print_look(const Looked& looked, const draw::Screen& screen);
 void print_statistics(const Looked& looked);
 void print_query(const Looked& looked, std::int64_t query, std::int64_t count);

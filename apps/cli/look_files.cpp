@@ -224,6 +224,8 @@ std::string look_json(const Looked& looked) {
   object.number("layers", look.layers());
   object.number("heads", look.heads());
   object.number("kv_heads", look.kv_heads());
+  object.string("compute", name(look.model().compute));
+  object.truth("rounds_rows", look.model().rounds_rows());
   object.string("switches", llm::to_text(look.options().switches));
   object.put("tokens", list(look.tokens(), [](const llm::LookToken& token) {
                io::JsonObject one;

@@ -249,11 +249,22 @@ std::string name_of(const llm::ModelInfo& model) {
                                                               : io::printable(model.path.filename().string());
 }
 
+void print_compute(const llm::ModelInfo& info) {
+  if (info.rounds_rows())
+    fmt::print(
+        "  compute file: rows are rounded to int8 before each product with the quantised weights, so attention "
+        "weights\n"
+        "          differ from those of an f32 pass; --compute f32 computes without that rounding\n");
+  if (info.quantised && info.compute == llm::Compute::f32)
+    fmt::print("  compute f32: the quantised weights were dequantised on loading\n");
+}
+
 void print_look(const Looked& looked, const draw::Screen& screen) {
   const llm::Look& look = looked.look;
   const llm::ModelInfo& info = look.model();
   fmt::print("  model   {}: {}, {} of {} heads ({} for keys and values), {} parameters\n", name_of(info), info.family,
              io::counted(info.layers, "layer"), info.heads, info.kv_heads, io::readable_count(info.parameters));
+  print_compute(info);
   print_tokens(look, screen);
   fmt::print("  run     {}, {:.0f} ms; {} kept\n", io::counted(look.length(), "token"), look.milliseconds(),
              io::readable_bytes(static_cast<double>(look.bytes())));

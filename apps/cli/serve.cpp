@@ -26,7 +26,7 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> models;
-  std::string host = "127.0.0.1", token_file, log = "lines", cache = "auto";
+  std::string host = "127.0.0.1", token_file, log = "lines", cache = "auto", compute = "file";
   std::vector<std::string> allowed, origins;
   bool accept_token_ids = false;
   std::int64_t port = 0, context = 0, parallel = 16, queue = 64, connections = 256, memory_mb = 1024;
@@ -114,7 +114,7 @@ std::string id_of(const std::string& name, const std::set<std::string>& taken) {
 
 std::unique_ptr<server::ServedModel> load(const std::string& name, const std::string& id, const Arguments& a,
                                           const server::ServeLimits& limits) {
-  llm::OpenModel open(name, a.context);
+  llm::OpenModel open(name, a.context, llm::compute_named(a.compute));
   warn_of_unused(*open.files);
   const std::int64_t bytes = open.files->bytes();
   ProgressBar bar("loading " + id, bytes);
@@ -182,9 +182,12 @@ int run_serve(Arguments a) {
   server::add_api(router, context);
   server::add_assets(router);
   // A copy of the first model with its weights, made when somebody opens the page.
-  server::Explorer explorer(
-      {first, [&](std::int64_t) { return llm::Model::open(names.front(), {.context = a.context}); }},
-      {.bytes = memory->limit() / 2, .memory = memory});
+  server::Explorer explorer({first,
+                             [&](std::int64_t) {
+                               return llm::Model::open(
+                                   names.front(), {.context = a.context, .compute = llm::compute_named(a.compute)});
+                             }},
+                            {.bytes = memory->limit() / 2, .memory = memory});
   explorer.add_routes(router);
   server::StopSignals signals;
   server::Listener listener(router, where, log);
@@ -254,10 +257,12 @@ Command add_serve(Program& program) {
       .type_name("N")
       .show_default();
   app.add_option("--cache", a->cache,
-                 "Keys and values are kept as f32, f16, bf16 or int8; auto: f32 beside f32 weights, else f16")
+                 "Keys and values are kept as f32, f16, bf16 or int8; auto: f32 with f32 weights or --compute f32, "
+                 "else f16")
       .check(one_of({"auto", "f32", "f16", "bf16", "int8"}))
       .type_name("NAME")
       .show_default();
+  add_compute_argument(app, a->compute);
   app.add_option(
          "--prompt-piece", a->prompt_piece,
          "Tokens of prompts read in a step that also writes answers: fewer, and a long prompt holds answers up less")

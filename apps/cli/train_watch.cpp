@@ -29,7 +29,7 @@ void TrainWatch::listen(llm::TrainEvents& events) {
 void TrainWatch::serve() {
   server::add_assets(router_);
   folder_.add_routes(router_);
-  explorer_ = std::make_unique<server::Explorer>(folder_.models(job_.config.length),
+  explorer_ = std::make_unique<server::Explorer>(folder_.models({.context = job_.config.length}),
                                                  server::ExploreLimits{.bytes = std::int64_t{512} << 20});
   explorer_->add_routes(router_);
   listener_ = std::make_unique<server::Listener>(router_, server::ListenOptions{.port = port_}, log_);

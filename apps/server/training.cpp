@@ -97,11 +97,11 @@ std::string TrainingFolder::name() const {
   return path.filename().string();
 }
 
-ExploredModels TrainingFolder::models(std::int64_t context) const {
+ExploredModels TrainingFolder::models(const llm::ModelOptions& options) const {
   return {.name = name(),
           .open =
-              [this, context](std::int64_t step) {
-                return llm::Model::open((step < 0 ? run_ : watch_.model(step)).string(), {.context = context});
+              [this, options](std::int64_t step) {
+                return llm::Model::open((step < 0 ? run_ : watch_.model(step)).string(), options);
               },
           .steps = [this] { return watch_.steps(); },
           .example =

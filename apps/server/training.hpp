@@ -17,7 +17,7 @@ class TrainingFolder {
   explicit TrainingFolder(std::filesystem::path run) : run_(std::move(run)), watch_{run_} {}
   static bool is_one(const std::filesystem::path& folder);
 
-  ExploredModels models(std::int64_t context) const;
+  ExploredModels models(const llm::ModelOptions& options) const;
   // GET training?metrics=BYTE&samples=BYTE: what the run is, and the lines from there on. It must outlive the router's
   // last request.
   void add_routes(Router& router) const;

@@ -40,6 +40,8 @@ class ATTEND_API Weight {
   // Row `r` as floats, exactly as the format defines them: y[0 .. in). An embedding is such a row.
   void row(std::int64_t r, float* y) const;
 
+  Weight dequantised() const;  // the same numbers as f32
+
  private:
   friend struct WeightAccess;
   struct State;

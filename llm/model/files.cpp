@@ -8,6 +8,7 @@
 #include "io/safetensors.hpp"
 #include "llm/model/config_check.hpp"
 #include "llm/model/embedded.hpp"
+#include "llm/model/stored_numbers.hpp"
 #include "llm/model/weights.hpp"
 
 namespace attend::llm {
@@ -218,7 +219,16 @@ std::int64_t ModelFiles::bytes() const {
   return sum;
 }
 
-ModelFiles::ModelFiles(const std::filesystem::path& path) : path_(path), open_(std::make_unique<Open>()) {
+bool ModelFiles::quantised() const {
+  return std::ranges::any_of(tensors_, [](const StoredTensor& t) { return t.format && !is_plain(*t.format); });
+}
+
+WeightFormat ModelFiles::loaded_format(const StoredTensor& tensor) const {
+  return compute_ == Compute::f32 && !is_plain(*tensor.format) ? WeightFormat::f32 : *tensor.format;
+}
+
+ModelFiles::ModelFiles(const std::filesystem::path& path, Compute compute)
+    : path_(path), compute_(compute), open_(std::make_unique<Open>()) {
   std::error_code error;
   if (!is_embedded(path) && !std::filesystem::exists(path, error))
     throw io::FileError(path.string() + ": there is no such file or folder");

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "attend/llm/compute.hpp"
 #include "attend/weight.hpp"
 #include "base/keyed_hash.hpp"
 #include "llm/model/config.hpp"
@@ -49,18 +50,21 @@ extern const Naming kMiniMindV1, kLlama, kGpt2, kBert;
 // nothing would use.
 class ModelFiles {
  public:
-  explicit ModelFiles(const std::filesystem::path& path);
+  explicit ModelFiles(const std::filesystem::path& path, Compute compute = Compute::file);
   ~ModelFiles();
   ModelFiles(ModelFiles&&) noexcept;
 
   const std::filesystem::path& path() const { return path_; }
   const ModelConfig& config() const { return config_; }
   const Naming& naming() const { return *naming_; }
+  Compute compute() const { return compute_; }
   const io::Gguf* gguf() const;  // null: another kind of file
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
   const StoredTensor* find_used(const std::string& name) const;       // null too if the config asks for no such tensor
   std::int64_t bytes() const;                                         // of all tensors
+  bool quantised() const;                                             // some tensors are
+  WeightFormat loaded_format(const StoredTensor& tensor) const;       // that its weights will have in memory
   const std::vector<std::string>& unused() const { return unused_; }  // tensors outside the layers that nothing uses
 
  private:
@@ -74,6 +78,7 @@ class ModelFiles {
   void complete_config();
 
   std::filesystem::path path_;
+  Compute compute_;
   std::unique_ptr<Open> open_;
   ModelConfig config_;
   const Naming* naming_ = nullptr;

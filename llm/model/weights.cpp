@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <unordered_set>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/half.hpp"
@@ -76,13 +77,19 @@ class Loader {
     return *tensor;
   }
 
+  // A weight of `data`, a part of the tensor, in the format that it has in memory.
+  Weight loaded(const StoredTensor& t, std::int64_t out, std::int64_t in, std::span<const std::byte> data) const {
+    Weight weight(*t.format, out, in, data);
+    return files_.loaded_format(t) == *t.format ? std::move(weight) : weight.dequantised();
+  }
   // A matrix of which rows [first, first + out) are wanted; `rows` in all.
   Weight rows_of(const StoredTensor& t, std::int64_t rows, std::int64_t first, std::int64_t out, std::int64_t in) {
     if (used_ != nullptr) return {};
     if (!names_.columns_first) {
       const std::int64_t row_bytes = std::ssize(t.data) / rows;
-      return {*t.format, out, in,
-              t.data.subspan(static_cast<std::size_t>(first * row_bytes), static_cast<std::size_t>(out * row_bytes))};
+      return loaded(
+          t, out, in,
+          t.data.subspan(static_cast<std::size_t>(first * row_bytes), static_cast<std::size_t>(out * row_bytes)));
     }
     const auto size = static_cast<std::size_t>(block_of(*t.format).bytes);
     std::vector<std::byte> transposed(static_cast<std::size_t>(out * in) * size);
@@ -90,7 +97,7 @@ class Loader {
       for (std::int64_t c = 0; c < in; ++c)
         std::memcpy(&transposed[static_cast<std::size_t>(r * in + c) * size],
                     &t.data[static_cast<std::size_t>(c * rows + first + r) * size], size);
-    return {*t.format, out, in, transposed};
+    return loaded(t, out, in, transposed);
   }
   std::vector<std::int64_t> matrix_shape(std::int64_t out, std::int64_t in) const {
     return names_.columns_first ? std::vector{in, out} : std::vector{out, in};
@@ -99,7 +106,7 @@ class Loader {
   Weight token_rows(std::string_view name) {
     const StoredTensor& t = get(std::string(name) + ".weight", {config_.vocabulary, config_.hidden});
     if (used_ != nullptr) return {};
-    return {*t.format, config_.vocabulary, config_.hidden, t.data};
+    return loaded(t, config_.vocabulary, config_.hidden, t.data);
   }
 
   // Vectors and tables as floats. They are plain in every file; only matrices come quantised.
@@ -183,7 +190,7 @@ class Loader {
       if (used_ != nullptr) return;
       const auto each = t.data.size() / static_cast<std::size_t>(E);
       for (std::size_t e = 0; e < experts.size(); ++e)
-        (experts[e].*where).weight = Weight(*t.format, out, in, t.data.subspan(e * each, each));
+        (experts[e].*where).weight = loaded(t, out, in, t.data.subspan(e * each, each));
     };
     part(names_.stacked_gate, width, hidden, &FeedForward::gate);
     part(names_.stacked_up, width, hidden, &FeedForward::up);
@@ -259,7 +266,7 @@ std::int64_t weights_memory(const ModelFiles& files) {
     }
     std::int64_t rows = 1;
     for (std::size_t d = 0; d + 1 < t.shape.size(); ++d) rows = checked_product("tensor", {rows, t.shape[d]});
-    sum += weight_bytes(*t.format, rows, t.shape.back());
+    sum += weight_bytes(files.loaded_format(t), rows, t.shape.back());
   }
   return sum;
 }

@@ -1,4 +1,4 @@
-// A model's weights in memory, each in the format of its file.
+// A model's weights in memory, each in the format of its file, or dequantised with Compute::f32.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ ModelInfo model_info(const std::string& name_or_path) {
 
 MemoryPlan plan_memory(const std::string& name_or_path, const ModelOptions& options) {
   check_options(options);
-  const ModelFiles files(find_model(name_or_path));
+  const ModelFiles files(find_model(name_or_path), options.compute);
   const std::int64_t context = options.context > 0 ? options.context : files.config().context;
   return plan_of(files, cache_of(options, files, context));
 }
@@ -69,7 +69,7 @@ Model& Model::operator=(Model&&) noexcept = default;
 
 Model Model::open(const std::string& name_or_path, const ModelOptions& options) {
   check_options(options);
-  OpenModel open(name_or_path, options.context);
+  OpenModel open(name_or_path, options.context, options.compute);
   if (options.warning)
     for (const std::string& text :
          {unused_warning(*open.files), context_warning("context", options.context, open.files->config())})

@@ -23,6 +23,7 @@ std::string bytes(std::int64_t n) {
 
 CacheFormat chosen_format(CacheFormat format, const ModelFiles& files) {
   if (format != CacheFormat::automatic) return format;
+  if (files.compute() == Compute::f32) return CacheFormat::f32;
   const bool all_f32 = std::all_of(files.tensors().begin(), files.tensors().end(),
                                    [](const StoredTensor& t) { return !t.format || *t.format == WeightFormat::f32; });
   return all_f32 ? CacheFormat::f32 : CacheFormat::f16;
@@ -65,11 +66,13 @@ std::string describe(const MemoryPlan& plan) {
   return text + ", work " + bytes(plan.working);
 }
 
-void check_memory(const MemoryPlan& plan) {
+void check_memory(const MemoryPlan& plan, const ModelFiles& files) {
   const auto available = available_memory();
-  if (available && plan.total() > *available)
-    throw std::runtime_error("this needs " + bytes(plan.total()) + " of memory, and " + bytes(*available) +
-                             " are free; ask for a shorter context, or take a smaller model");
+  if (!available || plan.total() <= *available) return;
+  const bool dequantised = files.quantised() && files.compute() == Compute::f32;
+  throw std::runtime_error("this needs " + bytes(plan.total()) + " of memory, and " + bytes(*available) +
+                           " are free; ask for a shorter context, or take a smaller model" +
+                           (dequantised ? ", or compute = file, which keeps weights quantised" : ""));
 }
 
 ModelInfo info_of(const ModelFiles& files) {
@@ -85,7 +88,9 @@ ModelInfo info_of(const ModelFiles& files) {
           .vocabulary = c.vocabulary,
           .context = c.context,
           .parameters = with_file_errors(files.path(), [&] { return count_parameters(c).total(); }),
-          .file_bytes = files.bytes()};
+          .file_bytes = files.bytes(),
+          .quantised = files.quantised(),
+          .compute = files.compute()};
 }
 
 std::string unused_warning(const ModelFiles& files) {
@@ -108,8 +113,8 @@ std::string context_warning(const std::string& what, std::int64_t asked, const M
                  : "what it writes beyond them may make no sense");
 }
 
-OpenModel::OpenModel(const std::string& name_or_path, std::int64_t asked)
-    : files(std::make_unique<ModelFiles>(find_model(name_or_path))),
+OpenModel::OpenModel(const std::string& name_or_path, std::int64_t asked, Compute compute)
+    : files(std::make_unique<ModelFiles>(find_model(name_or_path), compute)),
       tokenizer(load_tokenizer(*files)),
       context(asked > 0 ? asked : files->config().context) {
   (void)kernel_name();  // an ATTEND_ISA that cannot be had is the caller's fault, and said before any file's
@@ -118,7 +123,7 @@ OpenModel::OpenModel(const std::string& name_or_path, std::int64_t asked)
 }
 
 Transformer OpenModel::load(const MemoryPlan& plan, bool check, const LoadProgress& progress) {
-  if (check) check_memory(plan);
+  if (check) check_memory(plan, *files);
   Transformer model = with_file_errors(files->path(), [&] { return Transformer(*files, progress); });
   files.reset();
   return model;

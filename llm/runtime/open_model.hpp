@@ -27,7 +27,7 @@ MemoryPlan plan_memory(const ModelFiles& files, const CacheOptions& cache, std::
                        std::int64_t logits);
 std::string describe(const MemoryPlan& plan);
 // std::runtime_error when the machine has not so much.
-void check_memory(const MemoryPlan& plan);
+void check_memory(const MemoryPlan& plan, const ModelFiles& files);
 
 ModelInfo info_of(const ModelFiles& files);
 
@@ -39,7 +39,7 @@ std::string context_warning(const std::string& what, std::int64_t asked, const M
 // Files that are open, so that a plan can be made and the prompt read before the weights are loaded.
 struct OpenModel {
   // Of a name in the store or a path. `asked` is the context, 0 for the model's own.
-  OpenModel(const std::string& name_or_path, std::int64_t asked);
+  OpenModel(const std::string& name_or_path, std::int64_t asked, Compute compute = Compute::file);
   // Checks the memory, if asked to, and loads. The files are closed then.
   Transformer load(const MemoryPlan& plan, bool check, const LoadProgress& progress);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/checked.hpp"
@@ -105,6 +106,16 @@ struct Weight::State {
   WeightFormat format;
   std::int64_t out, in, tile_bytes;
   std::shared_ptr<char> tiles;
+
+  // Zeros each tile, and has `pack` fill it with the 64 rows from `first_row` on.
+  template <typename Pack>
+  void fill_tiles(const Pack& pack) {
+    parallel_for(tiles_of(out), [&](std::int64_t n, int) {
+      char* tile = tiles.get() + n * tile_bytes;
+      std::fill_n(tile, tile_bytes, char{0});
+      pack(n * kKeyTile, tile);
+    });
+  }
 };
 
 Weight::Weight() = default;
@@ -121,13 +132,24 @@ Weight::Weight(WeightFormat format, std::int64_t out, std::int64_t in, std::span
   state_.reset(new State{format, out, in, weight_tile_bytes(format, in), nullptr});
   if (bytes == 0) return;
   state_->tiles = long_lived_memory(bytes);
-  char* tiles = state_->tiles.get();
-  const std::int64_t tile_bytes = state_->tile_bytes;
-  parallel_for(tiles_of(out), [&](std::int64_t n, int) {
-    char* tile = tiles + n * tile_bytes;
-    std::fill_n(tile, tile_bytes, char{0});
-    pack_weight_tile(format, data.data(), out, in, n * kKeyTile, tile);
+  state_->fill_tiles(
+      [&](std::int64_t first_row, char* tile) { pack_weight_tile(format, data.data(), out, in, first_row, tile); });
+}
+
+Weight Weight::dequantised() const {
+  Weight floats;
+  if (!state_) return floats;
+  const std::int64_t out = state_->out, in = state_->in, bytes = weight_bytes(WeightFormat::f32, out, in);
+  floats.state_.reset(new State{WeightFormat::f32, out, in, weight_tile_bytes(WeightFormat::f32, in), nullptr});
+  if (bytes == 0) return floats;
+  floats.state_->tiles = long_lived_memory(bytes);
+  floats.state_->fill_tiles([&](std::int64_t first_row, char* tile) {
+    const std::int64_t rows = std::min(kKeyTile, out - first_row);
+    std::vector<float> numbers(static_cast<std::size_t>(rows * in));
+    for (std::int64_t r = 0; r < rows; ++r) row(first_row + r, numbers.data() + r * in);
+    pack_weight_tile(WeightFormat::f32, std::as_bytes(std::span(numbers)).data(), rows, in, 0, tile);
   });
+  return floats;
 }
 
 WeightFormat Weight::format() const {

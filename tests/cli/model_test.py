@@ -170,6 +170,57 @@ class ModelTest(GoldenModel):
         self.ok("convert", "storyteller", "s.gguf", "--type", "f16")
         self.assertRegex(self.ok("info", "s.gguf").stdout, "f16|F16")
 
+    def quantised(self):
+        """q8.gguf, and f32.gguf with the same numbers in f32."""
+        self.ok("convert", "model", "plain.gguf")
+        self.ok("convert", "plain.gguf", "q8.gguf", "--type", "q8_0")
+        self.ok("convert", "q8.gguf", "f32.gguf", "--type", "f32")
+        pathlib.Path(self.folder.name, "text.txt").write_text("the quick brown fox jumps over the lazy dog " * 20)
+
+    def test_compute_f32_gives_the_results_of_the_converted_file(self):
+        self.quantised()
+        for before, after in ((("generate",), ("abcabc", "-n", "8", "--logprobs", "3")), (("eval",), ("text.txt",)),
+                              (("look",), ("abcabc", "--json"))):
+            def result(model, *more):
+                out = self.ok(*before, model, *after, "-q", *more).stdout
+                if before == ("look",):
+                    out = json.loads(out)
+                    self.assertEqual((out.pop("model"), out.pop("compute"), out.pop("rounds_rows")),
+                                     (model, (more or ("", "file"))[1], model == "q8.gguf" and "f32" not in more))
+                return out
+            expected = result("f32.gguf")
+            self.assertEqual(result("q8.gguf", "--compute", "f32"), expected, before)
+            self.assertNotEqual(result("q8.gguf"), expected, before)
+            self.assertEqual(result("q8.gguf", "--compute", "file"), result("q8.gguf"), before)
+
+    def test_compute_reaches_every_command_and_its_memory(self):
+        self.quantised()
+        # ffn_down has 12 columns and is F16 in q8.gguf: it stays so, since it is multiplied in f32 either way.
+        for command, more in ((("info",), {}), (("generate", "abc", "-n", "1"), {}), (("eval", "text.txt"), {}),
+                              (("chat", "--template", "chatml", "-n", "1"), {"input": "abc\n"})):
+            for compute, expected in ((), "33 KiB"), (("--compute", "file"), "33 KiB"), (("--compute", "f32"), "116 KiB"):
+                result = self.ok(command[0], "q8.gguf", *command[1:], *compute, **more)
+                weights = re.search(r"weights ([\d.]+ \w+)", result.stdout + result.stderr).group(1)
+                self.assertEqual(weights, expected, command)
+        text = self.ok("look", "q8.gguf", "abc", "-q").stdout
+        self.assertIn("rows are rounded to int8 before each product", text)
+        self.assertIn("--compute f32", text)
+        text = self.ok("look", "q8.gguf", "abc", "-q", "--compute", "f32").stdout
+        self.assertIn("compute f32: the quantised weights were dequantised on loading", text)
+        self.assertNotIn("rounded", text)
+        self.assertNotIn("compute", self.ok("look", "f32.gguf", "abc", "-q").stdout)
+        self.assertIn("--compute is 'f32', and gpt-3 is a known shape", self.attend("info", "gpt-3", "--compute", "f32").stderr)
+        served = self.attend("chat", "--server", "http://127.0.0.1:1", "--compute", "f32")
+        self.assertEqual((served.returncode, "start 'attend serve' with --compute" in served.stderr), (2, True), served.stderr)
+
+    def test_compute_is_file_or_f32(self):
+        for command in (("generate", "model", "a"), ("chat", "model"), ("look", "model", "a"), ("eval", "model", "x"),
+                        ("embed", "model", "a"), ("serve", "model"), ("explore", "model"), ("info", "model")):
+            result = self.attend(*command, "--compute", "f16")
+            self.assertEqual(result.returncode, 2, command)
+            for words in ("--compute", "f16", "file", "f32"):
+                self.assertIn(words, result.stderr, command)
+
     def test_a_pth_is_read_back(self):
         folder = pathlib.Path(self.folder.name, "out")
         folder.mkdir()

@@ -3,17 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <string>
 #include <vector>
 
 #include "golden_models.hpp"
 #include "llm/model/export.hpp"
 #include "llm/model/stored_numbers.hpp"
-#include "llm/train/model_weights.hpp"
-#include "support/weights.hpp"
-#include "train_tiny.hpp"
-#include "training_files.hpp"
+#include "quantised_model.hpp"
 
 namespace attend::llm::test {
 namespace {
@@ -21,42 +17,6 @@ namespace {
 using attend::test::TestWeight;
 
 constexpr WeightFormat kTargets[] = {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0};
-
-// A GGUF file of a small model whose matrices are in one format, and what their numbers are.
-class QuantisedModel {
- public:
-  explicit QuantisedModel(WeightFormat format) {
-    ModelConfig config = tiny("qwen2");
-    config.vocabulary = 64, config.hidden = 256, config.head_dim = 64, config.feed_forward = 256, config.layers = 1;
-    Network network(config, {.tokens = 1});
-    fill(network);
-    write_model(folder_.path(), config, network.layout(), network.parameters());
-    write_tokenizer(folder_.path(), 64);
-    export_gguf(ModelFiles(folder_.path()), folder_.path() / "plain.gguf");
-    const io::Gguf plain(folder_.path() / "plain.gguf");
-    std::vector<io::GgufTensor> tensors = plain.tensors();
-    for (io::GgufTensor& t : tensors) {
-      if (t.shape.size() < 2) continue;
-      const TestWeight& weight = weights.emplace_back(format, t.shape[0], t.shape[1], weights.size() + 5);
-      t.type = ggml_number(format);
-      t.data = weight.bytes;
-    }
-    std::vector<io::GgufEntry> entries;
-    for (std::size_t n = 0; n < plain.values().size(); ++n)
-      entries.push_back({std::string(plain.values()[n].first), io::GgufType::array, plain.stored_value(n)});
-    entries.push_back({"general.file_type", io::GgufType::u32, std::int64_t{99}});
-    entries.push_back({"test.u16", io::GgufType::u16, std::int64_t{7}});
-    entries.push_back({"test.f64", io::GgufType::f64, 0.1});
-    io::write_gguf(path(), entries, tensors);
-  }
-  fs::path path() const { return folder_.path() / "model.gguf"; }
-  fs::path other(const std::string& name) const { return folder_.path() / name; }
-
-  std::deque<TestWeight> weights;  // of the matrices, in the order of the file
-
- private:
-  TempFolder folder_;
-};
 
 // Half a step of the format; q8_0 has 127 steps of the largest number of 32, and a scale of 11 bits, fewer below 2^-14.
 double bound_of(WeightFormat format, double value, double largest) {

@@ -15,7 +15,7 @@ namespace attend::llm {
 
 class Model;
 
-// How keys and values are kept. automatic: f32 beside f32 weights, else f16.
+// How keys and values are kept. automatic: f32 with f32 weights or Compute::f32, else f16.
 enum class CacheFormat { automatic, f32, f16, bf16, int8 };
 
 struct EngineOptions {

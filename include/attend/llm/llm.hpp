@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/llm/chat_template.hpp"
+#include "attend/llm/compute.hpp"
 #include "attend/llm/engine.hpp"
 #include "attend/llm/look.hpp"
 #include "attend/llm/model.hpp"

@@ -12,6 +12,7 @@
 
 #include "attend/export.h"
 #include "attend/llm/chat_template.hpp"
+#include "attend/llm/compute.hpp"
 #include "attend/llm/engine.hpp"
 #include "attend/llm/sampling.hpp"
 #include "attend/llm/tokenizer.hpp"
@@ -28,6 +29,10 @@ struct ModelInfo {
   std::int64_t context = 0;  // tokens it was made for
   std::int64_t parameters = 0;
   std::int64_t file_bytes = 0;  // of all tensors
+  bool quantised = false;       // some weights of the file are
+  Compute compute = Compute::file;
+  // Products read rows that are rounded to int8: attention weights and logits differ from those of an f32 pass.
+  bool rounds_rows() const { return quantised && compute == Compute::file; }
 };
 
 // Bytes by what they are for, known before anything is loaded.
@@ -39,6 +44,7 @@ struct MemoryPlan {
 struct ModelOptions {
   std::int64_t context = 0;  // longest sequence; 0: what the model was made for
   CacheFormat cache = CacheFormat::automatic;
+  Compute compute = Compute::file;
   std::int64_t stream = 0;   // text without end: keep the first tokens and the last so many; 0: the context is the end
   bool check_memory = true;  // refuse before loading when there is not enough
   std::function<void(std::int64_t done, std::int64_t all)> progress{};  // of loading, in bytes; may throw to stop it
