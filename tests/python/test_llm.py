@@ -44,6 +44,30 @@ def test_says_what_it_is(folder, model):
     assert llm.free_memory() > 0
 
 
+def test_compute_f32_is_the_converted_file(folder, tmp_path):
+    plain, q8, f32 = (tmp_path / f"{name}.gguf" for name in ("plain", "q8", "f32"))
+    program("convert", folder, plain)
+    program("convert", plain, q8, "--type", "q8_0")
+    program("convert", q8, f32, "--type", "f32")
+    expected, rounded, exact = llm.Model(f32), llm.Model(q8), llm.Model(q8, compute="f32")
+    assert [(m.info.quantised, m.info.compute, m.info.rounds_rows) for m in (expected, rounded, exact)] == [
+        (False, "file", False), (True, "file", True), (True, "f32", False)]
+    assert np.array_equal(exact.logits("abcabc"), expected.logits("abcabc"))
+    assert not np.array_equal(rounded.logits("abcabc"), expected.logits("abcabc"))
+    assert exact.memory == llm.plan_memory(q8, compute="f32") and exact.memory.cache == expected.memory.cache
+    assert exact.memory.weights > rounded.memory.weights == llm.plan_memory(q8).weights
+    weights = attend.look(expected, "abcabc").weights(1, 2)
+    for seen in (attend.look(exact, "abcabc"), attend.look(q8, "abcabc", compute="f32"), attend.look(exact, "abcabc", compute="f32")):
+        assert np.array_equal(seen.weights(1, 2), weights)
+    assert not np.array_equal(attend.look(q8, "abcabc").weights(1, 2), weights)
+    for call in (lambda: llm.Model(q8, compute="f16"), lambda: llm.plan_memory(q8, compute="f16"),
+                 lambda: attend.look(q8, "abc", compute="f16")):
+        with pytest.raises(attend.InvalidArgument, match="compute is 'f16', expected file .* or f32"):
+            call()
+    with pytest.raises(attend.InvalidArgument, match="the model was opened with 'file'"):
+        attend.look(rounded, "abc", compute="f32")
+
+
 def test_is_imported_when_asked_for():
     script = "import sys, attend; print('attend.llm' in sys.modules, attend.llm.Model.__name__, 'attend.llm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

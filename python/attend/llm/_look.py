@@ -343,13 +343,16 @@ class Look:
 
 def look(model: Union[Model, str, None], text: Union[str, Sequence[int], np.ndarray], *, keep: bool = True,
          layers: Optional[Sequence[int]] = None, losses: bool = False, sinks: int = 1, memory_limit: int = 0,
-         **switches: Any) -> Look:
+         compute: Optional[str] = None, **switches: Any) -> Look:
     """Runs a text through a model and looks at its attention: weights, statistics, kinds of heads, next tokens.
 
     model: an llm.Model, or what llm.Model() takes. text: a text, or token ids.
     keep: queries, keys and values, for maps and weights; ``layers``: of these layers alone.
     losses: of every token, for Look.losses and Look.against. sinks: so many first tokens count as sinks.
     memory_limit: bytes; more is refused with a sentence. 0: half of what is free.
+    compute: "file" or "f32", as llm.Model takes it, for a model that this call opens; an llm.Model has its own. With a
+        quantised model and "file" (the default) rows are rounded to int8 before each product, and weights differ from those
+        of an f32 pass.
 
     Switches edit the forward pass, for all heads, or with @LAYER or @LAYER.HEAD behind the value for some; a list has
     several: scale="off", temperature=2, mask="window:64" (full, causal, sinks:4+64), padding="3-7",
@@ -359,7 +362,10 @@ def look(model: Union[Model, str, None], text: Union[str, Sequence[int], np.ndar
     >>> attend.look(plain.model, "one two three one two", knock="zero@1.2").against(plain).kl
     """
     if not isinstance(model, Model):
-        model = Model(model) if model is not None else Model()
+        model = Model(model, compute="file" if compute is None else compute)
+    elif compute is not None and compute != model.info.compute:
+        raise InvalidArgument(f"compute is {compute!r}, and the model was opened with {model.info.compute!r}: open it with "
+                              f"llm.Model(..., compute={compute!r})")
     edits = []
     for name, values in switches.items():
         if name not in _SWITCHES:

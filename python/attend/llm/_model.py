@@ -41,6 +41,9 @@ class ModelInfo:
     context: int  #: tokens it was made for
     parameters: int
     file_bytes: int  #: of all tensors
+    quantised: bool  #: some weights of the file are
+    compute: str  #: "file" or "f32", as Model(compute=...)
+    rounds_rows: bool  #: quantised, and compute is "file": weights and logits differ from those of an f32 pass
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,14 @@ def model_info(name_or_path: Any) -> ModelInfo:
     return ModelInfo(**_core.model_info(arguments.path_bytes(name_or_path, "name_or_path")))
 
 
-def plan_memory(name_or_path: Any, *, context: Optional[int] = None, cache: str = "auto", keep_last: int = 0) -> MemoryPlan:
+def plan_memory(name_or_path: Any, *, context: Optional[int] = None, cache: str = "auto", keep_last: int = 0,
+                compute: str = "file") -> MemoryPlan:
     """What Model() with the same arguments would take; reads the headers of the files alone.
 
     >>> llm.plan_memory("model.gguf", context=4096).total < llm.free_memory()
     """
     return MemoryPlan(**_core.plan_memory(arguments.path_bytes(name_or_path, "name_or_path"),
-                                          *_sizes(context, cache, keep_last)))
+                                          *_sizes(context, cache, compute, keep_last)))
 
 
 def free_memory() -> int:
@@ -88,9 +92,9 @@ def free_memory() -> int:
     return _core.free_memory()
 
 
-def _sizes(context: Optional[int], cache: str, keep_last: int) -> tuple:
+def _sizes(context: Optional[int], cache: str, compute: str, keep_last: int) -> tuple:
     return (0 if context is None else arguments.number(context, "context", 1), arguments.text(cache, "cache"),
-            arguments.number(keep_last, "keep_last", 0))
+            arguments.text(compute, "compute"), arguments.number(keep_last, "keep_last", 0))
 
 
 class Model:
@@ -103,8 +107,11 @@ class Model:
     name_or_path: a pulled model's name (llm.models()), a .gguf or .pth file, or a Hugging Face folder; "storyteller" is the
         model inside the package. None: of the pulled ones that generate text the last, else "storyteller".
     context: the longest sequence, prompt and answer together; None: what the model was made for.
-    cache: keys and values are kept as "f32", "f16", "bf16" or "int8"; "auto": f32 beside f32 weights, else f16.
+    cache: keys and values are kept as "f32", "f16", "bf16" or "int8"; "auto": f32 with f32 weights or
+        compute="f32", else f16.
     keep_last: for text without end: of each sequence the first tokens and the last so many are kept. 0: all.
+    compute: "file": weights keep the format of their file; with quantised ones, rows are rounded to int8 before each
+        product. "f32": they are dequantised on loading and products are computed in f32: more memory, no such rounding.
     check_memory: refuse, before loading, what the machine has no memory for (RuntimeError).
     progress: called with the bytes loaded so far and all of them; an exception in it ends the loading.
 
@@ -117,10 +124,11 @@ class Model:
     """
 
     def __init__(self, name_or_path: Any = None, *, context: Optional[int] = None, cache: str = "auto", keep_last: int = 0,
-                 check_memory: bool = True, progress: Optional[Callable[[int, int], None]] = None) -> None:
+                 compute: str = "file", check_memory: bool = True,
+                 progress: Optional[Callable[[int, int], None]] = None) -> None:
         named = default_model() if name_or_path is None else name_or_path
-        self._core = _core.open_model(arguments.path_bytes(named, "name_or_path"), *_sizes(context, cache, keep_last),
-                                      bool(check_memory), progress, lambda text: warnings.warn(text, stacklevel=3))
+        self._core = _core.open_model(arguments.path_bytes(named, "name_or_path"),
+                                      *_sizes(context, cache, compute, keep_last), bool(check_memory), progress, lambda text: warnings.warn(text, stacklevel=3))
         self._tokenizer = Tokenizer(self._core.tokenizer)
 
     # --- what it is ---

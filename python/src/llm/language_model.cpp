@@ -45,6 +45,9 @@ nb::dict fields(const llm::ModelInfo& info) {
   named["context"] = info.context;
   named["parameters"] = info.parameters;
   named["file_bytes"] = info.file_bytes;
+  named["quantised"] = info.quantised;
+  named["compute"] = name(info.compute);
+  named["rounds_rows"] = info.rounds_rows();
   return named;
 }
 
@@ -67,10 +70,15 @@ nb::object array_of(std::vector<float> rows, Number columns) {
   return nb::cast(nb::ndarray<nb::numpy, float>(data, 2, shape.data(), owner));
 }
 
-std::shared_ptr<Session> open_model(const nb::bytes& name, Number context, const std::string& cache, Number stream,
-                                    bool check_memory, const nb::object& progress, const nb::object& warning) {
-  llm::ModelOptions options{
-      .context = context, .cache = cache_named(cache), .stream = stream, .check_memory = check_memory};
+llm::ModelOptions model_options(Number context, const std::string& cache, const std::string& compute, Number stream) {
+  return {.context = context, .cache = cache_named(cache), .compute = llm::compute_named(compute), .stream = stream};
+}
+
+std::shared_ptr<Session> open_model(const nb::bytes& name, Number context, const std::string& cache,
+                                    const std::string& compute, Number stream, bool check_memory,
+                                    const nb::object& progress, const nb::object& warning) {
+  llm::ModelOptions options = model_options(context, cache, compute, stream);
+  options.check_memory = check_memory;
   options.progress = [&](Number done, Number all) {
     const GilAcquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -161,16 +169,15 @@ void bind_language_model(nb::module_& m) {
       .def("logits", &logits, "tokens"_a, "last"_a)
       .def("embed", &embed, "texts"_a)
       .def("perplexity", &perplexity, "tokens"_a, "window"_a);
-  m.def("open_model", &open_model, "name"_a, "context"_a, "cache"_a, "stream"_a, "check_memory"_a, "progress"_a.none(),
-        "warning"_a);
+  m.def("open_model", &open_model, "name"_a, "context"_a, "cache"_a, "compute"_a, "stream"_a, "check_memory"_a,
+        "progress"_a.none(), "warning"_a);
   m.def("model_info", [](const nb::bytes& name) { return fields(llm::model_info(text_of(name))); }, "name"_a);
   m.def(
       "plan_memory",
-      [](const nb::bytes& name, Number context, const std::string& cache, Number stream) {
-        return fields(
-            llm::plan_memory(text_of(name), {.context = context, .cache = cache_named(cache), .stream = stream}));
+      [](const nb::bytes& name, Number context, const std::string& cache, const std::string& compute, Number stream) {
+        return fields(llm::plan_memory(text_of(name), model_options(context, cache, compute, stream)));
       },
-      "name"_a, "context"_a, "cache"_a, "stream"_a);
+      "name"_a, "context"_a, "cache"_a, "compute"_a, "stream"_a);
   m.def("free_memory", &llm::free_memory);
 }
 
