@@ -58,6 +58,8 @@ export function showHead() {
     if (about) {
       const gqa = about.kv_heads < about.heads ? t("model_gqa", {kv: about.kv_heads}) : "";
       model.replaceChildren(t("model_line", {...about, gqa}), about.parameters ? t("model_size", {parameters: parameters(about.parameters)}) : "");
+      if (about.rounds_rows) model.append(el("span", {title: t("model_rounded_hint")}, t("model_rounded")));
+      else if (about.compute && about.compute !== "file") model.append(t("model_compute", about));
       if (data.live === false) model.append(el("em", {}, ` — ${t("embedded_note")}`));
     }
     const names = data.about?.parts ?? [];

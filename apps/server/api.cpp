@@ -15,6 +15,7 @@ std::string model_json(const ServedModel& model) {
   object.string("owned_by", "attend");
   object.number("context", model.context());
   object.string("task", model.generates() ? "generate" : "embed");
+  object.string("compute", name(model.compute()));
   return object.text();
 }
 

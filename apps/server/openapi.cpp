@@ -15,7 +15,7 @@ constexpr const char* kSchemas = R"json({
   "Model": {"type": "object", "required": ["id", "object", "created", "owned_by"], "properties": {"id": {"type": "string"},
     "object": {"type": "string", "enum": ["model"]}, "created": {"type": "integer"}, "owned_by": {"type": "string"},
     "context": {"type": "integer", "description": "Tokens of the longest sequence"},
-    "task": {"type": "string", "enum": ["generate", "embed"]}}},
+    "task": {"type": "string", "enum": ["generate", "embed"]}, "compute": {"type": "string", "enum": ["file", "f32"]}}},
   "Models": {"type": "object", "required": ["object", "data"], "properties": {"object": {"type": "string", "enum": ["list"]},
     "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
   "Usage": {"type": "object", "required": ["prompt_tokens", "total_tokens"], "properties": {"prompt_tokens": {"type": "integer"},

@@ -78,6 +78,7 @@ ServedModel::ServedModel(std::string id, llm::OpenModel open, const ServeLimits&
                          const llm::LoadProgress& progress)
     : id_(std::move(id)),
       created_(static_cast<std::int64_t>(std::time(nullptr))),
+      compute_(open.files->compute()),
       context_(open.context),
       tokenizer_(std::move(open.tokenizer)),
       limits_(open.files->config().causal ? completed(limits, context_) : limits),

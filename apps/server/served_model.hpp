@@ -60,6 +60,7 @@ class ServedModel {
   const llm::Tokenizer& tokenizer() const { return tokenizer_; }
   const llm::ModelConfig& config() const { return transformer_.config(); }
   bool generates() const { return config().causal; }
+  llm::Compute compute() const { return compute_; }
   std::int64_t context() const { return context_; }
   std::int64_t created() const { return created_; }  // seconds since 1970
   const ServeLimits& limits() const { return limits_; }
@@ -106,6 +107,7 @@ class ServedModel {
 
   const std::string id_;
   const std::int64_t created_;
+  const llm::Compute compute_;
   std::int64_t context_;
   llm::Tokenizer tokenizer_;
   std::optional<llm::ChatTemplate> chat_template_;

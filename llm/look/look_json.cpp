@@ -162,6 +162,8 @@ std::string model_json(const Model& model, const std::string& name) {
   shape.number("vocabulary", info.vocabulary);
   shape.number("context", model.context());
   shape.number("parameters", info.parameters);
+  shape.string("compute", llm::name(info.compute));
+  shape.truth("rounds_rows", info.rounds_rows());
   shape.truth("causal", info.generates);
   shape.string("positions", info.family == "gpt2" || info.family == "bert" ? "added" : "rope");
   return shape.text();

@@ -229,3 +229,16 @@ def test_32k_tokens_are_explored(chromium):
         context.close()
         if server:
             server.stop()
+
+
+def test_a_quantised_model_says_that_rows_are_rounded(chromium):
+    for arguments, words in (((), "rows rounded to int8"), (("--compute", "f32"), "compute f32")):
+        server = Server(*arguments)
+        try:
+            context = chromium.new_context(locale="en-US")
+            page = Explorer(context, server.url).open()
+            assert words in page.page.inner_text("#model")
+            assert ("--compute f32" in (page.page.locator("#model span").get_attribute("title") or "")) if not arguments else True
+            context.close()
+        finally:
+            server.stop()

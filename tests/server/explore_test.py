@@ -17,7 +17,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import Server, write_encoder, write_model
+from tiny_model import Server, write_encoder, write_model, write_quantised
 
 PROGRAM = ""
 TEXT = "the cat sat on the mat"
@@ -198,6 +198,20 @@ class ExploreTest(unittest.TestCase):
             status, _, answer = self.server.ask("GET", f"/explore/v1/runs/{run}/map?{''.join(asked)}")
             self.assertLess(status, 500, (asked, answer))
         self.get("/explore/v1/about")
+
+    def test_says_how_the_weights_are_computed(self):
+        quantised = write_quantised(PROGRAM, self.model, pathlib.Path(self.folder.name, "q8.gguf"))
+        cells = {}
+        for arguments, expected in (((self.model,), ("file", False)), ((quantised,), ("file", True)),
+                                    ((quantised, "--compute", "f32"), ("f32", False))):
+            server = self.start(*arguments)
+            about = server.ask("GET", "/explore/v1/about")[2]["model"]
+            self.assertEqual((about["compute"], about["rounds_rows"]), expected)
+            run = server.ask("POST", "/explore/v1/runs", {"text": TEXT})[2]
+            cell = server.ask("GET", f"/explore/v1/runs/{run['run']}/cell?layer=1&head=0&query=9&key=1")[2]
+            cells[expected] = cell["weight"]
+            self.assertEqual(server.stop(), 0)
+        self.assertNotEqual(cells["file", True], cells["f32", False])
 
     def test_a_model_that_embeds_sees_both_ways_and_expects_nothing(self):
         server = self.start(write_encoder(pathlib.Path(self.folder.name, "encoder")))

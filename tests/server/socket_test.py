@@ -21,7 +21,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from tiny_model import FORMS, TEMPLATE, Server, write_encoder, write_model
+from tiny_model import FORMS, Server, TEMPLATE, write_encoder, write_model, write_quantised
 
 PROGRAM = ""
 CHAT = "/v1/chat/completions"
@@ -94,6 +94,20 @@ class ServerTest(unittest.TestCase):
 
 
 class ApiTest(ServerTest):
+    def test_models_say_how_they_compute(self):
+        self.assertEqual(self.server.ask("GET", "/v1/models/tiny")[2]["compute"], "file")
+        quantised = write_quantised(PROGRAM, self.model, pathlib.Path(self.folder.name, "q8.gguf"))
+        chosen = {}
+        for compute in ("file", "f32"):
+            server = Server(PROGRAM, quantised, "--compute", compute, env=self.env)
+            self.assertEqual(server.ask("GET", "/v1/models")[2]["data"][0]["compute"], compute)
+            page = server.ask("GET", "/explore/v1/about")[2]["model"]
+            self.assertEqual((page["compute"], page["rounds_rows"]), (compute, compute == "file"))
+            asked = {"prompt": "the cat", "max_tokens": 4, "logprobs": 2, "temperature": 0}
+            chosen[compute] = server.ask("POST", "/v1/completions", asked)[2]["choices"][0]["logprobs"]["token_logprobs"]
+            self.assertEqual(server.stop(), 0)
+        self.assertNotEqual(chosen["file"], chosen["f32"])
+
     def test_models(self):
         status, headers, models = self.server.ask("GET", "/v1/models")
         self.assertEqual(status, 200)

@@ -51,6 +51,14 @@ def write_model(folder, context=1024, template=TEMPLATE, special=("<|im_start|>"
     return folder
 
 
+def write_quantised(program, model, path):
+    """The model in a GGUF file whose matrices are quantised."""
+    plain = pathlib.Path(path).with_suffix(".plain.gguf")
+    subprocess.run([program, "convert", model, plain], check=True, capture_output=True, timeout=120)
+    subprocess.run([program, "convert", plain, path, "--type", "q8_0"], check=True, capture_output=True, timeout=120)
+    return path
+
+
 def write_encoder(folder):
     """A model that embeds; one letter a token."""
     shutil.copytree(GOLDEN / "bert", folder)
