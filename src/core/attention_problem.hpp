@@ -114,6 +114,8 @@ struct AttentionProblem {
   const Operand* dout;
   const float* lse_in;  // [B, H, M]
   const float* delta;   // [B, H, M]: sum over e of dout * out
+  // [B, H, M]: delta without the rounding of a bf16 or f16 output, for gradients that are stored in f32; null: delta
+  const float* wide_delta;
   Operand dk, dv;
 };
 

@@ -32,6 +32,11 @@ struct BiasPlace {
   std::int64_t token_step, head_step, key_step;
 };
 
+// Of a row, over some keys: sum of weight * gradient of the weight, and sum of weights.
+struct DeltaSums {
+  double delta = 0, weights = 0;
+};
+
 // Where a tile's part of the gradient of a bias by distance goes: key j0 + c and token i at [c + M - 1 - i].
 struct DistanceSums {
   double* sums;  // null: not asked for
@@ -107,6 +112,9 @@ struct KernelTable {
   void (*store_dq)(const AttentionProblem&, const Operand& dq, const RowRange&, const float* sums);
   void (*bias_gradient)(const AttentionProblem&, const KeyTile&, const RowRange&, const BiasPlace&, double* sums,
                         void* memory, void* scratch);
+  // Adds a tile's part to `sums`, one for each row of the range. Computes in f32, as bias_gradient does.
+  void (*delta_sums)(const AttentionProblem&, const KeyTile&, const RowRange&, DeltaSums* sums, void* memory,
+                     void* scratch);
 
   // Rows [row, row + rows) of columns [n0, n1), n0 a multiple of kKeyTile; `packed` holds these columns of b, tile by
   // tile, or is null.

@@ -342,21 +342,49 @@ void backward_bias(const AttentionProblem& p, const KernelTable& table, const Mu
   });
 }
 
+// The weight of the sink of row `at` of [B, H, M].
+double sink_weight(const AttentionProblem& p, std::int64_t at) {
+  const float lse = p.lse_in[at];
+  if (!lse_suffices(lse)) return static_cast<double>(p.softmax_rows[at].sink);
+  return std::exp(static_cast<double>(p.sinks[at / p.M % p.H]) - static_cast<double>(lse));
+}
+
 // d(sink) = - sum over rows of the sink's weight times delta.
-void backward_sinks(const AttentionProblem& p, const MutableView& dsinks) {
+void backward_sinks(const AttentionProblem& p, const float* deltas, const MutableView& dsinks) {
   for (std::int64_t h = 0; h < p.H; ++h) {
     double sum = 0;
     for (std::int64_t b = 0; b < p.B; ++b)
       for (std::int64_t i = 0; i < p.M; ++i) {
         const std::int64_t at = (b * p.H + h) * p.M + i;
-        const double delta = static_cast<double>(p.delta[at]);
-        if (delta == 0) continue;
-        const float lse = p.lse_in[at];
-        sum -= delta * (lse_suffices(lse) ? std::exp(static_cast<double>(p.sinks[h]) - static_cast<double>(lse))
-                                          : static_cast<double>(p.softmax_rows[at].sink));
+        const double delta = static_cast<double>(deltas[at]);
+        if (delta != 0) sum -= delta * sink_weight(p, at);
       }
     store(dsinks, 0, h, 0, 0, sum);
   }
+}
+
+// delta = sum over keys of weight * dw, from weights recomputed in f32: dout . out carries the rounding of a bf16 or
+// f16 output. Where the LSE is of more keys than the problem has, only the output knows the whole row: where the
+// weights do not sum to 1, delta stays dout . out. Below kOtherShare that costs less than the rounding it avoids.
+void fill_wide_delta(const AttentionProblem& p, const KernelTable& table, float* wide_delta) {
+  constexpr double kOtherShare = 0x1p-12;
+  const std::int64_t pieces = divide_up(p.M * p.G, kRowsPerPiece), tiles = divide_up(p.N, kKeyTile);
+  const BackwardMemory memory(p, table, kRowsPerPiece);
+  parallel_for(p.B * p.Hk * pieces, memory.workers(), [&](std::int64_t item, int worker) {
+    const RowRange range = piece_of(p, item / pieces, item % pieces);
+    std::array<DeltaSums, kRowsPerPiece> sums{};
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      if (job_stops()) return;
+      table.delta_sums(p, {range.b, range.hk, tile * kKeyTile}, range, sums.data(), memory.tile.of(worker),
+                       memory.scratch.of(worker));
+    }
+    for (std::int64_t row = range.begin; row < range.end; ++row) {
+      const DeltaSums& sum = sums[static_cast<std::size_t>(row - range.begin)];
+      const std::int64_t at = (range.b * p.H + range.hk * p.G + row % p.G) * p.M + row / p.G;
+      const double weights = sum.weights + (p.sinks ? sink_weight(p, at) : 0);
+      wide_delta[at] = std::abs(1 - weights) <= kOtherShare ? static_cast<float>(sum.delta) : p.delta[at];
+    }
+  });
 }
 
 void zero(const std::optional<MutableView>& x) {
@@ -380,7 +408,10 @@ void run_attention_backward(const AttentionCall& call, const View& dout, const V
   p.dv = operand_of(gradients.dv);
   const std::int64_t rows_in_all = checked_product("lse", {p.B, p.H, p.M});
   const Buffer<float> lse_rows(rows_in_all), delta(rows_in_all);
-  const Buffer<SoftmaxRow> softmax_rows(rows_in_all);
+  const bool half = call.q.dtype == DType::bf16 || call.q.dtype == DType::f16;
+  const bool wide = half && (gradients.dbias || gradients.dsinks || gradients.ddistance_bias);
+  const Buffer<float> wide_delta(wide ? rows_in_all : 0);
+  const Buffer<SoftmaxRow> softmax_rows(rows_in_all), float_rows(wide || gradients.dbias ? rows_in_all : 0);
   load_lse(lse, lse_rows.data());
   p.lse_in = lse_rows.data();
   fill_softmax_rows(p, p.lse_in, false, whole, softmax_rows.data());
@@ -394,12 +425,16 @@ void run_attention_backward(const AttentionCall& call, const View& dout, const V
     table.delta_rows(p, {head / p.Hk, head % p.Hk, begin, std::min(call.rows(), begin + kRowsPerPiece)}, delta.data(),
                      scratch.of(worker));
   });
-  backward_qkv(p, table, operand_of(gradients.dq), gradients.ddistance_bias);
-  if (gradients.dsinks) backward_sinks(p, *gradients.dsinks);
-  if (gradients.dbias) {
-    fill_softmax_rows(p, p.lse_in, true, whole, softmax_rows.data());
-    backward_bias(p, table, *gradients.dbias);
+  AttentionProblem in_floats = p;  // scores computed in f32, whatever the inputs are
+  in_floats.softmax_rows = float_rows.data();
+  if (wide || gradients.dbias) fill_softmax_rows(p, p.lse_in, true, whole, float_rows.data());
+  if (wide) {
+    fill_wide_delta(in_floats, table, wide_delta.data());
+    in_floats.delta = p.wide_delta = wide_delta.data();
   }
+  backward_qkv(p, table, operand_of(gradients.dq), gradients.ddistance_bias);
+  if (gradients.dsinks) backward_sinks(p, in_floats.delta, *gradients.dsinks);
+  if (gradients.dbias) backward_bias(in_floats, table, *gradients.dbias);
   call.rule.rethrow();
 }
 

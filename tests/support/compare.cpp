@@ -117,6 +117,37 @@ void compare_lse(const Shape& shape, const std::vector<double>& got, const std::
   if (worst.failures > 0) failures.push_back(text.describe(worst));
 }
 
+// Holds gradients to their bounds. u_out: the rounding of the output that delta is computed from.
+struct GradientCheck {
+  double u, u_out;
+  std::vector<std::string>& failures;
+
+  void run(const char* what, const Shape& shape, const std::vector<double>& got, const std::vector<double>& wanted,
+           const std::vector<double>& naive_values, DType stored, const std::vector<double>& noise,
+           const std::vector<double>& delta, int64_t matrix) const {
+    if (got.empty()) return;
+    const int64_t row = std::max<int64_t>(1, std::ssize(got) / std::max<int64_t>(1, std::ssize(noise)));
+    Comparison{what, shape, got, wanted, naive_values, stored, kBackward, matrix}.run(
+        failures,
+        [&](int64_t n) {
+          const double by_delta = delta.empty() ? 0 : kDelta * u_out * delta[at(n / row)];
+          return kNoise * u * (noise[at(n / row)] + std::abs(wanted[at(n)])) + by_delta;
+        },
+        no_limit);
+  }
+
+  // Those that are stored in f32, whatever the inputs are.
+  void run_wide(const Problem& problem, const Truth& truth, const Results& naive, const Computed& computed) const {
+    const DType wide = computed.dtype == DType::f64 ? DType::f64 : DType::f32;
+    const Results& expected = truth.results;
+    const Magnitudes& size = truth.magnitudes;
+    run("dbias", problem.bias_shape, computed.dbias, expected.dbias, naive.dbias, wide, size.dbias, size.dbias_delta,
+        std::ssize(expected.dbias));
+    run("dsinks", {1, problem.info.H, 1, 1}, computed.dsinks, expected.dsinks, naive.dsinks, wide, size.dsinks,
+        size.dsinks_delta, problem.info.H);
+  }
+};
+
 }  // namespace
 
 double unit_roundoff(DType dtype) {
@@ -149,28 +180,19 @@ std::vector<std::string> compare(const Problem& problem, const Truth& truth, con
       });
   if (!computed.lse.empty()) compare_lse(problem.lse_shape(), computed.lse, expected.lse, failures);
 
-  const auto gradient = [&](const char* what, const Shape& shape, const std::vector<double>& got,
-                            const std::vector<double>& wanted, const std::vector<double>& naive_values, DType stored,
-                            const std::vector<double>& noise, const std::vector<double>& delta, int64_t matrix) {
-    if (got.empty()) return;
-    const int64_t row = std::max<int64_t>(1, std::ssize(got) / std::max<int64_t>(1, std::ssize(noise)));
-    Comparison{what, shape, got, wanted, naive_values, stored, kBackward, matrix}.run(
-        failures,
-        [&](int64_t n) {
-          const double by_delta = delta.empty() ? 0 : kDelta * u_out * delta[at(n / row)];
-          return kNoise * u * (noise[at(n / row)] + std::abs(wanted[at(n)])) + by_delta;
-        },
-        no_limit);
-  };
-  gradient("dq", problem.q_shape(), computed.dq, expected.dq, naive.dq, dtype, size.dq, size.dq_delta, c.M * c.D);
-  gradient("dk", problem.k_shape(), computed.dk, expected.dk, naive.dk, dtype, size.dk, size.dk_delta, c.N * c.D);
-  gradient("dv", problem.v_shape(), computed.dv, expected.dv, naive.dv, dtype, size.dv, {}, c.N * c.E);
-  // These are stored in f32, whatever the inputs are.
-  const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
-  gradient("dbias", problem.bias_shape, computed.dbias, expected.dbias, naive.dbias, wide, size.dbias, size.dbias_delta,
-           std::ssize(expected.dbias));
-  gradient("dsinks", {1, c.H, 1, 1}, computed.dsinks, expected.dsinks, naive.dsinks, wide, size.dsinks,
-           size.dsinks_delta, c.H);
+  const GradientCheck gradient{u, u_out, failures};
+  gradient.run("dq", problem.q_shape(), computed.dq, expected.dq, naive.dq, dtype, size.dq, size.dq_delta, c.M * c.D);
+  gradient.run("dk", problem.k_shape(), computed.dk, expected.dk, naive.dk, dtype, size.dk, size.dk_delta, c.N * c.D);
+  gradient.run("dv", problem.v_shape(), computed.dv, expected.dv, naive.dv, dtype, size.dv, {}, c.N * c.E);
+  gradient.run_wide(problem, truth, naive, computed);
+  return failures;
+}
+
+std::vector<std::string> compare_wide_gradients(const Problem& problem, const Truth& truth, const Results& naive_f32,
+                                                const Computed& computed) {
+  std::vector<std::string> failures;
+  GradientCheck{unit_roundoff(DType::f32), output_roundoff(DType::f32), failures}.run_wide(problem, truth, naive_f32,
+                                                                                           computed);
   return failures;
 }
 

@@ -20,6 +20,11 @@ struct Computed {
 std::vector<std::string> compare(const Problem& problem, const Truth& truth, const Results& naive,
                                  const Computed& computed);
 
+// dbias and dsinks next to bf16 or f16 inputs, against the bounds of f32: they are stored in f32. `naive_f32` is the
+// naive method in f32.
+std::vector<std::string> compare_wide_gradients(const Problem& problem, const Truth& truth, const Results& naive_f32,
+                                                const Computed& computed);
+
 // Half of the distance between the numbers of `dtype` around `value`.
 double half_ulp(DType dtype, double value);
 // The unit roundoff of the arithmetic a dtype is computed in: 2^-24, for f64 2^-53.

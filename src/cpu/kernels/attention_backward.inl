@@ -32,6 +32,7 @@ struct BackwardScratch {
   float *scores, *dscores;      // [kBlockRows][kKeyTile], as the next three
   float *before, *seen;         // for the user's rule: scores before it; 0 where hidden
   float* cap_slopes;
+  float* distance_dscores;  // dscores with wide_delta, [kBlockRows][kKeyTile]
   Element *weights, *dscores_keys, *dscores_rows;
   RowKeys keys;
 };
@@ -50,6 +51,7 @@ inline BackwardScratch<Math> carve_backward(const AttentionProblem& p, std::int6
   s.before = carver.take<float>(kBlockRows * kKeyTile);
   s.seen = carver.take<float>(kBlockRows * kKeyTile);
   s.cap_slopes = carver.take<float>(kBlockRows * kKeyTile);
+  s.distance_dscores = carver.take<float>(kBlockRows * kKeyTile);
   s.weights = Math::take_weights(s.scores, kBlockRows, carver);
   s.dscores_keys = Math::take_weights(s.dscores, kBlockRows, carver);
   s.dscores_rows = Math::take_weights(s.dscores, kBlockRows, carver);
@@ -189,11 +191,27 @@ struct GradientRow {
     const V w = Math::power_of_two(fma(sub(x, base), factor, shift));
     return {select(hidden, zero, w), select(hidden, zero, mul(w, sub(load(dscore + c), delta)))};
   }
+  // The gradient of the score from another delta; w is its weight.
+  V dscore_from(std::int64_t c, V w, V other_delta) const {
+    const V zero = set1(0.0F);
+    return select(equal(load(score + c), set1(-kInfinity)), zero, mul(w, sub(load(dscore + c), other_delta)));
+  }
 };
 
+// With dropout: fills keep, [kKeyTile], with the factors of row r of the block, and multiplies its gradients of
+// weights.
+inline void drop_gradients(const AttentionProblem& p, const Block& block, std::int64_t r, float* dscore, float* keep) {
+  for (std::int64_t c = 0; c < kKeyTile; ++c) keep[c] = 1.0F;
+  drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b, head_of(p, block.hk, block.row + r),
+           token_of(p, block.row + r), block.j0 + block.c0, block.c1 - block.c0, keep + block.c0);
+  for (std::int64_t c = block.c0; c < block.c1; c += kLanes) store(dscore + c, mul(load(dscore + c), load(keep + c)));
+}
+
 // scores <- weights (after dropout), dscores <- w * (dw - delta): the gradient of the score as the softmax got it.
+// distance_dscores, if given, gets w * (dw - wide_delta).
 template <class Math>
-inline void weight_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s) {
+inline void weight_gradients(const AttentionProblem& p, const Block& block, BackwardScratch<Math>& s,
+                             float* distance_dscores = nullptr) {
   const V factor = set1(exponent_factor(p)), zero = set1(0.0F);
   float keep[kKeyTile];
   for (std::int64_t r = 0; r < block.rows; ++r) {
@@ -203,15 +221,11 @@ inline void weight_gradients(const AttentionProblem& p, const Block& block, Back
     if (p.hook)
       for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
         store(s.seen + r * kKeyTile + c, select(equal(load(score + c), set1(-kInfinity)), zero, set1(1.0F)));
-    if (p.dropout_threshold) {
-      for (float& one : keep) one = 1.0F;
-      drop_row(p.dropout_seed, p.dropout_threshold, p.dropout_scale, block.b, head_of(p, block.hk, block.row + r),
-               token_of(p, block.row + r), block.j0 + block.c0, block.c1 - block.c0, keep + block.c0);
-      for (std::int64_t c = block.c0; c < block.c1; c += kLanes)
-        store(dscore + c, mul(load(dscore + c), load(keep + c)));
-    }
+    if (p.dropout_threshold) drop_gradients(p, block, r, dscore, keep);
+    const V wide_delta = distance_dscores ? set1(p.wide_delta[row_index(p, block.b, block.hk, block.row + r)]) : zero;
     for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
       const GradientRow::Pair made = row.at<Math>(c, factor);
+      if (distance_dscores) store(distance_dscores + r * kKeyTile + c, row.dscore_from(c, made.w, wide_delta));
       store(dscore + c, made.dscore);
       store(score + c, p.dropout_threshold ? mul(made.w, load(keep + c)) : made.w);
     }
@@ -300,10 +314,11 @@ inline void block_gradients(const AttentionProblem& p, const Block& block, const
   if constexpr (Math::kPack == 2)
     if (!p.dropout_threshold && !p.hook && p.softcap == 0.0F && !distances.sums) return packed_gradients(p, block, s);
   const std::int64_t rows = block.rows, c0 = block.c0, c1 = block.c1;
-  weight_gradients(p, block, s);
+  float* distance_dscores = distances.sums && p.wide_delta ? s.distance_dscores : nullptr;
+  weight_gradients(p, block, s, distance_dscores);
   if (distances.sums)
     for_head_tiles(p, block, [&](auto at, auto stride, auto tile_rows, auto h, auto i) {
-      add_diagonals(s.dscores + at, stride, tile_rows, c1 - c0,
+      add_diagonals((distance_dscores ? distance_dscores : s.dscores) + at, stride, tile_rows, c1 - c0,
                     distances.sums + (h - block.hk * p.G) * distances.head_step + p.M - 1 - i + c0);
     });
   score_gradients(p, block, s);
@@ -354,9 +369,11 @@ void store_dq(const AttentionProblem& p, const Operand& dq, const RowRange& rang
               sums + row * Dp, p.scale);
 }
 
-// Adds the bias gradient of a block of rows and a tile of keys to sums; `place` says where an element goes.
-void bias_gradient(const AttentionProblem& p, const KeyTile& keys, const RowRange& range, const BiasPlace& place,
-                   double* sums, void* memory, void* scratch) {
+// Calls visit(block, scratch) for each block of the range that sees the tile. Scores and gradients of weights are in
+// floats, whatever the inputs are.
+template <class Visit>
+inline void visit_float_blocks(const AttentionProblem& p, const KeyTile& keys, const RowRange& range, void* memory,
+                               void* scratch, const Visit& visit) {
   Carver carver{static_cast<char*>(scratch)};
   BackwardScratch<Floats> s = carve_backward<Floats>(p, range.end - range.begin, carver);
   fill_row_keys(p, range, s.keys);
@@ -373,12 +390,43 @@ void bias_gradient(const AttentionProblem& p, const KeyTile& keys, const RowRang
     loaded = true;
     load_row_block(p, block, s);
     block_products(p, block, BackwardTiles<Floats>(p, block, tile, s), s);
+    visit(block, s);
+  }
+}
+
+// Adds the bias gradient of a block of rows and a tile of keys to sums; `place` says where an element goes.
+void bias_gradient(const AttentionProblem& p, const KeyTile& keys, const RowRange& range, const BiasPlace& place,
+                   double* sums, void* memory, void* scratch) {
+  visit_float_blocks(p, keys, range, memory, scratch, [&](const Block& block, BackwardScratch<Floats>& s) {
     weight_gradients(p, block, s);
     for (std::int64_t r = 0; r < block.rows; ++r) {
-      const std::int64_t token = token_of(p, row + r) - token_of(p, range.begin);
-      double* sum = sums + token * place.token_step + (row + r) % p.G * place.head_step;
+      const std::int64_t token = token_of(p, block.row + r) - token_of(p, range.begin);
+      double* sum = sums + token * place.token_step + (block.row + r) % p.G * place.head_step;
       for (std::int64_t c = block.c0; c < block.c0 + valid_columns(p, block); ++c)
         sum[c * place.key_step] += static_cast<double>(s.dscores[r * kKeyTile + c]);
     }
-  }
+  });
+}
+
+// Adds the tile's part of delta = sum over keys of weight * dw to the rows of the range, and of the sum of weights.
+void delta_sums(const AttentionProblem& p, const KeyTile& keys, const RowRange& range, DeltaSums* sums, void* memory,
+                void* scratch) {
+  const V factor = set1(exponent_factor(p));
+  visit_float_blocks(p, keys, range, memory, scratch, [&](const Block& block, BackwardScratch<Floats>& s) {
+    float keep[kKeyTile];
+    for (std::int64_t r = 0; r < block.rows; ++r) {
+      if (p.dropout_threshold) drop_gradients(p, block, r, s.dscores + r * kKeyTile, keep);
+      GradientRow row(p, block, r, s.scores, s.dscores);
+      row.delta = set1(0.0F);
+      V delta = set1(0.0F), weights = set1(0.0F);
+      for (std::int64_t c = block.c0; c < block.c1; c += kLanes) {
+        const GradientRow::Pair made = row.at<Floats>(c, factor);
+        delta = add(delta, made.dscore);
+        weights = add(weights, made.w);
+      }
+      DeltaSums& to = sums[block.row + r - range.begin];
+      to.delta += static_cast<double>(reduce_add(delta));
+      to.weights += static_cast<double>(reduce_add(weights));
+    }
+  });
 }

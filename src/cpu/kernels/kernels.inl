@@ -196,6 +196,7 @@ constexpr KernelTable table(const char* name) {
       .backward_end = backward_end,
       .store_dq = store_dq,
       .bias_gradient = bias_gradient,
+      .delta_sums = delta_sums,
       .matmul_scratch_bytes = matmul_scratch_bytes,
       .matmul_packed_bytes =
           [](const MatmulProblem& p) {

@@ -178,6 +178,23 @@ def test_gradient_reaches_only_what_needs_it():
     close(gradient, expected, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(2, 4, 70, 190), (1, 4, 1, 190), (1, 1, 70, 190)])
+def test_gradient_of_an_f32_bias_beside_half_precision(dtype, shape):
+    inputs = [draw(2, 4, 70, 64), draw(2, 4, 190, 64), draw(2, 4, 190, 40)]
+    bias, dout = torch.randn(shape), draw(2, 4, 70, 40)
+
+    def dbias(attention, inner, outer):
+        to = bias.to(outer).requires_grad_()
+        out = attention(*(x.to(inner) for x in inputs), to)
+        return torch.autograd.grad(out, to, dout.to(out.dtype))[0].double()
+
+    expected = dbias(F.scaled_dot_product_attention, torch.float64, torch.float64)
+    theirs = dbias(F.scaled_dot_product_attention, torch.float32, torch.float32)
+    ours = dbias(scaled_dot_product_attention, dtype, torch.float32)
+    assert (ours - expected).abs().max() <= 3 * (theirs - expected).abs().max()
+
+
 def double(*shape):
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
