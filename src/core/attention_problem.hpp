@@ -8,9 +8,10 @@
 
 namespace attend {
 
-// Fixed sizes, which never depend on the thread count: these two decide the bits of every result.
-inline constexpr std::int64_t kKeyTile = 64;    // keys whose scores are made at once
-inline constexpr std::int64_t kKeySplit = 512;  // keys summed before the running state is merged
+// Fixed sizes, which never depend on the thread count: these decide the bits of every result.
+inline constexpr std::int64_t kKeyTile = 64;     // keys whose scores are made at once
+inline constexpr std::int64_t kKeySplit = 512;   // keys summed before the running state is merged
+inline constexpr std::int64_t kChainRows = 768;  // rows whose dk and dv are summed before they go into the total
 
 struct Operand {
   DType dtype;

@@ -25,6 +25,9 @@ struct BackwardTile {
   void* k;          // elements, to sum over keys: [kKeyTile / kPack][Dp]
   bool k_finite;    // no inf or NaN among the keys
   float *dk, *dv;   // [kKeyTile][Dp], [kKeyTile][Ep]
+  // The same over up to kChainRows rows: two levels of sums keep long chains of f32 exact. Null: one chain.
+  float *dk_of_chain, *dv_of_chain;
+  std::int64_t chain;  // the rows from chain * kChainRows on
 };
 
 // Where the bias gradient of a token (counted from the range's first), a head of the group and a key of the tile goes.
@@ -106,9 +109,10 @@ struct KernelTable {
   std::int64_t (*backward_scratch_bytes)(const AttentionProblem&, std::int64_t rows);
   void (*delta_rows)(const AttentionProblem&, const RowRange&, float* delta, void* scratch);
   BackwardTile (*backward_begin)(const AttentionProblem&, const KeyTile&, void* memory, void* scratch);
-  void (*backward_rows)(const AttentionProblem&, const BackwardTile&, const RowRange&, float* dq, const DistanceSums&,
+  // Ranges come in rising order; kChainRows is a multiple of their rows.
+  void (*backward_rows)(const AttentionProblem&, BackwardTile&, const RowRange&, float* dq, const DistanceSums&,
                         void* scratch);
-  void (*backward_end)(const AttentionProblem&, const BackwardTile&);
+  void (*backward_end)(const AttentionProblem&, BackwardTile&);
   void (*store_dq)(const AttentionProblem&, const Operand& dq, const RowRange&, const float* sums);
   void (*bias_gradient)(const AttentionProblem&, const KeyTile&, const RowRange&, const BiasPlace&, double* sums,
                         void* memory, void* scratch);

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::int64_t kMaxSumsBytes = 32 << 20;
 constexpr std::int64_t kRowsPerPiece = 192;  // rows that wait together for the tile before
+static_assert(kChainRows % kRowsPerPiece == 0);
 
 // For each piece of rows the tile that comes next: key tile j may add to dq when the piece's tiles before it have. The
 // order of addition is then fixed, whichever thread does it.
@@ -228,7 +229,7 @@ void backward_whole_heads(const AttentionProblem& p, const KernelTable& table, c
     std::fill_n(dq_sums, sums_each, 0.0F);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
       if (job_stops()) return;
-      const BackwardTile keys = memory.begin(p, table, {head / p.Hk, head % p.Hk, tile * kKeyTile}, worker);
+      BackwardTile keys = memory.begin(p, table, {head / p.Hk, head % p.Hk, tile * kKeyTile}, worker);
       for (std::int64_t piece = 0; piece < pieces; ++piece)
         if (seen.sees(head, piece, tile))
           table.backward_rows(p, keys, piece_of(p, head, piece), dq_sums, {}, memory.scratch.of(worker));
@@ -256,7 +257,7 @@ void backward_heads(const AttentionProblem& p, const KernelTable& table, const P
   parallel_for(tiles * count, memory.workers(), [&](std::int64_t item, int worker) {
     const std::int64_t tile = item / count, local = item % count, head = first + local;
     DistanceGradient::Tile by_distance = distances.begin_tile(worker);
-    const BackwardTile keys = memory.begin(p, table, {head / p.Hk, head % p.Hk, tile * kKeyTile}, worker);
+    BackwardTile keys = memory.begin(p, table, {head / p.Hk, head % p.Hk, tile * kKeyTile}, worker);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       if (!seen.sees(head, piece, tile)) continue;
       const RowRange range = piece_of(p, head, piece);

@@ -13,6 +13,10 @@ inline BackwardTile take_backward_tile(const AttentionProblem& p, const KeyTile&
   tile.k = carver.take<Element>(kKeyTile / Math::kPack * Dp);
   tile.dk = carver.take<float>(kKeyTile * Dp);
   tile.dv = carver.take<float>(kKeyTile * Ep);
+  if (Math::kPack == 1 && p.M * p.G > kChainRows) {
+    tile.dk_of_chain = carver.take<float>(kKeyTile * Dp);
+    tile.dv_of_chain = carver.take<float>(kKeyTile * Ep);
+  }
   return tile;
 }
 template <class Math>
@@ -147,6 +151,10 @@ BackwardTile backward_begin_with(const AttentionProblem& p, const KeyTile& keys,
   const BackwardTile tile = load_backward_tile<Math>(p, keys, carver, take_tile_rows<Math>(p, scratch_carver));
   clear(tile.dk, kKeyTile * round_up(p.D, kLanes));
   clear(tile.dv, kKeyTile * round_up(p.E, kLanes));
+  if (tile.dk_of_chain) {
+    clear(tile.dk_of_chain, kKeyTile * round_up(p.D, kLanes));
+    clear(tile.dv_of_chain, kKeyTile * round_up(p.E, kLanes));
+  }
   return tile;
 }
 
@@ -327,20 +335,38 @@ inline void block_gradients(const AttentionProblem& p, const Block& block, const
   Math::weights_along_keys(s.dscores, rows, c0, c1, s.dscores_keys);
 }
 
+inline void move_sums(float* from, float* to, std::int64_t count) {
+  for (std::int64_t n = 0; n < count; n += kLanes) {
+    store(to + n, add(load(to + n), load(from + n)));
+    store(from + n, set1(0.0F));
+  }
+}
+
+// Before rows of another chain: the sums of the one before go into the total.
+inline void end_chain(const AttentionProblem& p, BackwardTile& tile) {
+  if (!tile.dk_of_chain) return;
+  move_sums(tile.dk_of_chain, tile.dk, kKeyTile * round_up(p.D, kLanes));
+  move_sums(tile.dv_of_chain, tile.dv, kKeyTile * round_up(p.E, kLanes));
+}
+
 // The rows of `range` against the tile: adds to the tile's dk and dv, to dq, f32 [rows of (b, hk)][Dp], unscaled, and
 // where the bias is by distance to the sums of its gradient.
 template <class Math>
-void backward_rows_with(const AttentionProblem& p, const BackwardTile& tile, const RowRange& range, float* dq,
+void backward_rows_with(const AttentionProblem& p, BackwardTile& tile, const RowRange& range, float* dq,
                         const DistanceSums& distances, void* scratch) {
   Carver carver{static_cast<char*>(scratch)};
   [[maybe_unused]] const typename Math::Session session{};
   BackwardScratch<Math> s = carve_backward<Math>(p, range.end - range.begin, carver);
   fill_row_keys(p, range, s.keys);
   Block block{range.b, range.hk, range.begin, 0, tile.keys.j0, 0, 0, false};
+  if (tile.chain != range.begin / kChainRows) end_chain(p, tile);
+  tile.chain = range.begin / kChainRows;
+  BackwardTile sums = tile;
+  if (tile.dk_of_chain) sums.dk = tile.dk_of_chain, sums.dv = tile.dv_of_chain;
   for (; block.row < range.end; block.row += block.rows) {
     if (!place_next_block(p, s.keys, range.end, block)) continue;
     const RowsFinite finite = load_row_block(p, block, s);
-    const BackwardTiles<Math> t(p, block, tile, s);
+    const BackwardTiles<Math> t(p, block, sums, s);
     block_products(p, block, t, s);
     block_gradients(p, block, distances, s);
     const std::int64_t columns = block.c1 - block.c0, row_elements = (block.rows + Math::kPack - 1) / Math::kPack;
@@ -352,7 +378,8 @@ void backward_rows_with(const AttentionProblem& p, const BackwardTile& tile, con
   }
 }
 
-void backward_end(const AttentionProblem& p, const BackwardTile& tile) {
+void backward_end(const AttentionProblem& p, BackwardTile& tile) {
+  end_chain(p, tile);
   const auto& [b, hk, j0] = tile.keys;
   const std::int64_t Dp = round_up(p.D, kLanes), Ep = round_up(p.E, kLanes);
   for (std::int64_t j = 0; j < keys_in_tile(p, tile.keys); ++j) {

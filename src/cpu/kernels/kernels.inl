@@ -188,7 +188,7 @@ constexpr KernelTable table(const char* name) {
             return (paired(p) ? backward_begin_with<Pairs> : backward_begin_with<Floats>)(p, keys, memory, scratch);
           },
       .backward_rows =
-          [](const AttentionProblem& p, const BackwardTile& tile, const RowRange& range, float* dq,
+          [](const AttentionProblem& p, BackwardTile& tile, const RowRange& range, float* dq,
              const DistanceSums& distances, void* scratch) {
             (paired(p) ? backward_rows_with<Pairs> : backward_rows_with<Floats>)(p, tile, range, dq, distances,
                                                                                  scratch);
