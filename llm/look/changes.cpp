@@ -50,8 +50,9 @@ std::vector<HeadChange> head_changes(const Look& before, const Look& after, cons
     }
     if (progress) progress(layer + 1, after.layers());
   }
-  std::stable_sort(heads.begin(), heads.end(),
-                   [](const HeadChange& x, const HeadChange& y) { return x.change > y.change; });
+  std::sort(heads.begin(), heads.end(), [](const HeadChange& x, const HeadChange& y) {
+    return std::tuple(-x.change, x.layer, x.head) < std::tuple(-y.change, y.layer, y.head);
+  });
   return heads;
 }
 
@@ -60,8 +61,8 @@ std::vector<std::int64_t> largest(const std::vector<double>& values, std::int64_
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < std::ssize(values); ++i)
     if (std::isfinite(values[static_cast<std::size_t>(i)])) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t x, std::int64_t y) {
-    return values[static_cast<std::size_t>(x)] > values[static_cast<std::size_t>(y)];
+  std::sort(order.begin(), order.end(), [&](std::int64_t x, std::int64_t y) {
+    return std::pair(-values[static_cast<std::size_t>(x)], x) < std::pair(-values[static_cast<std::size_t>(y)], y);
   });
   order.resize(static_cast<std::size_t>(std::min(count, std::ssize(order))));
   return order;

@@ -120,10 +120,12 @@ class RelationCases {
     for (const auto& [back, hits] : distances)
       if (rate(hits) > distance.rate) distance.rate = rate(hits), distance.distance = back;
     std::vector<RelationRule> rules = {distance};
-    for (std::size_t rule = 0; rule < kRelationRules; ++rule)
-      rules.push_back({.rule = rule_name(rule), .rate = rate(named[rule])});
-    std::stable_sort(rules.begin(), rules.end(),
-                     [](const RelationRule& a, const RelationRule& b) { return a.rate > b.rate; });
+    for (std::size_t i = 0; i < kRelationRules; ++i) {
+      const RelationRule rule{.rule = rule_name(i), .rate = rate(named[i])};
+      rules.insert(std::upper_bound(rules.begin(), rules.end(), rule,
+                                    [](const RelationRule& a, const RelationRule& b) { return a.rate > b.rate; }),
+                   rule);
+    }
     return rules;
   }
 

@@ -47,9 +47,9 @@ std::string busy(const fs::path& store) {
 // The sources in their order, but first those that go on where an earlier run ended.
 std::vector<const ModelSource*> in_order(const CatalogModel& model, const JoinedFile* joined) {
   std::vector<const ModelSource*> sources;
-  for (const ModelSource& source : model.sources) sources.push_back(&source);
-  std::stable_partition(sources.begin(), sources.end(),
-                        [&](const ModelSource* source) { return joined != nullptr && joined->begins(*source); });
+  for (const bool begun : {true, false})
+    for (const ModelSource& source : model.sources)
+      if ((joined != nullptr && joined->begins(source)) == begun) sources.push_back(&source);
   return sources;
 }
 
