@@ -1,6 +1,7 @@
 // The heads, predictions and tokens that differ most between two runs.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 
@@ -50,9 +51,11 @@ std::vector<HeadChange> head_changes(const Look& before, const Look& after, cons
     }
     if (progress) progress(layer + 1, after.layers());
   }
-  std::sort(heads.begin(), heads.end(), [](const HeadChange& x, const HeadChange& y) {
-    return std::tuple(-x.change, x.layer, x.head) < std::tuple(-y.change, y.layer, y.head);
-  });
+  // NaN weights sort as an infinite change: std::sort requires an ordering of all values.
+  const auto key = [](const HeadChange& h) {
+    return std::tuple(std::isnan(h.change) ? -std::numeric_limits<double>::infinity() : -h.change, h.layer, h.head);
+  };
+  std::sort(heads.begin(), heads.end(), [&](const HeadChange& x, const HeadChange& y) { return key(x) < key(y); });
   return heads;
 }
 
